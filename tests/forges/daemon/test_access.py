@@ -17,7 +17,7 @@ from tests.acceptance.session_states import TIMEOUT
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import LinearBench
-from tests.forges.published.linear_types import written
+from tests.forges.published.linear_types import write_schema
 
 BOTH = """
 projects:
@@ -150,7 +150,7 @@ def test_tokens_of_gitlab(box: Sandbox) -> None:
 
 def test_tokens_of_linear(box: Sandbox) -> None:
     pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-    bench = LinearBench(written(published(fetch.LINEAR)))
+    bench = LinearBench(write_schema(published(fetch.LINEAR)))
     with bench.server as linear:
 
         def config(token: str, team: str = "LIN") -> str:

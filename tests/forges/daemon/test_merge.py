@@ -226,7 +226,7 @@ async def test_the_plugin_cancels_an_automatic_merge(forge: Forge, kind: str, qu
     plugin: Any = gitlab.scm(forge, by="dev") if isinstance(forge, GitLabServer) else github.scm(forge)
     state = await plugin.get(1)
     await plugin.call_off(state)
-    assert isinstance(await plugin.merge(state, github.landing(state)), Waiting)
+    assert isinstance(await plugin.merge(state, github.merge_request(state)), Waiting)
     assert forge_will_merge(pull)
     if kind == "github" and not queue:  # GitHub keeps it on when somebody who may push does
         forge.push(repo, "feature/x", {"a.txt": "3\n"}, by="dev")

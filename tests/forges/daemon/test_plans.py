@@ -18,7 +18,7 @@ from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.daemon.test_issues import issue_sandbox
 from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
-from tests.forges.published.linear_types import written
+from tests.forges.published.linear_types import write_schema
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
@@ -35,7 +35,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench[Any]]:
     tracker_bench: Bench[Any]
     if request.param == "linear":
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-        tracker_bench = LinearBench(written(published(fetch.LINEAR)))
+        tracker_bench = LinearBench(write_schema(published(fetch.LINEAR)))
     else:
         tracker_bench = JiraBench(3)
     with tracker_bench.server:

@@ -14,7 +14,7 @@ from tests.acceptance.session_states import TIMEOUT, wait_for_status
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
-from tests.forges.published.linear_types import written
+from tests.forges.published.linear_types import write_schema
 
 CONFIG = """
 defaults: {{agent: demo, runtime: process}}
@@ -34,7 +34,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench[Any]]:
     tracker_bench: Bench[Any]
     if request.param == "linear":
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-        tracker_bench = LinearBench(written(published(fetch.LINEAR)))
+        tracker_bench = LinearBench(write_schema(published(fetch.LINEAR)))
     else:
         tracker_bench = JiraBench(3)
     with tracker_bench.server:

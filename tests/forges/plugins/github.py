@@ -1,4 +1,4 @@
-"""Our GitHub plugins signed in to the test server."""
+"""Our GitHub plugins, signed in to the test server."""
 
 from __future__ import annotations
 
@@ -31,14 +31,20 @@ def tracker(forge: GitHubServer, repo: str = "acme/app", by: str = "dev", **conf
     return GitHubIssues({"repo": repo, "apiUrl": forge.url, **config}, LocalHost())
 
 
-def landing(pull: PullState, **changes: Any) -> Merging:
-    given: dict[str, Any] = {"head": pull.head, "strategy": "squash", "title": "Land it", "body": "Because", **changes}
-    return Merging(**given)
+def merge_request(pull: PullState, **changes: Any) -> Merging:
+    fields: dict[str, Any] = {
+        "head": pull.head,
+        "strategy": "squash",
+        "title": "Merge it",
+        "body": "Because",
+        **changes,
+    }
+    return Merging(**fields)
 
 
-async def counted(forge: GitHubServer, since: int = 0) -> Counter[str]:
-    """What was asked since then, once the server has written it down."""
-    known = -1
-    while known != (known := len(forge.ledger.requests)):
+async def settled_counts(forge: GitHubServer, since: int = 0) -> Counter[str]:
+    """Return the counts of requests since the given one, once the server's ledger no longer grows."""
+    request_count = -1
+    while request_count != (request_count := len(forge.ledger.requests)):
         await asyncio.sleep(0.03)
     return forge.ledger.counts(since)

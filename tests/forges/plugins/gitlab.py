@@ -1,4 +1,4 @@
-"""Our GitLab plugins signed in to the test server."""
+"""Our GitLab plugins, signed in to the test server."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def tracker(forge: GitLabServer, repo: str = "acme/app", by: str = "dev", **conf
     return GitLabIssues({"repo": repo, "apiUrl": forge.url, **config}, LocalHost())
 
 
-def name(pull: MergeRequest) -> str:
-    """As our plugin names it."""
+def merge_request_id(pull: MergeRequest) -> str:
+    """Return the id that our plugin gives the merge request."""
     return f"{pull.project.id}!{pull.iid}"

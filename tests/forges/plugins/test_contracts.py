@@ -1,4 +1,4 @@
-"""Our forges and trackers keep the contracts that any stranger's plugin runs, each on its test server."""
+"""Our forge and tracker plugins pass the contract tests for third-party plugins, each on its test server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins import github, gitlab
 from tests.forges.plugins.trackers import JiraBench, LinearBench
-from tests.forges.published.linear_types import written
+from tests.forges.published.linear_types import write_schema
 
 FILES = {"a.txt": "1\n2\n3\n"}
 
@@ -112,7 +112,7 @@ class TestLinear(TrackerContract):
     @pytest.fixture
     def bench(self) -> Iterator[LinearBench]:
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-        bench = LinearBench(written(published(fetch.LINEAR)), time.time)
+        bench = LinearBench(write_schema(published(fetch.LINEAR)), time.time)
         with bench.server:
             yield bench
 

@@ -1,4 +1,4 @@
-"""A GitHub that misbehaves: each fault gives one clear line, loses nothing, and is not asked again and again."""
+"""Faulty responses of GitHub: each gives an error of one line, loses nothing, and causes no request loop."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Tempo
 from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
 from agent_orchestrator.protocols.forge import Hint
 from agent_orchestrator.testing.github import GitHubServer, Repo
-from tests.forges.plugins.github import counted, landing, scm, tracker
+from tests.forges.plugins.github import merge_request, scm, settled_counts, tracker
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def repo(forge: GitHubServer) -> Repo:
-    made = forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
+    repository = forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
     for number in range(3):
-        forge.push(made, f"b{number}", {f"{number}.txt": "x"})
-        forge.pull(made, f"b{number}")
-        forge.check(made, f"b{number}", "tests", "success", log="ok")
-    return made
+        forge.push(repository, f"b{number}", {f"{number}.txt": "x"})
+        forge.pull(repository, f"b{number}")
+        forge.check(repository, f"b{number}", "tests", "success", log="ok")
+    return repository
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ async def _get(plugin: GitHub) -> object:
     return await plugin.get(1)
 
 
-@pytest.mark.parametrize("act", [_changed, _get])
+@pytest.mark.parametrize("call_plugin", [_changed, _get])
 @pytest.mark.parametrize(
-    ("status", "kind", "said"),
+    ("status", "kind", "message"),
     [
         (401, Denied, "the token from scm.token is not accepted by GitHub at 127.0.0.1"),
         (403, Denied, "forbids"),
@@ -51,36 +51,36 @@ async def _get(plugin: GitHub) -> object:
         (500, Temporary, "failed with 500"),
     ],
 )
-async def test_each_status_is_an_error_that_says_what_to_do(
+async def test_each_error_status_gives_one_error_with_advice(
     forge: GitHubServer,
     repo: Repo,
-    act: Callable[[GitHub], Awaitable[object]],
+    call_plugin: Callable[[GitHub], Awaitable[object]],
     status: int,
     kind: type[AoError],
-    said: str,
+    message: str,
 ) -> None:
     plugin = scm(forge)
     await plugin.configured()
     forge.fail(status, next=99)
-    with pytest.raises(kind, match=said) as caught:
-        await act(plugin)
+    with pytest.raises(kind, match=message) as caught:
+        await call_plugin(plugin)
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
-    assert (await counted(forge))["rest"] + (await counted(forge))["graphql"] == 1
+    assert (await settled_counts(forge))["rest"] + (await settled_counts(forge))["graphql"] == 1
     forge.mend()
-    await act(plugin)
+    await call_plugin(plugin)
 
 
-async def test_a_hiccup_is_not_noticed(forge: GitHubServer, repo: Repo, ids: list[str]) -> None:
+async def test_a_single_failed_request_is_retried(forge: GitHubServer, repo: Repo, ids: list[str]) -> None:
     plugin = scm(forge)
-    for what in (502, "html", "cut", "drop"):
-        forge.fail(what, next=1)
+    for fault_kind in (502, "html", "cut", "drop"):
+        forge.fail(fault_kind, next=1)
         assert len(await plugin.read(ids)) == 3
-        forge.fail(what, next=1)
+        forge.fail(fault_kind, next=1)
         assert isinstance(await plugin.changed([]), Hint)
 
 
-async def test_a_host_that_stays_down_is_asked_a_few_times_and_no_more(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_host_that_stays_down_is_tried_three_times(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     forge.fail("drop", next=99)
     with pytest.raises(Temporary, match="could not be asked"):
@@ -88,41 +88,43 @@ async def test_a_host_that_stays_down_is_asked_a_few_times_and_no_more(forge: Gi
     assert 99 - sum(fault.left for fault in forge.ledger.faults) == 3
 
 
-async def test_a_secondary_limit_is_honoured_by_all_that_use_the_token(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_secondary_rate_limit_stops_all_plugins_with_the_same_token(forge: GitHubServer, repo: Repo) -> None:
     token = forge.token("dev")
     plugin, other = scm(forge, token=token), tracker(forge, token=token)
     forge.fail("secondary", retry_after=77)
     with pytest.raises(Temporary, match="takes no more requests before") as caught:
         await plugin.changed([])
     assert caught.value.until == pytest.approx(time.time() + 77, abs=5)
-    before = sum((await counted(forge)).values())
+    before = sum((await settled_counts(forge)).values())
     with pytest.raises(Temporary):
         await other.list()
     with pytest.raises(Temporary):
         await plugin.get(1)
-    assert sum((await counted(forge)).values()) == before
+    assert sum((await settled_counts(forge)).values()) == before
     assert 70 < plugin.pause() <= 77
 
 
 @pytest.mark.parametrize("kind", ["core", "graphql"])
-async def test_a_used_up_budget_stops_that_kind_until_its_reset(forge: GitHubServer, repo: Repo, kind: str) -> None:
+async def test_a_used_up_rate_limit_stops_requests_of_its_kind_until_the_reset(
+    forge: GitHubServer, repo: Repo, kind: str
+) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
     reset = time.time() + 1_000
     forge.set_rate(token, remaining=0, reset=reset, kind=kind)
-    act, other = (_changed, _get) if kind == "core" else (_get, _changed)
+    call_plugin, call_other = (_changed, _get) if kind == "core" else (_get, _changed)
     for _ in range(3):
         with pytest.raises(Temporary) as caught:
-            await act(plugin)
+            await call_plugin(plugin)
         assert caught.value.until == pytest.approx(reset, abs=2)
-    asked = [request for request in forge.ledger.requests if request.status >= 400 or request.points == 0]
-    assert len(asked) <= 1
+    failed_requests = [request for request in forge.ledger.requests if request.status >= 400 or request.points == 0]
+    assert len(failed_requests) <= 1
     assert plugin.pause() > 900
     if kind == "graphql":
-        await other(plugin)
+        await call_other(plugin)
 
 
-async def test_a_reset_time_in_the_past_does_not_make_a_loop(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_rate_limit_reset_in_the_past_causes_no_request_loop(forge: GitHubServer, repo: Repo) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
     forge.set_rate(token, remaining=0, reset=time.time() - 500)
@@ -130,10 +132,10 @@ async def test_a_reset_time_in_the_past_does_not_make_a_loop(forge: GitHubServer
         with pytest.raises(Temporary) as caught:
             await plugin.changed([])
         assert caught.value.until is not None and caught.value.until > time.time()
-    assert (await counted(forge))["rest"] == 1
+    assert (await settled_counts(forge))["rest"] == 1
 
 
-async def test_background_reading_slows_down_before_people_must_wait(forge: GitHubServer, repo: Repo) -> None:
+async def test_background_reading_slows_down_before_the_rate_limit_is_used_up(forge: GitHubServer, repo: Repo) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
     assert plugin.pause() == 0
@@ -157,7 +159,7 @@ async def test_background_reading_slows_down_before_people_must_wait(forge: GitH
         ("labels", "labels"),
     ],
 )
-async def test_what_graphql_could_not_tell_is_unknown_and_the_rest_is_used(
+async def test_parts_missing_in_graphql_answers_are_unknown_and_the_others_are_used(
     forge: GitHubServer, repo: Repo, ids: list[str], field: str, unread: str
 ) -> None:
     plugin = scm(forge)
@@ -172,16 +174,14 @@ async def test_what_graphql_could_not_tell_is_unknown_and_the_rest_is_used(
     assert all(state.unread == () for state in await plugin.read(ids))
 
 
-async def test_an_answer_without_a_single_pull_request_is_no_proof_that_they_are_gone(
-    forge: GitHubServer, repo: Repo, ids: list[str]
-) -> None:
+async def test_an_answer_without_any_pull_request_is_an_error(forge: GitHubServer, repo: Repo, ids: list[str]) -> None:
     plugin = scm(forge)
     forge.fail("partial", field="headRefOid", next=9)
     with pytest.raises(Temporary):
         await plugin.read(ids)
 
 
-async def test_a_comment_whose_answer_was_cut_off_is_not_said_twice(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_comment_whose_response_was_cut_off_is_not_posted_twice(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     pull = await plugin.get(1)
     forge.fail("cut", method="POST", path="comments$")
@@ -191,14 +191,14 @@ async def test_a_comment_whose_answer_was_cut_off_is_not_said_twice(forge: GitHu
     assert [comment.body.partition("\n")[0] for comment in forge.find_pull(repo, 1).comments] == ["done"]
 
 
-async def test_a_merge_whose_answer_was_cut_off_is_found_done(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_merge_whose_response_was_cut_off_is_found_on_retry(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     pull = await plugin.get(1)
     forge.fail("cut", method="PUT", path="merge$")
     with pytest.raises(Temporary):
-        await plugin.merge(pull, landing(pull))
-    done = await plugin.merge(pull, landing(pull))
-    assert getattr(done, "commit", None) == repo.head("main")
+        await plugin.merge(pull, merge_request(pull))
+    merged = await plugin.merge(pull, merge_request(pull))
+    assert getattr(merged, "commit", None) == repo.head("main")
     assert repo.head("b0") is None
     assert len(forge.log(repo)) == 2
 
@@ -211,17 +211,17 @@ async def test_a_force_push_while_reading_gives_the_new_head(forge: GitHubServer
     assert (state.head, state.checks) == (head, ())
 
 
-async def test_a_log_of_200_mb_is_read_from_its_end(forge: GitHubServer, repo: Repo) -> None:
-    def printed() -> object:
+async def test_only_the_end_of_a_log_of_200_mb_is_kept(forge: GitHubServer, repo: Repo) -> None:
+    def log_lines() -> object:
         for _ in range(200):
             yield b"x" * (1024 * 1024 - 1) + b"\n"
         yield b"the end\n"
 
-    forge.check(repo, "b0", "large", "failure", log=printed)  # type: ignore[arg-type]
+    forge.check(repo, "b0", "large", "failure", log=log_lines)  # type: ignore[arg-type]
     plugin = scm(forge)
     pull = await plugin.get(1)
     (job,) = [check.job for check in pull.checks if check.state == "failure"]
     assert job is not None
-    end = await plugin.log(job, 10_000)
-    assert len(end) <= 10_000
-    assert end.endswith(b"the end\n")
+    log_end = await plugin.log(job, 10_000)
+    assert len(log_end) <= 10_000
+    assert log_end.endswith(b"the end\n")

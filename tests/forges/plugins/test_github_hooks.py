@@ -1,4 +1,4 @@
-"""What the test server tells by webhook leads our intake to what changed."""
+"""Webhooks of the test server name what changed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def forge() -> Iterator[GitHubServer]:
 def pull(forge: GitHubServer) -> Pull:
     repo = forge.repository("acme/app", {"a.txt": "1\n2\n"}, people={"dev": "write", "rev": "write"})
     forge.push(repo, "x", {"a.txt": "1\ntwo\n"}, by="dev")
-    made = forge.pull(repo, "x", by="dev")
+    pull_request = forge.pull(repo, "x", by="dev")
     forge.hook(repo, "http://127.0.0.1:9/", SECRET)
-    return made
+    return pull_request
 
 
-def told(forge: GitHubServer) -> list[Hint]:
-    """What our intake makes of everything that was sent."""
+def hints_of_deliveries(forge: GitHubServer) -> list[Hint]:
+    """Return the hints that the plugin reads from all deliveries sent."""
     hooks = GitHubHooks()
     hints = []
     for sent in forge.hooks.sent:
@@ -60,7 +60,7 @@ CHANGES: dict[str, Callable[[GitHubServer, Pull], object]] = {
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_of_a_pull_request_names_it(forge: GitHubServer, pull: Pull, change: str) -> None:
     CHANGES[change](forge, pull)
-    hints = told(forge)
+    hints = hints_of_deliveries(forge)
     assert all(hint.repo == "acme/app" for hint in hints)
     assert any(hint.pulls == (pull.number,) for hint in hints)
 
@@ -69,7 +69,7 @@ def test_a_resolved_discussion_names_it(forge: GitHubServer, pull: Pull) -> None
     thread = forge.thread(pull, "a.txt", 2, "x", by="rev")
     forge.hooks.sent.clear()
     forge.resolve(thread)
-    assert [hint.pulls for hint in told(forge)] == [(pull.number,)]
+    assert [hint.pulls for hint in hints_of_deliveries(forge)] == [(pull.number,)]
 
 
 @pytest.mark.parametrize("kind", ["job", "check", "status"])
@@ -78,15 +78,15 @@ def test_a_check_names_its_commit(forge: GitHubServer, pull: Pull, kind: str) ->
         forge.status(pull.repo, "x", "ci", "failure")
     else:
         forge.check(pull.repo, "x", "tests", "failure", log="no" if kind == "job" else None)
-    assert any(pull.head_sha in hint.heads for hint in told(forge))
+    assert any(pull.head_sha in hint.heads for hint in hints_of_deliveries(forge))
 
 
-def test_an_issue_and_a_branch_are_named(forge: GitHubServer, pull: Pull) -> None:
+def test_webhooks_name_issues_and_branches(forge: GitHubServer, pull: Pull) -> None:
     repo: Repo = pull.repo
     issue = forge.issue(repo, "It breaks")
     forge.comment(issue, "yes", by="rev")
     forge.push(repo, "main", {"c": "c"})
     forge.delete_branch(repo, "x")
-    hints = told(forge)
+    hints = hints_of_deliveries(forge)
     assert sum(str(issue.number) in hint.issues for hint in hints) == 2
     assert {"main", "x"} <= {branch for hint in hints for branch in hint.branches}

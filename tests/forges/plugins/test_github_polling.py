@@ -1,4 +1,4 @@
-"""What watching costs, counted at the server: nothing while nothing changes, and little for each change."""
+"""The cost of polling GitHub, counted at the server: nothing while nothing changes, and little for each change."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
 from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
 from agent_orchestrator.testing.github import GitHubServer, Pull
-from tests.forges.plugins.github import counted, scm
+from tests.forges.plugins.github import scm, settled_counts
 
 pytestmark = pytest.mark.anyio
 
-EVERY = 25.0
-GOOD = ("success", "failure", "skipped", "cancelled", "timed_out")
+POLL_INTERVAL = 25.0
+FINAL_STATES = ("success", "failure", "skipped", "cancelled", "timed_out")
 
 
 class Clock:
@@ -38,74 +38,76 @@ def forge(schema: Path, clock: Clock) -> Iterator[GitHubServer]:
         yield server
 
 
-class Watch:
-    """What the daemon does with one repository: poll, and read what is worth reading."""
+class Watcher:
+    """Polls one repository as the daemon does, and reads the pull requests that the hints name."""
 
     def __init__(self, plugin: GitHub, clock: Clock) -> None:
         self.plugin = plugin
         self.clock = clock
-        self.seen: dict[int, tuple[PullState, float]] = {}
+        self.states: dict[int, tuple[PullState, float]] = {}
 
     async def read(self, ids: list[str]) -> None:
         for state in await self.plugin.read(ids):
-            self.seen[state.number] = (state, self.clock())
+            self.states[state.number] = (state, self.clock())
 
-    def known(self) -> list[Known]:
+    def known_pulls(self) -> list[Known]:
         return [
-            Known(state.number, state.id, state.head, _settled(state), at)
-            for state, at in self.seen.values()
+            Known(state.number, state.id, state.head, _is_settled(state), at)
+            for state, at in self.states.values()
             if state.state == "open"
         ]
 
     async def poll(self) -> Hint:
-        hint = await self.plugin.changed(self.known())
-        ids = [state.id for state, _ in self.seen.values() if state.number in hint.pulls or state.head in hint.heads]
+        hint = await self.plugin.changed(self.known_pulls())
+        ids = [state.id for state, _ in self.states.values() if state.number in hint.pulls or state.head in hint.heads]
         if ids:
             await self.read(ids)
         return hint
 
 
-def _settled(state: PullState) -> bool:
-    return bool(state.checks) and all(check.state in GOOD for check in state.checks)
+def _is_settled(state: PullState) -> bool:
+    return bool(state.checks) and all(check.state in FINAL_STATES for check in state.checks)
 
 
-def opened(forge: GitHubServer, name: str, count: int) -> list[Pull]:
-    """A repository with pull requests whose checks have ended."""
+def open_pulls(forge: GitHubServer, name: str, count: int) -> list[Pull]:
+    """Make a repository with pull requests whose checks have ended."""
     repo = forge.repository(name, {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
-    made = []
+    pulls = []
     for number in range(count):
         forge.push(repo, f"b{number}", {f"{number}.txt": "x"}, by="dev")
-        made.append(forge.pull(repo, f"b{number}", by="dev"))
+        pulls.append(forge.pull(repo, f"b{number}", by="dev"))
         forge.check(repo, f"b{number}", "tests", "success", log="ok")
-    return made
+    return pulls
 
 
-async def quiet(forge: GitHubServer, clock: Clock, sizes: tuple[int, ...]) -> tuple[list[Watch], list[list[Pull]]]:
-    """Everything read, and nothing about it new any more."""
+async def start_watchers(
+    forge: GitHubServer, clock: Clock, sizes: tuple[int, ...]
+) -> tuple[list[Watcher], list[list[Pull]]]:
+    """Return watchers of repositories of these sizes that have read everything, and the pull requests."""
     token = forge.token("dev")
-    pulls = [opened(forge, f"acme/app{index}", size) for index, size in enumerate(sizes)]
+    pulls = [open_pulls(forge, f"acme/app{index}", size) for index, size in enumerate(sizes)]
     clock.now += 100
-    watches = [Watch(scm(forge, f"acme/app{index}", clock=clock, token=token), clock) for index in range(len(sizes))]
-    for watch, made in zip(watches, pulls, strict=True):
-        await watch.read([pull.node_id for pull in made])
+    watches = [Watcher(scm(forge, f"acme/app{index}", clock=clock, token=token), clock) for index in range(len(sizes))]
+    for watch, repository_pulls in zip(watches, pulls, strict=True):
+        await watch.read([pull.node_id for pull in repository_pulls])
     for _ in range(4):
-        clock.now += EVERY
+        clock.now += POLL_INTERVAL
         for watch in watches:
             await watch.poll()
-    await counted(forge)
+    await settled_counts(forge)
     forge.ledger.clear()
     return watches, pulls
 
 
-async def test_fifty_pull_requests_cost_nothing_while_nothing_changes(forge: GitHubServer, clock: Clock) -> None:
-    watches, _ = await quiet(forge, clock, (17, 17, 16))
+async def test_fifty_unchanged_pull_requests_cost_no_points(forge: GitHubServer, clock: Clock) -> None:
+    watches, _ = await start_watchers(forge, clock, (17, 17, 16))
     minutes = 10
-    for _ in range(int(minutes * 60 / EVERY)):
-        clock.now += EVERY
+    for _ in range(int(minutes * 60 / POLL_INTERVAL)):
+        clock.now += POLL_INTERVAL
         for watch in watches:
             hint = await watch.poll()
             assert (hint.pulls, hint.heads, hint.branches) == ((), (), ())
-    counts = await counted(forge)
+    counts = await settled_counts(forge)
     assert counts["graphql"] == 0
     assert counts["rest 304"] == counts["rest"] == counts["conditional"]
     assert counts["rest points"] == 0
@@ -145,86 +147,86 @@ def _merge(forge: GitHubServer, pull: Pull) -> None:
 
 
 @pytest.mark.parametrize("change", [_comment, _thread, _review, _label, _push, _force, _close, _merge])
-async def test_a_change_is_seen_by_the_next_poll_for_at_most_two_points(
+async def test_the_next_poll_reads_a_change_for_at_most_two_points(
     forge: GitHubServer, clock: Clock, change: object
 ) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (5,))
+    (watch,), (pulls,) = await start_watchers(forge, clock, (5,))
     clock.now += 10
     change(forge, pulls[0])  # type: ignore[operator]
-    clock.now += EVERY - 10
+    clock.now += POLL_INTERVAL - 10
     hint = await watch.poll()
     assert hint.pulls == (pulls[0].number,)
     for _ in range(6):
-        clock.now += EVERY
+        clock.now += POLL_INTERVAL
         await watch.poll()
-    assert (await counted(forge))["graphql points"] <= 2
-    state = watch.seen[pulls[0].number][0]
+    assert (await settled_counts(forge))["graphql points"] <= 2
+    state = watch.states[pulls[0].number][0]
     assert state.head == pulls[0].head_sha
     if change is _merge:
         assert hint.branches == ("main",)
 
 
-async def test_checks_of_actions_are_seen_from_the_listing_of_runs(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (5,))
+async def test_checks_of_actions_are_read_from_the_listing_of_runs(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await start_watchers(forge, clock, (5,))
     forge.check(pulls[0].repo, pulls[0].head_sha, "more", None, log="…")
-    clock.now += EVERY
-    seen = [await watch.poll()]
-    clock.now += EVERY
-    seen.append(await watch.poll())
-    assert any(hint.heads == (pulls[0].head_sha,) for hint in seen)
-    assert [check.state for check in watch.seen[1][0].checks] == ["running", "success"]
+    clock.now += POLL_INTERVAL
+    hints = [await watch.poll()]
+    clock.now += POLL_INTERVAL
+    hints.append(await watch.poll())
+    assert any(hint.heads == (pulls[0].head_sha,) for hint in hints)
+    assert [check.state for check in watch.states[1][0].checks] == ["running", "success"]
     forge.check(pulls[0].repo, pulls[0].head_sha, "more", "failure", log="…")
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     assert (await watch.poll()).heads == (pulls[0].head_sha,)
-    assert {check.state for check in watch.seen[1][0].checks} == {"failure", "success"}
+    assert {check.state for check in watch.states[1][0].checks} == {"failure", "success"}
 
 
-async def test_checks_of_others_are_seen_while_they_run(forge: GitHubServer, clock: Clock) -> None:
+async def test_checks_of_external_services_are_read_while_they_run(forge: GitHubServer, clock: Clock) -> None:
     repo = forge.repository("acme/app0", people={"dev": "write"})
     forge.push(repo, "x", {"x.txt": "x"})
     pull = forge.pull(repo, "x")
     forge.status(repo, "x", "ci/other", "pending")
     forge.check(repo, "x", "external", None, app="other-ci")
     clock.now += 100
-    watch = Watch(scm(forge, "acme/app0", clock=clock), clock)
+    watch = Watcher(scm(forge, "acme/app0", clock=clock), clock)
     await watch.read([pull.node_id])
     for _ in range(3):
-        clock.now += EVERY
+        clock.now += POLL_INTERVAL
         await watch.poll()
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     assert (await watch.poll()).heads == ()
     forge.status(repo, "x", "ci/other", "failure")
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     assert (await watch.poll()).heads == (pull.head_sha,)
     forge.check(repo, "x", "external", "success", app="other-ci")
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     assert (await watch.poll()).heads == (pull.head_sha,)
-    assert {check.name: check.state for check in watch.seen[1][0].checks} == {
+    assert {check.name: check.state for check in watch.states[1][0].checks} == {
         "ci/other": "failure",
         "external": "success",
     }
 
 
-async def test_what_no_listing_tells_is_read_again_after_a_while(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), _ = await quiet(forge, clock, (3,))
+async def test_changes_that_no_listing_shows_are_read_after_a_while(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), _ = await start_watchers(forge, clock, (3,))
     clock.now += 1_900
     assert (await watch.poll()).pulls == (1, 2, 3)
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     assert (await watch.poll()).pulls == ()
 
 
-async def test_after_a_restart_only_what_changed_meanwhile_is_read(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (5,))
+async def test_after_a_restart_only_changed_ones_are_read(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await start_watchers(forge, clock, (5,))
     clock.now += 300
     forge.comment(pulls[3], "while you were away", by="rev")
     clock.now += 300
-    again = Watch(scm(forge, "acme/app0", clock=clock), clock)
-    again.seen = {number: (state, clock.now - 610) for number, (state, _) in watch.seen.items()}
-    assert (await again.poll()).pulls == (pulls[3].number,)
+    restarted = Watcher(scm(forge, "acme/app0", clock=clock), clock)
+    restarted.states = {number: (state, clock.now - 610) for number, (state, _) in watch.states.items()}
+    assert (await restarted.poll()).pulls == (pulls[3].number,)
 
 
-async def test_more_changes_than_one_page_holds_are_all_seen(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (130,))
+async def test_more_changes_than_fit_on_one_page_are_all_read(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await start_watchers(forge, clock, (130,))
     clock.now += 10
     for pull in pulls:
         forge.comment(pull, "x", by="rev")
@@ -232,24 +234,24 @@ async def test_more_changes_than_one_page_holds_are_all_seen(forge: GitHubServer
     assert len((await watch.poll()).pulls) == 130
 
 
-async def test_a_pull_request_that_somebody_else_opened_is_told_of(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (1,))
+async def test_a_pull_request_opened_by_another_person_is_named_in_the_hint(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await start_watchers(forge, clock, (1,))
     forge.push(pulls[0].repo, "theirs", {"t.txt": "t"})
     forge.pull(pulls[0].repo, "theirs")
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     hint = await watch.poll()
     assert hint.pulls == (2,)
     assert hint.branches == ("theirs",)
 
 
-async def test_a_renamed_repository_is_watched_on(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (2,))
+async def test_a_renamed_repository_is_still_polled(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await start_watchers(forge, clock, (2,))
     forge.rename("acme/app0", "better")
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     await watch.poll()
     assert watch.plugin.repo == "acme/better"
     forge.comment(pulls[0], "still here", by="rev")
-    clock.now += EVERY
+    clock.now += POLL_INTERVAL
     assert (await watch.poll()).pulls == (1,)
 
 
@@ -257,46 +259,46 @@ async def test_the_cost_grows_with_changes_not_with_sessions(forge: GitHubServer
     cost = {}
     for size in (10, 100):
         token = forge.token("dev")
-        pulls = opened(forge, f"acme/size{size}", size)
+        pulls = open_pulls(forge, f"acme/size{size}", size)
         clock.now += 100
-        watch = Watch(scm(forge, f"acme/size{size}", clock=clock, token=token), clock)
+        watch = Watcher(scm(forge, f"acme/size{size}", clock=clock, token=token), clock)
         await watch.read([pull.node_id for pull in pulls])
         for _ in range(4):
-            clock.now += EVERY
+            clock.now += POLL_INTERVAL
             await watch.poll()
-        await counted(forge)
+        await settled_counts(forge)
         forge.ledger.clear()
         for number in range(10):
-            clock.now += EVERY - 10
+            clock.now += POLL_INTERVAL - 10
             forge.comment(pulls[number], "x", by="rev")
             clock.now += 10
             await watch.poll()
-        counts = await counted(forge)
+        counts = await settled_counts(forge)
         cost[size] = (counts["graphql points"], counts["rest"])
     assert cost[100][0] == cost[10][0] <= 20
     assert abs(cost[100][1] - cost[10][1]) <= 1
 
 
-async def test_how_the_base_is_costs_nothing_more(forge: GitHubServer, clock: Clock) -> None:
-    (watch,), (pulls,) = await quiet(forge, clock, (2,))
+async def test_the_state_of_the_base_branch_costs_no_extra_requests(forge: GitHubServer, clock: Clock) -> None:
+    (watch,), (pulls,) = await start_watchers(forge, clock, (2,))
     repo = pulls[0].repo
     head = repo.head("main")
     assert head and watch.plugin.bases() == {}
 
-    async def after(name: str, conclusion: str | None, workflow: str = "CI") -> BaseChecks:
+    async def base_after(name: str, conclusion: str | None, workflow: str = "CI") -> BaseChecks:
         forge.check(repo, "main", name, conclusion, workflow=workflow)
         for _ in range(2):
-            clock.now += EVERY
+            clock.now += POLL_INTERVAL
             await watch.poll()
         return watch.plugin.bases()["main"]
 
-    assert (await after("tests", None)).state == "running"
-    assert await after("tests", "success") == BaseChecks(head, "green")
-    assert await after("ship", "failure", "Deploy") == BaseChecks(head, "red", ("Deploy",))
-    assert (await after("ship", "success", "Deploy")).state == "green"
+    assert (await base_after("tests", None)).state == "running"
+    assert await base_after("tests", "success") == BaseChecks(head, "green")
+    assert await base_after("ship", "failure", "Deploy") == BaseChecks(head, "red", ("Deploy",))
+    assert (await base_after("ship", "success", "Deploy")).state == "green"
     head = forge.push(repo, "main", {"n.txt": "n"}, by="dev")
-    assert await after("tests", "timed_out") == BaseChecks(head, "red", ("CI",))
+    assert await base_after("tests", "timed_out") == BaseChecks(head, "red", ("CI",))
     forge.check(repo, pulls[0].head_sha, "tests", "failure")
-    assert (await after("tests", "success")).state == "green"
-    counts = await counted(forge)
+    assert (await base_after("tests", "success")).state == "green"
+    counts = await settled_counts(forge)
     assert counts["rest"] <= 2 * 2 * 7

@@ -1,4 +1,4 @@
-"""Our GitHub plugin against the test server: what it reads, says and does, and that nothing is done twice."""
+"""The GitHub plugin against the test server: what it reads and writes, and that it repeats nothing."""
 
 from __future__ import annotations
 
@@ -12,22 +12,24 @@ from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github.merge import delete_branch, merge_now
 from agent_orchestrator.protocols.forge import SCM, Merged, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.testing.github import GitHubServer, Repo
-from tests.forges.plugins.github import counted, landing, scm
+from tests.forges.plugins.github import merge_request, scm, settled_counts
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def repo(forge: GitHubServer) -> Repo:
-    made = forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people={"dev": "write", "rev": "write", "eve": "read"})
-    forge.push(made, "feature/x", {"a.txt": "1\ntwo\n3\n"}, by="dev")
-    return made
+    repository = forge.repository(
+        "acme/app", {"a.txt": "1\n2\n3\n"}, people={"dev": "write", "rev": "write", "eve": "read"}
+    )
+    forge.push(repository, "feature/x", {"a.txt": "1\ntwo\n3\n"}, by="dev")
+    return repository
 
 
 SPEC = PullSpec("feature/x", "main", "Fix it", "Because", draft=True)
 
 
-async def test_it_is_what_the_slot_asks_for(forge: GitHubServer, repo: Repo) -> None:
+async def test_the_plugin_fills_the_scm_slot_and_reports_its_login(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     assert isinstance(plugin, SCM)
     assert plugin.repo == "acme/app"
@@ -36,56 +38,58 @@ async def test_it_is_what_the_slot_asks_for(forge: GitHubServer, repo: Repo) -> 
     assert (login.name, login.kind, login.write_access) == ("dev", "person", "yes")
 
 
-async def test_a_pull_request_is_opened_once_whatever_happens(forge: GitHubServer, repo: Repo) -> None:
+async def test_opening_a_pull_request_twice_returns_the_first(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     assert await plugin.find("feature/x") is None
     first = await plugin.open(SPEC)
     assert (first.number, first.title, first.draft, first.state) == (1, "Fix it", True, "open")
     assert (first.branch, first.base, first.head) == ("feature/x", "main", repo.head("feature/x"))
     assert first.base_head == repo.head("main")
-    again = await scm(forge).open(SPEC)
-    assert again.id == first.id
-    found = await plugin.find("feature/x")
-    assert found is not None and found.id == first.id
+    second = await scm(forge).open(SPEC)
+    assert second.id == first.id
+    open_pull = await plugin.find("feature/x")
+    assert open_pull is not None and open_pull.id == first.id
     assert (await plugin.get(1)).id == first.id
 
 
-async def test_one_that_was_opened_in_between_is_found(forge: GitHubServer, repo: Repo) -> None:
-    """The answer to our listing is old; GitHub refuses the second one with 422."""
+async def test_one_opened_after_an_outdated_listing_is_found(forge: GitHubServer, repo: Repo) -> None:
+    """The listing is outdated; GitHub refuses the second pull request with 422."""
     plugin = scm(forge)
-    listed = plugin._listed
+    list_pulls = plugin._listed
     calls = 0
 
-    async def late(branch: str) -> Any:
+    async def list_late(branch: str) -> Any:
         nonlocal calls
         calls += 1
-        return [] if calls == 1 else await listed(branch)
+        return [] if calls == 1 else await list_pulls(branch)
 
-    plugin._listed = late  # type: ignore[method-assign]
-    made = forge.pull(repo, "feature/x")
-    assert (await plugin.open(SPEC)).id == made.node_id
+    plugin._listed = list_late  # type: ignore[method-assign]
+    existing_pull = forge.pull(repo, "feature/x")
+    assert (await plugin.open(SPEC)).id == existing_pull.node_id
 
 
-async def test_a_closed_one_does_not_stand_in_the_way(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_closed_one_does_not_prevent_opening_a_new_one(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     first = await plugin.open(SPEC)
     await plugin.close(first)
     await plugin.close(first)
-    closed = await plugin.find("feature/x")
-    assert closed is not None and closed.state == "closed"
+    closed_pull = await plugin.find("feature/x")
+    assert closed_pull is not None and closed_pull.state == "closed"
     second = await plugin.open(SPEC)
     assert second.number == 2
-    found = await plugin.find("feature/x")
-    assert found is not None and found.number == 2
+    open_pull = await plugin.find("feature/x")
+    assert open_pull is not None and open_pull.number == 2
 
 
-@pytest.mark.parametrize(("branch", "said"), [("nowhere", "head"), ("main", "No commits")])
-async def test_what_cannot_be_opened_says_why(forge: GitHubServer, repo: Repo, branch: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+@pytest.mark.parametrize(("branch", "reason"), [("nowhere", "head"), ("main", "No commits")])
+async def test_a_pull_request_that_cannot_be_opened_is_refused_with_the_reason(
+    forge: GitHubServer, repo: Repo, branch: str, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason):
         await scm(forge).open(PullSpec(branch, "main", "T", "", draft=False))
 
 
-async def test_everything_that_was_said_is_read(forge: GitHubServer, repo: Repo) -> None:
+async def test_all_comments_and_reviews_are_read_with_their_authors_rights(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x", by="dev")
     forge.label_issue(pull, "bug", "ui")
     forge.comment(pull, "looks odd", by="eve", association="NONE")
@@ -96,21 +100,30 @@ async def test_everything_that_was_said_is_read(forge: GitHubServer, repo: Repo)
     forge.reply(thread, "tell me", by="eve", association="FIRST_TIME_CONTRIBUTOR")
     (state,) = await scm(forge).read([pull.node_id])
     assert state.labels == ("bug", "ui")
-    assert [(one.verdict, one.body, one.author.name, one.author.write_access) for one in state.reviews] == [
+    assert [
+        (review.verdict, review.body, review.author.name, review.author.write_access) for review in state.reviews
+    ] == [
         ("commented", "only a body", "rev", "yes"),
         ("changes_requested", "no", "rev", "yes"),
     ]
-    said = [
-        (one.body, one.author.name, one.author.kind, one.author.write_access, one.path, one.line)
-        for one in state.comments
+    comments = [
+        (
+            comment.body,
+            comment.author.name,
+            comment.author.kind,
+            comment.author.write_access,
+            comment.path,
+            comment.line,
+        )
+        for comment in state.comments
     ]
-    assert said == [
+    assert comments == [
         ("looks odd", "eve", "person", "no", None, None),
         ("I am a machine", "helper[bot]", "bot", "no", None, None),
         ("why two?", "rev", "person", "yes", "a.txt", 2),
         ("tell me", "eve", "person", "no", "a.txt", 2),
     ]
-    assert {one.thread for one in state.comments} == {None, thread.node_id}
+    assert {comment.thread for comment in state.comments} == {None, thread.node_id}
     assert state.unread == ()
 
 
@@ -136,9 +149,7 @@ async def test_all_kinds_of_checks_are_read_with_their_logs(forge: GitHubServer,
         await plugin.log("999999", 10)
 
 
-async def test_a_strangers_workflow_that_waits_for_a_word_is_neither_green_nor_red(
-    forge: GitHubServer, repo: Repo
-) -> None:
+async def test_a_fork_workflow_that_awaits_approval_is_shown_as_queued(forge: GitHubServer, repo: Repo) -> None:
     fork = forge.fork(repo, "eve")
     forge.push(fork, "fix", {"a.txt": "eve\n"}, by="eve")
     forge.pull(repo, "fix", by="eve", head_repo=fork)
@@ -150,7 +161,7 @@ async def test_a_strangers_workflow_that_waits_for_a_word_is_neither_green_nor_r
     assert await plugin.rerun(pull) == 0
 
 
-async def test_no_checks_are_none_only_where_none_can_come(forge: GitHubServer, repo: Repo) -> None:
+async def test_checks_expected_is_false_only_if_no_checks_can_come(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x")
     (state,) = await scm(forge).read([pull.node_id])
     assert (state.checks, state.checks_expected) == ((), False)
@@ -167,25 +178,27 @@ async def test_300_checks_and_1000_comments_are_all_read(forge: GitHubServer, re
         forge.comment(pull, f"comment {number}", by="rev")
     (state,) = await scm(forge).read([pull.node_id])
     assert len(state.checks) == 300
-    assert [one.body for one in state.comments] == [f"comment {number}" for number in range(1000)]
+    assert [comment.body for comment in state.comments] == [f"comment {number}" for number in range(1000)]
     assert state.unread == ()
 
 
-async def test_many_are_read_by_few_requests_and_the_gone_are_left_out(forge: GitHubServer, repo: Repo) -> None:
+async def test_many_pull_requests_are_read_in_few_requests_without_deleted_ones(
+    forge: GitHubServer, repo: Repo
+) -> None:
     ids = []
     for number in range(25):
         forge.push(repo, f"b{number}", {"b.txt": str(number)})
         ids.append(forge.pull(repo, f"b{number}").node_id)
     plugin = scm(forge)
     await plugin.login()
-    await counted(forge)
+    await settled_counts(forge)
     before = len(forge.ledger.requests)
-    found = await plugin.read([*ids, "PR_gone"])
-    assert [one.id for one in found] == ids
-    assert (await counted(forge, before))["graphql"] == 2
+    states = await plugin.read([*ids, "PR_gone"])
+    assert [state.id for state in states] == ids
+    assert (await settled_counts(forge, before))["graphql"] == 2
 
 
-async def test_a_comment_is_said_once_and_known_as_ours(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_comment_is_posted_once_and_recognized_as_ours(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x")
     plugin = scm(forge)
     (state,) = await plugin.read([pull.node_id])
@@ -194,26 +207,28 @@ async def test_a_comment_is_said_once_and_known_as_ours(forge: GitHubServer, rep
     forge.comment(pull, "<!-- ao:session:2 -->", by="eve")
     assert await plugin.comment(state, "More", "session:2") != first
     (state,) = await plugin.read([pull.node_id])
-    assert [(one.body, one.author.kind, one.mark) for one in state.comments if one.author.name == "dev"] == [
+    assert [
+        (comment.body, comment.author.kind, comment.mark) for comment in state.comments if comment.author.name == "dev"
+    ] == [
         ("It is done.", "agent", "session:1"),
         ("More", "agent", "session:2"),
     ]
     assert first == state.comments[0].id
 
 
-async def test_a_discussion_is_answered_once_and_resolved(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_discussion_gets_one_reply_and_is_resolved(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x")
     thread = forge.thread(pull, "a.txt", 2, "why?", by="rev")
     plugin = scm(forge)
     (state,) = await plugin.read([pull.node_id])
-    name = state.comments[0].thread
-    assert name is not None
-    first = await plugin.reply(state, name, "because", "k")
-    assert await scm(forge).reply(state, name, "because", "k") == first
-    await plugin.resolve(name)
-    await plugin.resolve(name)
+    thread_id = state.comments[0].thread
+    assert thread_id is not None
+    first = await plugin.reply(state, thread_id, "because", "k")
+    assert await scm(forge).reply(state, thread_id, "because", "k") == first
+    await plugin.resolve(thread_id)
+    await plugin.resolve(thread_id)
     (state,) = await plugin.read([pull.node_id])
-    assert [(one.body, one.mark, one.resolved) for one in state.comments] == [
+    assert [(comment.body, comment.mark, comment.resolved) for comment in state.comments] == [
         ("why?", "", True),
         ("because", "k", True),
     ]
@@ -230,34 +245,34 @@ async def test_ready_and_review_requests(forge: GitHubServer, repo: Repo) -> Non
     assert [user.login for user in forge.find_pull(repo, pull.number).requested] == ["rev"]
 
 
-async def test_it_lands_at_exactly_the_commit_and_its_branch_goes(forge: GitHubServer, repo: Repo) -> None:
+async def test_only_the_named_commit_is_merged_and_its_branch_is_deleted(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     forge.pull(repo, "feature/x")
     pull = await plugin.get(1)
-    moved = forge.push(repo, "feature/x", {"a.txt": "other\n"})
-    refused = await plugin.merge(pull, landing(pull))
+    new_head = forge.push(repo, "feature/x", {"a.txt": "other\n"})
+    refused = await plugin.merge(pull, merge_request(pull))
     assert isinstance(refused, Unmergeable) and refused.moved
-    done = await plugin.merge(pull, landing(pull, head=moved))
-    assert isinstance(done, Merged)
-    assert done.commit == repo.head("main")
-    assert forge.log(repo)[0].message.startswith("Land it")
+    merged = await plugin.merge(pull, merge_request(pull, head=new_head))
+    assert isinstance(merged, Merged)
+    assert merged.commit == repo.head("main")
+    assert forge.log(repo)[0].message.startswith("Merge it")
     assert repo.head("feature/x") is None
-    assert await plugin.merge(pull, landing(pull, head=moved)) == done
+    assert await plugin.merge(pull, merge_request(pull, head=new_head)) == merged
     (state,) = await plugin.read([pull.id])
-    assert (state.state, state.merged_as) == ("merged", done.commit)
+    assert (state.state, state.merged_as) == ("merged", merged.commit)
 
 
-async def test_a_head_that_moves_in_the_last_moment_does_not_land(forge: GitHubServer, repo: Repo) -> None:
-    """Between our look and the request itself."""
+async def test_a_push_right_before_the_merge_request_prevents_the_merge(forge: GitHubServer, repo: Repo) -> None:
+    """The push happens between the plugin's check and its merge request."""
     plugin = scm(forge)
     forge.pull(repo, "feature/x")
     pull = await plugin.get(1)
     forge.push(repo, "feature/x", {"a.txt": "other\n"})
-    refused = await merge_now(await plugin._at.http(), plugin.repo, pull, landing(pull))
+    refused = await merge_now(await plugin._at.http(), plugin.repo, pull, merge_request(pull))
     assert isinstance(refused, Unmergeable) and refused.moved
 
 
-async def test_a_branch_that_moved_on_after_the_merge_stays(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_branch_pushed_to_after_the_merge_is_not_deleted(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     pull = forge.pull(repo, "feature/x")
     http = await plugin._at.http()
@@ -266,56 +281,58 @@ async def test_a_branch_that_moved_on_after_the_merge_stays(forge: GitHubServer,
     assert repo.head("feature/x") == newer == pull.head_sha
 
 
-@pytest.mark.parametrize("why", ["draft", "closed", "conflict"])
-async def test_what_cannot_land_says_why(forge: GitHubServer, repo: Repo, why: str) -> None:
+@pytest.mark.parametrize("reason", ["draft", "closed", "conflict"])
+async def test_a_pull_request_that_cannot_be_merged_is_refused_with_the_reason(
+    forge: GitHubServer, repo: Repo, reason: str
+) -> None:
     plugin = scm(forge)
-    made = forge.pull(repo, "feature/x", draft=why == "draft")
-    if why == "conflict":
+    pull_request = forge.pull(repo, "feature/x", draft=reason == "draft")
+    if reason == "conflict":
         forge.push(repo, "main", {"a.txt": "1\nzwei\n3\n"})
     pull = await plugin.get(1)
-    if why == "closed":
-        forge.close(made)
-    if why == "conflict":
+    if reason == "closed":
+        forge.close(pull_request)
+    if reason == "conflict":
         pull = await plugin.get(1)
         assert pull.mergeable == "no"
-    refused = await plugin.merge(pull, landing(pull))
+    refused = await plugin.merge(pull, merge_request(pull))
     assert isinstance(refused, Unmergeable)
-    assert why[:6] in refused.reason
+    assert reason[:6] in refused.reason
 
 
-async def test_what_the_rules_forbid_waits_where_github_can_land_it_itself(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_blocked_merge_waits_for_githubs_auto_merge(forge: GitHubServer, repo: Repo) -> None:
     forge.protect(repo, checks=("tests",), approvals=1)
-    made = forge.pull(repo, "feature/x", by="dev")
+    pull_request = forge.pull(repo, "feature/x", by="dev")
     plugin = scm(forge)
     pull = await plugin.get(1)
     assert "required checks have not passed: tests" in pull.blocked
     assert "an approving review is required" in pull.blocked
-    assert isinstance(await plugin.merge(pull, landing(pull)), Waiting)
-    assert isinstance(await plugin.merge(pull, landing(pull)), Waiting)
+    assert isinstance(await plugin.merge(pull, merge_request(pull)), Waiting)
+    assert isinstance(await plugin.merge(pull, merge_request(pull)), Waiting)
     assert (await plugin.get(1)).queued
     forge.check(repo, "feature/x", "tests", "success")
-    forge.review(made, "APPROVE", by="rev")
+    forge.review(pull_request, "APPROVE", by="rev")
     state = await plugin.get(1)
     assert state.state == "merged"
-    assert forge.log(repo)[0].message.startswith("Land it")
+    assert forge.log(repo)[0].message.startswith("Merge it")
 
 
-async def test_a_merge_queue_is_used_where_there_is_one(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_merge_queue_is_used_if_the_branch_has_one(forge: GitHubServer, repo: Repo) -> None:
     forge.protect(repo, checks=("tests",), merge_queue=True)
-    made = forge.pull(repo, "feature/x")
+    pull_request = forge.pull(repo, "feature/x")
     forge.check(repo, "feature/x", "tests", "success")
     plugin = scm(forge)
     pull = await plugin.get(1)
-    waits = await plugin.merge(pull, landing(pull))
-    assert isinstance(waits, Waiting) and "merge queue" in waits.reason
+    outcome = await plugin.merge(pull, merge_request(pull))
+    assert isinstance(outcome, Waiting) and "merge queue" in outcome.reason
     assert (await plugin.get(1)).queued
-    group = forge.group(made)
+    group = forge.group(pull_request)
     assert group is not None
     forge.check(repo, group, "tests", "success")
     assert (await plugin.get(1)).state == "merged"
 
 
-async def test_failed_jobs_run_again_once(forge: GitHubServer, repo: Repo) -> None:
+async def test_failed_jobs_are_rerun_once(forge: GitHubServer, repo: Repo) -> None:
     forge.pull(repo, "feature/x")
     forge.check(repo, "feature/x", "tests", "failure", log="no")
     plugin = scm(forge)
@@ -325,7 +342,7 @@ async def test_failed_jobs_run_again_once(forge: GitHubServer, repo: Repo) -> No
     assert await plugin.rerun(pull) == 0
 
 
-async def test_git_pushes_without_asking(forge: GitHubServer, repo: Repo, tmp_path: Path) -> None:
+async def test_git_pushes_with_the_token_and_no_prompt(forge: GitHubServer, repo: Repo, tmp_path: Path) -> None:
     url, env = scm(forge).push_url()
     assert forge.git_url("acme/app") == url
 
@@ -335,15 +352,15 @@ async def test_git_pushes_without_asking(forge: GitHubServer, repo: Repo, tmp_pa
         )
 
     git("clone", "-q", url, "clone")
-    where = ("-C", "clone", "-c", "user.name=t", "-c", "user.email=t@t")
-    git(*where, "checkout", "-qb", "mine")
-    git(*where, "commit", "-q", "--allow-empty", "-m", "x")
-    git(*where, "push", "-q", url, "mine")
+    options = ("-C", "clone", "-c", "user.name=t", "-c", "user.email=t@t")
+    git(*options, "checkout", "-qb", "mine")
+    git(*options, "commit", "-q", "--allow-empty", "-m", "x")
+    git(*options, "push", "-q", url, "mine")
     assert repo.head("mine") is not None
     assert "ghp_" not in url + Path(tmp_path, "clone/.git/config").read_text()
 
 
-async def test_a_renamed_repository_is_still_known(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_renamed_repository_is_still_found(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     forge.pull(repo, "feature/x")
     pull = await plugin.get(1)
@@ -352,7 +369,7 @@ async def test_a_renamed_repository_is_still_known(forge: GitHubServer, repo: Re
     (state,) = await plugin.read([pull.id])
     assert state.number == 1
     assert plugin.repo == "acme/better"
-    assert isinstance(await plugin.merge(pull, landing(pull)), Merged)
+    assert isinstance(await plugin.merge(pull, merge_request(pull)), Merged)
 
 
 async def test_a_fork_is_pushed_to_and_opened_from(forge: GitHubServer, repo: Repo) -> None:
@@ -363,8 +380,8 @@ async def test_a_fork_is_pushed_to_and_opened_from(forge: GitHubServer, repo: Re
     await plugin.login()
     pull = await plugin.open(PullSpec("fix", "main", "T", ""))
     assert (pull.head, pull.fork) == (head, "eve/app")
-    found = await plugin.find("fix")
-    assert found is not None and found.id == pull.id
+    open_pull = await plugin.find("fix")
+    assert open_pull is not None and open_pull.id == pull.id
 
 
 async def test_a_deleted_branch_leaves_a_pull_request_that_can_be_read(forge: GitHubServer, repo: Repo) -> None:
@@ -374,7 +391,7 @@ async def test_a_deleted_branch_leaves_a_pull_request_that_can_be_read(forge: Gi
     assert (state.state, state.branch) == ("closed", "feature/x")
 
 
-async def test_what_a_token_may_not_do_is_said_at_sign_in(forge: GitHubServer, repo: Repo) -> None:
+async def test_login_names_what_the_token_may_not_do(forge: GitHubServer, repo: Repo) -> None:
     with pytest.raises(Denied, match="lacks the scope"):
         await scm(forge, token=forge.token("dev", ("gist",))).login()
     with pytest.raises(Denied, match="may not write to acme/app"):
@@ -385,62 +402,69 @@ async def test_what_a_token_may_not_do_is_said_at_sign_in(forge: GitHubServer, r
         await scm(forge, repo="acme/none").login()
 
 
-async def test_there_is_no_such_number(forge: GitHubServer, repo: Repo) -> None:
+async def test_an_unknown_pull_request_number_is_not_found(forge: GitHubServer, repo: Repo) -> None:
     with pytest.raises(NotFound, match="no pull request #77"):
         await scm(forge).get(77)
 
 
-def _asked_of_rights(forge: GitHubServer) -> list[str]:
-    return [one.path.rpartition("/collaborators/")[2] for one in forge.ledger.requests if "/collaborators/" in one.path]
+def _permission_requests(forge: GitHubServer) -> list[str]:
+    return [
+        request.path.rpartition("/collaborators/")[2]
+        for request in forge.ledger.requests
+        if "/collaborators/" in request.path
+    ]
 
 
-async def test_a_member_who_may_only_read_is_a_stranger(forge: GitHubServer, repo: Repo) -> None:
+async def test_a_member_with_read_access_only_has_no_write_access(forge: GitHubServer, repo: Repo) -> None:
     now = 1_000_000.0
     plugin = scm(forge, clock=lambda: now)
     pull = forge.pull(repo, "feature/x", by="dev")
     for name, association in (("eve", "COLLABORATOR"), ("eve", "MEMBER"), ("rev", "MEMBER"), ("zoe", "NONE")):
         forge.comment(pull, "listen", by=name, association=association)
     (state,) = await plugin.read([pull.node_id])
-    access = [(one.author.name, one.author.write_access) for one in state.comments]
+    access = [(comment.author.name, comment.author.write_access) for comment in state.comments]
     assert access == [("eve", "no"), ("eve", "no"), ("rev", "yes"), ("zoe", "no")]
     await plugin.read([pull.node_id])
-    await counted(forge)
-    assert sorted(_asked_of_rights(forge)) == ["eve/permission", "rev/permission"], "each member once, nobody else"
+    await settled_counts(forge)
+    assert sorted(_permission_requests(forge)) == ["eve/permission", "rev/permission"], "each member once, no others"
     repo.people |= {"eve": "write", "rev": "triage"}
     now += 3_601
     (state,) = await plugin.read([pull.node_id])
-    assert [one.author.write_access for one in state.comments] == ["yes", "yes", "no", "no"]
+    assert [comment.author.write_access for comment in state.comments] == ["yes", "yes", "no", "no"]
 
 
-async def test_of_reviewers_github_tells_beside_what_they_may(forge: GitHubServer, repo: Repo) -> None:
+async def test_the_rights_of_reviewers_are_read_without_extra_requests(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x", by="dev")
     forge.review(pull, "APPROVE", "fine", by="eve", association="MEMBER")
     forge.review(pull, "APPROVE", "fine too", by="rev", association="MEMBER")
     forge.comment(pull, "as I said", by="rev", association="MEMBER")
     (state,) = await scm(forge).read([pull.node_id])
-    assert [(one.author.name, one.author.write_access) for one in state.reviews] == [("eve", "no"), ("rev", "yes")]
-    assert [one.author.write_access for one in state.comments] == ["yes"]
-    await counted(forge)
-    assert _asked_of_rights(forge) == []
+    assert [(review.author.name, review.author.write_access) for review in state.reviews] == [
+        ("eve", "no"),
+        ("rev", "yes"),
+    ]
+    assert [comment.author.write_access for comment in state.comments] == ["yes"]
+    await settled_counts(forge)
+    assert _permission_requests(forge) == []
 
 
-async def test_who_may_not_ask_about_rights_knows_none(forge: GitHubServer, repo: Repo) -> None:
+async def test_rights_are_unknown_if_the_token_may_not_read_them(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x", by="dev")
     forge.comment(pull, "listen", by="rev", association="MEMBER")
     (state,) = await scm(forge, by="eve").read([pull.node_id])
-    assert [one.author.write_access for one in state.comments] == ["unknown"]
+    assert [comment.author.write_access for comment in state.comments] == ["unknown"]
 
 
-async def test_while_rights_cannot_be_asked_about_nothing_is_concluded(forge: GitHubServer, repo: Repo) -> None:
+async def test_rights_are_unknown_while_they_cannot_be_read(forge: GitHubServer, repo: Repo) -> None:
     pull = forge.pull(repo, "feature/x", by="dev")
     forge.comment(pull, "listen", by="rev", association="MEMBER")
     plugin = scm(forge)
     forge.fail(500, path="/collaborators/", next=9)
     (state,) = await plugin.read([pull.node_id])
-    assert [one.author.write_access for one in state.comments] == ["unknown"]
+    assert [comment.author.write_access for comment in state.comments] == ["unknown"]
     forge.mend()
     (state,) = await plugin.read([pull.node_id])
-    assert [one.author.write_access for one in state.comments] == ["yes"]
+    assert [comment.author.write_access for comment in state.comments] == ["yes"]
     forge.fail("rate", path="/collaborators/")
     with pytest.raises(Temporary):
         await scm(forge).read([pull.node_id])

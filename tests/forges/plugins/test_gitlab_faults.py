@@ -1,4 +1,4 @@
-"""A GitLab that misbehaves: each fault gives one clear line, loses nothing, and is not asked again and again."""
+"""Faulty responses of GitLab: each gives an error of one line, loses nothing, and causes no request loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Tempo
 from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
 from agent_orchestrator.protocols.forge import Hint
 from agent_orchestrator.testing.gitlab import GitLabServer, Project
-from tests.forges.plugins.github import landing
+from tests.forges.plugins.github import merge_request
 from tests.forges.plugins.gitlab import scm, tracker
 
 pytestmark = pytest.mark.anyio
@@ -25,12 +25,12 @@ def forge() -> Iterator[GitLabServer]:
 
 @pytest.fixture
 def repo(forge: GitLabServer) -> Project:
-    made = forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "developer", "rev": "developer"})
+    project = forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "developer", "rev": "developer"})
     for number in range(3):
-        forge.push(made, f"b{number}", {f"{number}.txt": "x"})
-        forge.pull(made, f"b{number}")
-        forge.check(made, f"b{number}", "tests", "success")
-    return made
+        forge.push(project, f"b{number}", {f"{number}.txt": "x"})
+        forge.pull(project, f"b{number}")
+        forge.check(project, f"b{number}", "tests", "success")
+    return project
 
 
 @pytest.fixture
@@ -46,9 +46,9 @@ async def _get(plugin: GitLab) -> object:
     return await plugin.get(1)
 
 
-@pytest.mark.parametrize("act", [_changed, _get])
+@pytest.mark.parametrize("call_plugin", [_changed, _get])
 @pytest.mark.parametrize(
-    ("status", "kind", "said"),
+    ("status", "kind", "message"),
     [
         (401, Denied, "the token from scm.token is not accepted by GitLab at 127.0.0.1"),
         (403, Denied, "forbids"),
@@ -58,41 +58,41 @@ async def _get(plugin: GitLab) -> object:
         (500, Temporary, "failed with 500"),
     ],
 )
-async def test_each_status_is_an_error_that_says_what_to_do(
+async def test_each_error_status_gives_one_error_with_advice(
     forge: GitLabServer,
     repo: Project,
-    act: Callable[[GitLab], Awaitable[object]],
+    call_plugin: Callable[[GitLab], Awaitable[object]],
     status: int,
     kind: type[AoError],
-    said: str,
+    message: str,
 ) -> None:
     plugin = scm(forge)
     await plugin.configured()
     fault = forge.fail(status, next=99)
-    with pytest.raises(kind, match=said) as caught:
-        await act(plugin)
+    with pytest.raises(kind, match=message) as caught:
+        await call_plugin(plugin)
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
     assert len(forge.ledger.requests) == 1
     fault.left = 0
-    await act(plugin)
+    await call_plugin(plugin)
 
 
-async def test_an_expired_token_is_said(forge: GitLabServer, repo: Project) -> None:
+async def test_an_expired_token_is_refused(forge: GitLabServer, repo: Project) -> None:
     with pytest.raises(Denied, match="is not accepted"):
         await scm(forge, token=forge.token("dev", expired=True)).get(1)
 
 
-async def test_a_hiccup_is_not_noticed(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
+async def test_a_single_failed_request_is_retried(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
     plugin = scm(forge)
-    for what in (502, "html", "cut", "drop"):
-        forge.fail(what)
+    for fault_kind in (502, "html", "cut", "drop"):
+        forge.fail(fault_kind)
         assert len(await plugin.read(ids)) == 3
-        forge.fail(what)
+        forge.fail(fault_kind)
         assert isinstance(await plugin.changed([]), Hint)
 
 
-async def test_a_host_that_stays_down_is_asked_a_few_times_and_no_more(forge: GitLabServer, repo: Project) -> None:
+async def test_a_host_that_stays_down_is_tried_three_times(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     fault = forge.fail("drop", next=99)
     with pytest.raises(Temporary, match="could not be asked"):
@@ -100,7 +100,7 @@ async def test_a_host_that_stays_down_is_asked_a_few_times_and_no_more(forge: Gi
     assert 99 - fault.left == 3
 
 
-async def test_too_many_requests_hold_all_that_use_the_token(forge: GitLabServer, repo: Project) -> None:
+async def test_a_rate_limit_stops_all_plugins_with_the_same_token(forge: GitLabServer, repo: Project) -> None:
     token = forge.token("dev")
     plugin, other = scm(forge, token=token), tracker(forge, token=token)
     forge.set_rate(token, remaining=0, reset=time.time() + 45)
@@ -116,7 +116,7 @@ async def test_too_many_requests_hold_all_that_use_the_token(forge: GitLabServer
     assert 35 < plugin.pause() <= 46
 
 
-async def test_a_limit_that_ended_in_the_past_makes_no_loop(forge: GitLabServer, repo: Project) -> None:
+async def test_a_rate_limit_with_a_reset_in_the_past_causes_no_request_loop(forge: GitLabServer, repo: Project) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
     forge.fail(429, next=99)
@@ -127,7 +127,9 @@ async def test_a_limit_that_ended_in_the_past_makes_no_loop(forge: GitLabServer,
     assert len(forge.ledger.requests) == 1
 
 
-async def test_background_reading_slows_down_before_people_must_wait(forge: GitLabServer, repo: Project) -> None:
+async def test_background_reading_slows_down_before_the_rate_limit_is_used_up(
+    forge: GitLabServer, repo: Project
+) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
     await plugin.changed([])
@@ -141,7 +143,7 @@ async def test_background_reading_slows_down_before_people_must_wait(forge: GitL
     ("path", "unread"),
     [("/discussions", ("comments", "reviews")), ("/jobs", ("checks",)), ("/approvals", ("reviews",))],
 )
-async def test_what_could_not_be_read_is_unknown_and_the_rest_is_used(
+async def test_unreadable_parts_are_unknown_and_the_others_are_used(
     forge: GitLabServer, repo: Project, ids: list[str], path: str, unread: tuple[str, ...]
 ) -> None:
     plugin = scm(forge)
@@ -154,7 +156,7 @@ async def test_what_could_not_be_read_is_unknown_and_the_rest_is_used(
     assert all(state.unread == () for state in await plugin.read(ids))
 
 
-async def test_a_page_that_was_cut_off_is_no_page(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
+async def test_a_truncated_page_is_not_used(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
     pull = forge.find_pull(repo, 1)
     for number in range(150):
         forge.comment(pull, f"n{number}", by="rev")
@@ -163,7 +165,7 @@ async def test_a_page_that_was_cut_off_is_no_page(forge: GitLabServer, repo: Pro
     assert state.unread == ("comments", "reviews") and state.comments == ()
 
 
-async def test_a_comment_whose_answer_was_cut_off_is_not_said_twice(forge: GitLabServer, repo: Project) -> None:
+async def test_a_comment_whose_response_was_cut_off_is_not_posted_twice(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     state = await plugin.get(1)
     forge.fail("cut", method="POST", path="notes$")
@@ -173,17 +175,19 @@ async def test_a_comment_whose_answer_was_cut_off_is_not_said_twice(forge: GitLa
     assert [note.body.partition("\n")[0] for note in forge.find_pull(repo, 1).notes] == ["done"]
 
 
-async def test_a_merge_whose_answer_was_cut_off_is_found_done(forge: GitLabServer, repo: Project) -> None:
+async def test_a_merge_whose_response_was_cut_off_is_found_on_retry(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     state = await plugin.get(1)
     forge.fail("cut", method="PUT", path="merge$")
     with pytest.raises(Temporary):
-        await plugin.merge(state, landing(state))
-    done = await plugin.merge(state, landing(state))
-    assert getattr(done, "commit", None) == repo.head("main")
+        await plugin.merge(state, merge_request(state))
+    merged = await plugin.merge(state, merge_request(state))
+    assert getattr(merged, "commit", None) == repo.head("main")
 
 
-async def test_a_deleted_branch_closes_nothing_by_itself(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
+async def test_a_deleted_branch_does_not_close_its_merge_request(
+    forge: GitLabServer, repo: Project, ids: list[str]
+) -> None:
     plugin = scm(forge)
     before = await plugin.get(1)
     from tests.forges.client import Client

@@ -1,4 +1,4 @@
-"""What the test server tells by webhook leads our intake to what changed, whatever becomes of the deliveries."""
+"""Webhooks of the test server name what changed, and repeated deliveries keep their id."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def pull(forge: GitLabServer) -> MergeRequest:
         "acme/tools/app", {"a.txt": "1\n2\n"}, people={"dev": "developer", "rev": "developer", "boss": "maintainer"}
     )
     forge.push(repo, "x", {"a.txt": "1\ntwo\n"}, by="dev")
-    made = forge.pull(repo, "x", by="dev")
+    merge_request = forge.pull(repo, "x", by="dev")
     forge.hook(repo, "http://127.0.0.1:9/", SECRET)
-    return made
+    return merge_request
 
 
-def told(forge: GitLabServer) -> list[Hint]:
-    """What our intake makes of everything that was sent."""
+def hints_of_deliveries(forge: GitLabServer) -> list[Hint]:
+    """Return the hints that the plugin reads from all deliveries sent."""
     hooks = GitLabHooks()
     hints = []
-    for sent in forge.hooks.sent:
-        body, headers = request(sent, forge.url)
+    for delivery_sent in forge.hooks.sent:
+        body, headers = request(delivery_sent, forge.url)
         assert hooks.genuine(headers, body, ["another"]) is None
         delivery = hooks.genuine(headers, body, ["another", SECRET])
         assert delivery is not None
-        assert (delivery.id, delivery.kind) == (sent.key, sent.event)
+        assert (delivery.id, delivery.kind) == (delivery_sent.key, delivery_sent.event)
         hint = hooks.hint(delivery)
         hints += [hint] if hint else []
     return hints
@@ -61,51 +61,51 @@ CHANGES: dict[str, Callable[[GitLabServer, MergeRequest], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_a_merge_request_names_it(forge: GitLabServer, pull: MergeRequest, change: str) -> None:
+def test_the_webhook_of_a_change_names_the_merge_request(forge: GitLabServer, pull: MergeRequest, change: str) -> None:
     CHANGES[change](forge, pull)
-    hints = told(forge)
+    hints = hints_of_deliveries(forge)
     assert all(hint.repo == "acme/tools/app" for hint in hints)
     assert any(hint.pulls == (pull.iid,) for hint in hints)
 
 
-def test_a_job_names_its_commit(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_the_webhook_of_a_job_names_its_commit(forge: GitLabServer, pull: MergeRequest) -> None:
     forge.check(pull.project, "x", "one", None)
     forge.hooks.sent.clear()
     forge.check(pull.project, "x", "two", "failed")
-    assert any(pull.head_sha in hint.heads for hint in told(forge))
+    assert any(pull.head_sha in hint.heads for hint in hints_of_deliveries(forge))
 
 
-def test_a_forks_pipeline_names_the_merge_request_where_it_is(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_the_webhook_of_a_forks_pipeline_names_the_target_project(forge: GitLabServer, pull: MergeRequest) -> None:
     fork = forge.fork(pull.project, "dev")
     forge.push(fork, "far", {"f.txt": "f"}, by="dev")
-    theirs = forge.pull(pull.project, "far", by="dev", source=fork)
+    fork_request = forge.pull(pull.project, "far", by="dev", source=fork)
     forge.hook(fork, "http://127.0.0.1:9/", SECRET)
     forge.hooks.sent.clear()
-    forge.check(fork, theirs.head_sha, "tests", "success")
-    assert any((hint.repo, hint.pulls) == ("acme/tools/app", (theirs.iid,)) for hint in told(forge))
+    forge.check(fork, fork_request.head_sha, "tests", "success")
+    assert any(
+        (hint.repo, hint.pulls) == ("acme/tools/app", (fork_request.iid,)) for hint in hints_of_deliveries(forge)
+    )
 
 
-def test_an_issue_and_a_branch_are_named(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_webhooks_name_issues_and_branches(forge: GitLabServer, pull: MergeRequest) -> None:
     issue = forge.issue(pull.project, "It breaks")
     forge.comment(issue, "yes", by="rev")
     forge.push(pull.project, "main", {"c": "c"})
-    hints = told(forge)
+    hints = hints_of_deliveries(forge)
     assert sum(str(issue.iid) in hint.issues for hint in hints) == 2
     assert "main" in {branch for hint in hints for branch in hint.branches}
 
 
-def test_a_repeated_delivery_has_the_same_name_and_another_event_another(
-    forge: GitLabServer, pull: MergeRequest
-) -> None:
+def test_a_repeated_delivery_keeps_its_id_and_other_events_have_others(forge: GitLabServer, pull: MergeRequest) -> None:
     forge.comment(pull, "x", by="rev")
     forge.comment(pull, "x", by="rev")
     first, second = forge.hooks.sent
     again = forge.hooks.redeliver(first)
-    names = [_named(forge, one) for one in (first, second, again)]
-    assert names[0] == names[2] != names[1]
+    delivery_ids = [_delivery_id(forge, delivery) for delivery in (first, second, again)]
+    assert delivery_ids[0] == delivery_ids[2] != delivery_ids[1]
 
 
-def _named(forge: GitLabServer, sent: object) -> str:
+def _delivery_id(forge: GitLabServer, sent: object) -> str:
     body, headers = request(sent, forge.url)  # type: ignore[arg-type]
     delivery = GitLabHooks().genuine(headers, body, [SECRET])
     assert delivery is not None

@@ -1,4 +1,4 @@
-"""Our GitLab plugin against the test server: what it reads, says and does, and that nothing is done twice."""
+"""The GitLab plugin against the test server: what it reads and writes, and that it repeats nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.protocols.forge import SCM, Merged, PullSpec, Unmergeable, Waiting
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest, Project
-from tests.forges.plugins.github import landing
-from tests.forges.plugins.gitlab import name, scm
+from tests.forges.plugins.github import merge_request
+from tests.forges.plugins.gitlab import merge_request_id, scm
 
 pytestmark = pytest.mark.anyio
 
@@ -29,9 +29,9 @@ def forge() -> Iterator[GitLabServer]:
 @pytest.fixture
 def repo(forge: GitLabServer) -> Project:
     people = {"dev": "developer", "rev": "developer", "eve": "reporter", "boss": "maintainer"}
-    made = forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people=people)
-    forge.push(made, "feature/x", {"a.txt": "1\ntwo\n3\n"}, by="dev")
-    return made
+    project = forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people=people)
+    forge.push(project, "feature/x", {"a.txt": "1\ntwo\n3\n"}, by="dev")
+    return project
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def pull(forge: GitLabServer, repo: Project) -> MergeRequest:
     return forge.pull(repo, "feature/x", "Fix it", by="dev")
 
 
-async def test_it_is_what_the_slot_asks_for(forge: GitLabServer, repo: Project) -> None:
+async def test_the_plugin_fills_the_scm_slot_and_reports_its_login(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     assert isinstance(plugin, SCM)
     assert await plugin.configured()
@@ -49,17 +49,17 @@ async def test_it_is_what_the_slot_asks_for(forge: GitLabServer, repo: Project) 
 
 
 @pytest.mark.parametrize(
-    ("by", "scopes", "said"),
+    ("by", "scopes", "reason"),
     [("dev", ("read_api",), "lacks the scope api"), ("eve", ("api",), "may not write to acme/app")],
 )
-async def test_what_a_token_lacks_is_said(
-    forge: GitLabServer, repo: Project, by: str, scopes: tuple[str, ...], said: str
+async def test_login_names_what_the_token_lacks(
+    forge: GitLabServer, repo: Project, by: str, scopes: tuple[str, ...], reason: str
 ) -> None:
-    with pytest.raises(Denied, match=said):
+    with pytest.raises(Denied, match=reason):
         await scm(forge, token=forge.token(by, scopes)).login()
 
 
-async def test_a_merge_request_is_opened_once_whatever_happens(forge: GitLabServer, repo: Project) -> None:
+async def test_opening_a_merge_request_twice_returns_the_first(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     assert await plugin.find("feature/x") is None
     first = await plugin.open(SPEC)
@@ -68,30 +68,30 @@ async def test_a_merge_request_is_opened_once_whatever_happens(forge: GitLabServ
     assert first.base_head == repo.head("main")
     assert forge.find_pull(repo, 1).title == "Draft: Fix it"
     assert (await scm(forge).open(SPEC)).id == first.id
-    found = await plugin.find("feature/x")
-    assert found is not None and found.id == first.id
+    open_request = await plugin.find("feature/x")
+    assert open_request is not None and open_request.id == first.id
     assert (await plugin.get(1)).id == first.id
     await plugin.ready(first)
     await plugin.ready(first)
     assert (forge.find_pull(repo, 1).title, forge.find_pull(repo, 1).draft) == ("Fix it", False)
 
 
-async def test_one_that_was_opened_in_between_is_found(forge: GitLabServer, repo: Project) -> None:
+async def test_one_opened_after_an_outdated_listing_is_found(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
-    listed = plugin._listed
+    list_requests = plugin._listed
     calls = 0
 
-    async def late(branch: str) -> Any:
+    async def list_late(branch: str) -> Any:
         nonlocal calls
         calls += 1
-        return [] if calls == 1 else await listed(branch)
+        return [] if calls == 1 else await list_requests(branch)
 
-    plugin._listed = late  # type: ignore[method-assign]
-    made = forge.pull(repo, "feature/x")
-    assert (await plugin.open(SPEC)).id == name(made)
+    plugin._listed = list_late  # type: ignore[method-assign]
+    existing_request = forge.pull(repo, "feature/x")
+    assert (await plugin.open(SPEC)).id == merge_request_id(existing_request)
 
 
-async def test_a_closed_one_does_not_stand_in_the_way(forge: GitLabServer, repo: Project) -> None:
+async def test_a_closed_one_does_not_prevent_opening_a_new_one(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     first = await plugin.open(SPEC)
     await plugin.close(first)
@@ -100,7 +100,7 @@ async def test_a_closed_one_does_not_stand_in_the_way(forge: GitLabServer, repo:
     assert (await plugin.open(SPEC)).number == 2
 
 
-async def test_what_cannot_be_opened_or_found_says_so(forge: GitLabServer, repo: Project) -> None:
+async def test_unknown_branches_and_merge_requests_are_refused(forge: GitLabServer, repo: Project) -> None:
     plugin = scm(forge)
     with pytest.raises(UsageError, match="push the branch first"):
         await plugin.open(PullSpec("nowhere", "main", "T", "", draft=False))
@@ -109,45 +109,47 @@ async def test_what_cannot_be_opened_or_found_says_so(forge: GitLabServer, repo:
     assert await plugin.read([f"{repo.id}!9"]) == []
 
 
-async def test_everything_that_was_said_is_read(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_all_comments_and_reviews_are_read_with_their_authors_rights(
+    forge: GitLabServer, pull: MergeRequest
+) -> None:
     thread = forge.thread(pull, "a.txt", 2, "Why two?", by="rev")
     forge.reply(thread, "And how?", by="eve")
-    whole = forge.thread(pull, None, None, "In general?", by="rev")
-    forge.resolve(whole)
+    general_thread = forge.thread(pull, None, None, "In general?", by="rev")
+    forge.resolve(general_thread)
     forge.comment(pull, "Nice", by="stranger")
     forge.comment(pull, "Scanned", by="project_7_bot_ab12")
-    [state] = await scm(forge).read([name(pull)])
-    said = {one.body: one for one in state.comments}
-    assert set(said) == {"Why two?", "And how?", "In general?", "Nice", "Scanned"}
-    first, second = said["Why two?"], said["And how?"]
+    [state] = await scm(forge).read([merge_request_id(pull)])
+    comments = {comment.body: comment for comment in state.comments}
+    assert set(comments) == {"Why two?", "And how?", "In general?", "Nice", "Scanned"}
+    first, second = comments["Why two?"], comments["And how?"]
     assert (first.path, first.line, first.head, first.resolved) == ("a.txt", 2, pull.head_sha, False)
     assert first.thread == second.thread and first.thread is not None
-    assert said["In general?"].resolved and said["In general?"].path is None
-    assert said["Nice"].thread is None
-    rights = {one.author.name: (one.author.kind, one.author.write_access) for one in state.comments}
+    assert comments["In general?"].resolved and comments["In general?"].path is None
+    assert comments["Nice"].thread is None
+    rights = {comment.author.name: (comment.author.kind, comment.author.write_access) for comment in state.comments}
     assert rights["rev"] == ("person", "yes")
     assert rights["eve"] == rights["stranger"] == ("person", "no")
     assert rights["project_7_bot_ab12"] == ("bot", "no")
 
 
-async def test_people_are_asked_about_once(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_the_rights_of_a_member_are_read_once(forge: GitLabServer, pull: MergeRequest) -> None:
     forge.comment(pull, "one", by="rev")
     plugin = scm(forge)
     for text in ("two", "three"):
-        await plugin.read([name(pull)])
+        await plugin.read([merge_request_id(pull)])
         forge.comment(pull, text, by="rev")
-    asked = [one for one in forge.ledger.requests if "/members/all/" in one.path]
-    assert len(asked) == 1
+    member_requests = [request for request in forge.ledger.requests if "/members/all/" in request.path]
+    assert len(member_requests) == 1
 
 
 async def test_a_thousand_comments_are_read(forge: GitLabServer, pull: MergeRequest) -> None:
     for number in range(1000):
         forge.comment(pull, f"n{number}", by="rev")
-    [state] = await scm(forge).read([name(pull)])
+    [state] = await scm(forge).read([merge_request_id(pull)])
     assert len(state.comments) == 1000
 
 
-async def test_jobs_are_checks(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_job_states_are_read_as_check_states(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     states: dict[str, tuple[str, dict[str, Any]]] = {
         "good": ("success", {}),
         "bad": ("failed", {}),
@@ -160,10 +162,10 @@ async def test_jobs_are_checks(forge: GitLabServer, repo: Project, pull: MergeRe
         "soon": ("pending", {}),
         "not": ("skipped", {}),
     }
-    for job, (status, more) in states.items():
-        forge.check(repo, pull.head_sha, job, status, **more)
-    [state] = await scm(forge).read([name(pull)])
-    assert {one.name: one.state for one in state.checks} == {
+    for job, (status, options) in states.items():
+        forge.check(repo, pull.head_sha, job, status, **options)
+    [state] = await scm(forge).read([merge_request_id(pull)])
+    assert {check.name: check.state for check in state.checks} == {
         "good": "success",
         "bad": "failure",
         "may fail": "skipped",
@@ -180,80 +182,86 @@ async def test_jobs_are_checks(forge: GitLabServer, repo: Project, pull: MergeRe
 async def test_three_hundred_jobs_are_read(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     for number in range(300):
         forge.check(repo, pull.head_sha, f"job {number}", "success")
-    [state] = await scm(forge).read([name(pull)])
+    [state] = await scm(forge).read([merge_request_id(pull)])
     assert len(state.checks) == 300
 
 
-async def test_what_others_report_counts_too(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_statuses_of_external_services_are_read_as_checks(
+    forge: GitLabServer, repo: Project, pull: MergeRequest
+) -> None:
     plugin = scm(forge)
     forge.check(repo, pull.head_sha, "tests", "success")
     forge.status(repo, pull.head_sha, "scanner", "failed", "3 findings")
-    [state] = await plugin.read([name(pull)])
-    assert {one.name: (one.state, one.job is None) for one in state.checks} == {
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert {check.name: (check.state, check.job is None) for check in state.checks} == {
         "tests": ("success", False),
         "scanner": ("failure", True),
     }
-    assert next(one for one in state.checks if one.name == "scanner").summary == "3 findings"
+    assert next(check for check in state.checks if check.name == "scanner").summary == "3 findings"
     forge.status(repo, pull.head_sha, "scanner", "success")
-    [state] = await plugin.read([name(pull)])
-    assert {one.name: one.state for one in state.checks} == {"tests": "success", "scanner": "success"}
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert {check.name: check.state for check in state.checks} == {"tests": "success", "scanner": "success"}
 
 
-async def test_a_pipeline_that_could_not_begin_is_a_failure(
+async def test_a_pipeline_with_invalid_yaml_is_a_failed_check(
     forge: GitLabServer, repo: Project, pull: MergeRequest
 ) -> None:
     broken = forge.pipeline(repo, pull.head_sha)
     broken.yaml_errors, broken.status = "jobs:tests config should implement a script", "failed"
-    [state] = await scm(forge).read([name(pull)])
+    [state] = await scm(forge).read([merge_request_id(pull)])
     [check] = state.checks
     assert (check.name, check.state) == ("pipeline", "failure")
     assert "implement a script" in check.summary
 
 
-async def test_an_old_heads_pipeline_says_nothing(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_the_pipeline_of_an_old_head_is_ignored(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     forge.check(repo, pull.head_sha, "tests", "success")
     forge.push(repo, "feature/x", {"b.txt": "b"}, by="dev")
     assert pull.head_pipeline is not None and pull.head_pipeline.sha != pull.head_sha
-    [state] = await scm(forge).read([name(pull)])
+    [state] = await scm(forge).read([merge_request_id(pull)])
     assert state.checks == ()
 
 
-async def test_a_train_or_merged_results_pipeline_counts_for_its_head(
+async def test_the_pipeline_of_a_merge_train_counts_for_the_head(
     forge: GitLabServer, repo: Project, pull: MergeRequest
 ) -> None:
     forge.protect(repo, merge_trains=True)
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
-    outcome = await plugin.merge(state, landing(state))
+    [state] = await plugin.read([merge_request_id(pull)])
+    outcome = await plugin.merge(state, merge_request(state))
     assert isinstance(outcome, Waiting) and "train" in outcome.reason
     sha = forge.train(pull)
     assert sha is not None
     forge.check(repo, sha, "tests", None)
-    [state] = await plugin.read([name(pull)])
-    assert state.queued and {one.name: one.state for one in state.checks} == {"tests": "running"}
-    assert isinstance(await plugin.merge(state, landing(state)), Waiting)
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert state.queued and {check.name: check.state for check in state.checks} == {"tests": "running"}
+    assert isinstance(await plugin.merge(state, merge_request(state)), Waiting)
     forge.check(repo, sha, "tests", "success")
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert (state.state, state.merged_as) == ("merged", repo.head("main"))
-    assert await plugin.merge(state, landing(state)) == Merged(repo.head("main") or "")
+    assert await plugin.merge(state, merge_request(state)) == Merged(repo.head("main") or "")
 
 
 @pytest.mark.parametrize("config", [None, "jobs: {}\n"])
-async def test_will_there_be_checks(forge: GitLabServer, repo: Project, pull: MergeRequest, config: str | None) -> None:
+async def test_checks_are_expected_only_with_a_ci_configuration(
+    forge: GitLabServer, repo: Project, pull: MergeRequest, config: str | None
+) -> None:
     if config:
         forge.push(repo, "feature/x", {".gitlab-ci.yml": config}, by="dev")
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert state.checks_expected is (None if config else False)
     repo.jobs_enabled = False
-    [state] = await scm(forge).read([name(pull)])
+    [state] = await scm(forge).read([merge_request_id(pull)])
     assert state.checks_expected is False
 
 
-async def test_a_log_is_read_from_its_end(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_the_end_of_a_job_log_is_read_without_control_characters(
+    forge: GitLabServer, repo: Project, pull: MergeRequest
+) -> None:
     forge.check(repo, pull.head_sha, "tests", "failed", log="collecting\n\x1b[31mE   assert 1 == 2\x1b[0m\n")
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     job = state.checks[0].job
     assert job is not None
     text = (await plugin.log(job, 10_000)).decode()
@@ -264,7 +272,7 @@ async def test_a_log_is_read_from_its_end(forge: GitLabServer, repo: Project, pu
         await plugin.log("../user", 20)
 
 
-async def test_a_long_log_is_not_kept(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_only_the_end_of_a_long_log_is_kept(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     def lines() -> Iterator[bytes]:
         for _ in range(20 * 1024):
             yield b"x" * 1023 + b"\n"
@@ -272,19 +280,19 @@ async def test_a_long_log_is_not_kept(forge: GitLabServer, repo: Project, pull: 
 
     forge.check(repo, pull.head_sha, "tests", "failed", log=lines)
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
-    found = await plugin.log(state.checks[0].job or "", 4096)
-    assert found.endswith(b"the end\n") and len(found) == 4096
+    [state] = await plugin.read([merge_request_id(pull)])
+    log_end = await plugin.log(state.checks[0].job or "", 4096)
+    assert log_end.endswith(b"the end\n") and len(log_end) == 4096
 
 
-async def test_failed_jobs_run_again(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_failed_jobs_are_rerun(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     forge.check(repo, pull.head_sha, "tests", "failed")
     forge.check(repo, pull.head_sha, "lint", "success")
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert await plugin.rerun(state) == 1
-    [state] = await plugin.read([name(pull)])
-    assert {one.name: one.state for one in state.checks} == {"tests": "queued", "lint": "success"}
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert {check.name: check.state for check in state.checks} == {"tests": "queued", "lint": "success"}
     assert await plugin.rerun(state) == 0
 
 
@@ -293,62 +301,68 @@ async def test_approvals_and_requested_changes_are_reviews(
 ) -> None:
     plugin = scm(forge)
     forge.review(pull, "REQUEST_CHANGES", by="rev")
-    [state] = await plugin.read([name(pull)])
-    [review] = state.reviews
-    assert (review.verdict, review.author.name, review.author.write_access) == ("changes_requested", "rev", "yes")
-    assert review.head == pull.head_sha and state.blocked == "changes are requested"
+    [state] = await plugin.read([merge_request_id(pull)])
+    [change_request] = state.reviews
+    assert (change_request.verdict, change_request.author.name, change_request.author.write_access) == (
+        "changes_requested",
+        "rev",
+        "yes",
+    )
+    assert change_request.head == pull.head_sha and state.blocked == "changes are requested"
 
     forge.push(repo, "feature/x", {"b.txt": "b"}, by="dev")
-    [state] = await plugin.read([name(pull)])
-    assert [(one.id, one.head) for one in state.reviews] == [(review.id, "")]
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert [(review.id, review.head) for review in state.reviews] == [(change_request.id, "")]
 
     forge.review(pull, "APPROVE", by="rev")
-    [state] = await plugin.read([name(pull)])
-    assert [one.verdict for one in state.reviews] == ["commented", "approved"]
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert [review.verdict for review in state.reviews] == ["commented", "approved"]
     approval = state.reviews[1]
     forge.review(pull, "UNAPPROVE", by="rev")
-    [state] = await plugin.read([name(pull)])
-    assert {one.id: one.verdict for one in state.reviews}[approval.id] == "commented"
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert {review.id: review.verdict for review in state.reviews}[approval.id] == "commented"
     forge.review(pull, "APPROVE", by="rev")
-    [state] = await plugin.read([name(pull)])
-    assert [one.id for one in state.reviews if one.verdict == "approved"] == [approval.id]
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert [review.id for review in state.reviews if review.verdict == "approved"] == [approval.id]
     forge.review(pull, "REQUEST_CHANGES", by="rev")
-    [state] = await plugin.read([name(pull)])
-    [anew] = [one for one in state.reviews if one.verdict == "changes_requested"]
-    assert anew.id != review.id and anew.head == pull.head_sha
-    assert {one.id: one.verdict for one in state.reviews}[review.id] == "commented"
+    [state] = await plugin.read([merge_request_id(pull)])
+    [second_review] = [review for review in state.reviews if review.verdict == "changes_requested"]
+    assert second_review.id != change_request.id and second_review.head == pull.head_sha
+    assert {review.id: review.verdict for review in state.reviews}[change_request.id] == "commented"
 
 
-async def test_nothing_is_said_twice_and_our_words_are_known(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_comments_and_replies_are_posted_once_and_recognized_as_ours(
+    forge: GitLabServer, pull: MergeRequest
+) -> None:
     thread = forge.thread(pull, "a.txt", 2, "Why?", by="rev")
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
-    place = state.comments[0].thread
-    assert place is not None
-    first = await plugin.reply(state, place, "Because", "k1")
-    assert await plugin.reply(state, place, "Because", "k1") == first
-    said = await plugin.comment(state, "Done", "k2")
-    assert await scm(forge).comment(state, "Done", "k2") == said
+    [state] = await plugin.read([merge_request_id(pull)])
+    thread_id = state.comments[0].thread
+    assert thread_id is not None
+    first = await plugin.reply(state, thread_id, "Because", "k1")
+    assert await plugin.reply(state, thread_id, "Because", "k1") == first
+    comment_id = await plugin.comment(state, "Done", "k2")
+    assert await scm(forge).comment(state, "Done", "k2") == comment_id
     forge.comment(pull, "Done\n\n<!-- ao:k3 -->", by="eve")
     assert len(thread.comments) == 2
-    [state] = await plugin.read([name(pull)])
-    assert [(one.body, one.author.kind, one.mark) for one in state.comments] == [
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert [(comment.body, comment.author.kind, comment.mark) for comment in state.comments] == [
         ("Why?", "person", ""),
         ("Because", "agent", "k1"),
         ("Done", "agent", "k2"),
         ("Done", "person", ""),
     ]
-    await plugin.resolve(place)
+    await plugin.resolve(thread_id)
     assert thread.resolved
     with pytest.raises(NotFound):
         await plugin.resolve("nonsense")
     with pytest.raises(NotFound, match="gone"):
-        await plugin.reply(state, f"{name(pull)}!abc", "x", "k4")
+        await plugin.reply(state, f"{merge_request_id(pull)}!abc", "x", "k4")
 
 
-async def test_people_are_asked_for_review_beside_others(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_requesting_a_review_keeps_the_other_reviewers(forge: GitLabServer, pull: MergeRequest) -> None:
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     await plugin.request_review(state, ["@rev"])
     await plugin.request_review(state, ["boss"])
     assert list(pull.reviewers) == ["rev", "boss"]
@@ -356,105 +370,107 @@ async def test_people_are_asked_for_review_beside_others(forge: GitLabServer, pu
         await plugin.request_review(state, ["nobody"])
 
 
-async def test_what_gitlab_does_not_know_yet_is_unknown(forge: GitLabServer, repo: Project) -> None:
+async def test_a_merge_status_that_gitlab_still_computes_is_unknown(forge: GitLabServer, repo: Project) -> None:
     forge.world.unknown_first = 1
     pull = forge.pull(repo, "feature/x")
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert state.mergeable == "unknown"
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert state.mergeable == "yes"
     forge.push(repo, "main", {"a.txt": "1\nzwei\n3\n"})
     with pytest.raises(Temporary, match="does not know yet"):
-        await plugin.merge(state, landing(state))
-    [state] = await plugin.read([name(pull)])
+        await plugin.merge(state, merge_request(state))
+    [state] = await plugin.read([merge_request_id(pull)])
     assert state.mergeable == "no"
-    assert await plugin.merge(state, landing(state)) == Unmergeable("it conflicts with its base")
+    assert await plugin.merge(state, merge_request(state)) == Unmergeable("it conflicts with its base")
 
 
 @pytest.mark.parametrize(
-    ("asks", "said"),
+    ("requirement", "reason"),
     [
         ({"pipeline_must_succeed": True}, "its pipeline must pass"),
         ({"approvals_required": 1}, "an approving review is required"),
         ({"discussions_must_be_resolved": True}, "discussions must be resolved"),
     ],
 )
-async def test_what_blocks_is_said_and_it_lands_by_itself_when_that_is_met(
-    forge: GitLabServer, repo: Project, pull: MergeRequest, asks: dict[str, Any], said: str
+async def test_a_blocked_merge_shows_the_reason_and_merges_once_it_is_resolved(
+    forge: GitLabServer, repo: Project, pull: MergeRequest, requirement: dict[str, Any], reason: str
 ) -> None:
-    forge.protect(repo, **asks)
-    thread = forge.thread(pull, "a.txt", 2, "Why?", by="rev") if "discussions_must_be_resolved" in asks else None
+    forge.protect(repo, **requirement)
+    thread = forge.thread(pull, "a.txt", 2, "Why?", by="rev") if "discussions_must_be_resolved" in requirement else None
     plugin = scm(forge, by="boss")
-    [state] = await plugin.read([name(pull)])
-    assert state.blocked == said
-    assert isinstance(await plugin.merge(state, landing(state)), Waiting)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
+    assert state.blocked == reason
+    assert isinstance(await plugin.merge(state, merge_request(state)), Waiting)
+    [state] = await plugin.read([merge_request_id(pull)])
     assert state.queued
-    assert isinstance(await plugin.merge(state, landing(state)), Waiting)
+    assert isinstance(await plugin.merge(state, merge_request(state)), Waiting)
     if thread:
         await plugin.resolve(state.comments[0].thread or "")
     forge.check(repo, pull.head_sha, "tests", "success")
-    if "approvals_required" in asks:
+    if "approvals_required" in requirement:
         forge.review(pull, "APPROVE", by="rev")
     assert pull.merged
 
 
-async def test_only_the_named_commit_lands(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_only_the_named_commit_is_merged(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
-    moved = await plugin.merge(state, landing(state, head="0" * 40))
-    assert isinstance(moved, Unmergeable) and moved.moved
-    done = await plugin.merge(state, landing(state))
-    assert done == Merged(repo.head("main") or "")
+    [state] = await plugin.read([merge_request_id(pull)])
+    outcome = await plugin.merge(state, merge_request(state, head="0" * 40))
+    assert isinstance(outcome, Unmergeable) and outcome.moved
+    merged = await plugin.merge(state, merge_request(state))
+    assert merged == Merged(repo.head("main") or "")
     assert repo.head("feature/x") is None
-    assert await plugin.merge(state, landing(state)) == done
+    assert await plugin.merge(state, merge_request(state)) == merged
     assert pull.squash_commit == repo.head("main")
 
 
-async def test_a_merge_commit_bears_our_words_and_the_branch_may_stay(
+async def test_a_merge_commit_has_our_message_and_the_branch_can_be_kept(
     forge: GitLabServer, repo: Project, pull: MergeRequest
 ) -> None:
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
-    done = await plugin.merge(state, landing(state, strategy="merge", delete_branch=False))
-    assert isinstance(done, Merged)
-    out = subprocess.run(
-        ["git", "-C", str(repo.path), "log", "-1", "--format=%B", done.commit], capture_output=True, text=True
+    [state] = await plugin.read([merge_request_id(pull)])
+    merged = await plugin.merge(state, merge_request(state, strategy="merge", delete_branch=False))
+    assert isinstance(merged, Merged)
+    output = subprocess.run(
+        ["git", "-C", str(repo.path), "log", "-1", "--format=%B", merged.commit], capture_output=True, text=True
     )
-    assert out.stdout.strip() == "Land it\n\nBecause"
+    assert output.stdout.strip() == "Merge it\n\nBecause"
     assert repo.head("feature/x") == state.head
 
 
-async def test_a_fast_forward_project_wants_a_rebase(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_a_fast_forward_project_requires_a_rebase(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     repo.merge_method = "ff"
     forge.push(repo, "main", {"c.txt": "c"})
     plugin = scm(forge)
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert (state.mergeable, state.blocked) == ("yes", "its branch must be brought up to date with its base")
-    assert isinstance(await plugin.merge(state, landing(state)), Unmergeable)
+    assert isinstance(await plugin.merge(state, merge_request(state)), Unmergeable)
 
 
-async def test_who_may_not_merge_is_told(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_a_merge_without_permission_is_refused(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
     plugin = scm(forge, by="eve")
-    [state] = await plugin.read([name(pull)])
-    outcome = await plugin.merge(state, landing(state))
+    [state] = await plugin.read([merge_request_id(pull)])
+    outcome = await plugin.merge(state, merge_request(state))
     assert isinstance(outcome, Unmergeable) and "may not merge" in outcome.reason
 
 
-async def test_a_closed_or_draft_one_does_not_land(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_closed_and_draft_merge_requests_are_not_merged(forge: GitLabServer, pull: MergeRequest) -> None:
     plugin = scm(forge)
     forge.edit(pull, title="Draft: Fix it")
-    [state] = await plugin.read([name(pull)])
+    [state] = await plugin.read([merge_request_id(pull)])
     assert state.draft and state.title == "Fix it" and state.blocked == ""
-    assert await plugin.merge(state, landing(state)) == Unmergeable("it is a draft")
+    assert await plugin.merge(state, merge_request(state)) == Unmergeable("it is a draft")
     forge.close(pull)
-    assert await plugin.merge(state, landing(state)) == Unmergeable("it is closed")
+    assert await plugin.merge(state, merge_request(state)) == Unmergeable("it is closed")
 
 
-async def test_a_renamed_project_goes_on_as_it_was(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_a_renamed_project_keeps_its_merge_requests(
+    forge: GitLabServer, repo: Project, pull: MergeRequest
+) -> None:
     plugin = scm(forge)
-    [before] = await plugin.read([name(pull)])
+    [before] = await plugin.read([merge_request_id(pull)])
     forge.rename(repo, "acme/tools/renamed")
     [after] = await plugin.read([before.id])
     assert after.id == before.id
@@ -472,18 +488,16 @@ async def test_a_fork_is_pushed_to_and_merged_from(forge: GitLabServer, repo: Pr
     assert (await plugin.open(PullSpec("mine", "main", "From afar", "", draft=False))).id == state.id
     forge.check(fork, state.head, "tests", "failed", log="no")
     [state] = await plugin.read([state.id])
-    assert [one.state for one in state.checks] == ["failure"]
+    assert [check.state for check in state.checks] == ["failure"]
     assert b"no" in await plugin.log(state.checks[0].job or "", 1000)
     assert plugin.push_url()[0] == forge.git_url("dev/app")
 
 
-async def test_git_pushes_with_the_token_and_no_word_of_it_is_seen(
-    forge: GitLabServer, repo: Project, tmp_path: Path
-) -> None:
+async def test_git_pushes_with_the_token_without_showing_it(forge: GitLabServer, repo: Project, tmp_path: Path) -> None:
     url, env = scm(forge).push_url()
     assert "glpat" not in url
-    run = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **env}, "check": True}
-    subprocess.run(["git", "clone", "-q", url, "clone"], **run)  # type: ignore[call-overload]
-    run["cwd"] = tmp_path / "clone"
-    subprocess.run(["git", "push", "-q", "origin", "HEAD:refs/heads/pushed"], **run)  # type: ignore[call-overload]
+    options = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **env}, "check": True}
+    subprocess.run(["git", "clone", "-q", url, "clone"], **options)  # type: ignore[call-overload]
+    options["cwd"] = tmp_path / "clone"
+    subprocess.run(["git", "push", "-q", "origin", "HEAD:refs/heads/pushed"], **options)  # type: ignore[call-overload]
     assert repo.head("pushed") == repo.head("main")

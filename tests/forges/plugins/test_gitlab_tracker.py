@@ -1,4 +1,4 @@
-"""GitLab's issues through our tracker, against the test server."""
+"""The GitLab issues plugin against the test server."""
 
 from __future__ import annotations
 
@@ -36,24 +36,32 @@ async def test_an_issue_is_read_with_its_comments_and_attachments(forge: GitLabS
     forge.comment(issue, "me too", by="rev")
     plugin = tracker(forge)
     assert isinstance(plugin, Tracker)
-    said = await plugin.comment("#1", "I work on it", "k:1")
-    assert await tracker(forge).comment("1", "I work on it", "k:1") == said
-    for written in ("1", "#1", f"{forge.url}/acme/app/-/issues/1", f"{forge.url}/acme/app/-/work_items/1"):
-        found = await plugin.get(written)
-        assert (found.id, found.title, found.state, found.labels) == ("1", "It breaks", "open", ("bug",))
-    assert (found.author.name, found.author.write_access) == ("eve", "no")
-    assert found.attachments == (
+    comment_id = await plugin.comment("#1", "I work on it", "k:1")
+    assert await tracker(forge).comment("1", "I work on it", "k:1") == comment_id
+    for reference in ("1", "#1", f"{forge.url}/acme/app/-/issues/1", f"{forge.url}/acme/app/-/work_items/1"):
+        read_issue = await plugin.get(reference)
+        assert (read_issue.id, read_issue.title, read_issue.state, read_issue.labels) == (
+            "1",
+            "It breaks",
+            "open",
+            ("bug",),
+        )
+    assert (read_issue.author.name, read_issue.author.write_access) == ("eve", "no")
+    assert read_issue.attachments == (
         f"{forge.url}/-/project/{repo.id}/uploads/66dbcd21/shot.png",
         "https://example.com/far.png",
     )
-    assert [(one.body, one.author.name, one.author.kind, one.author.write_access) for one in found.comments] == [
+    assert [
+        (comment.body, comment.author.name, comment.author.kind, comment.author.write_access)
+        for comment in read_issue.comments
+    ] == [
         ("me too", "rev", "person", "yes"),
         ("I work on it", "dev", "agent", "yes"),
     ]
-    assert found.updated_at > 0
+    assert read_issue.updated_at > 0
 
 
-@pytest.mark.parametrize("written", ["nine", "LIN-3", "99", "https://other.example/o/n/-/issues/1"])
-async def test_what_is_no_issue_is_not_found(forge: GitLabServer, repo: Project, written: str) -> None:
+@pytest.mark.parametrize("reference", ["nine", "LIN-3", "99", "https://other.example/o/n/-/issues/1"])
+async def test_an_unknown_issue_reference_is_not_found(forge: GitLabServer, repo: Project, reference: str) -> None:
     with pytest.raises(NotFound):
-        await tracker(forge).get(written)
+        await tracker(forge).get(reference)

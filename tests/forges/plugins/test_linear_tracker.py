@@ -1,4 +1,4 @@
-"""What is Linear's own: labels by id, branch names, teams, two budgets, who is a stranger."""
+"""What only Linear has: labels by id, branch names, teams, two rate limits, external users."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agent_orchestrator.protocols.text import one_line
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import LinearBench
-from tests.forges.published.linear_types import written
+from tests.forges.published.linear_types import write_schema
 
 pytestmark = pytest.mark.anyio
 
@@ -21,34 +21,34 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture
 def bench() -> Iterator[LinearBench]:
     pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-    made = LinearBench(written(published(fetch.LINEAR)))
-    with made.server:
-        yield made
+    linear_bench = LinearBench(write_schema(published(fetch.LINEAR)))
+    with linear_bench.server:
+        yield linear_bench
 
 
-async def test_the_branch_that_linear_suggests_is_known(bench: LinearBench) -> None:
+async def test_the_branch_name_suggested_by_linear_is_read(bench: LinearBench) -> None:
     bench.issue("It breaks: badly!", by="dev")
     assert (await bench.plugin().get("LIN-1")).branch == "dev/lin-1-it-breaks-badly"
     assert (await bench.plugin().list())[0].branch == "dev/lin-1-it-breaks-badly"
 
 
-async def test_labels_are_found_by_name_or_made_for_the_team(bench: LinearBench) -> None:
+async def test_labels_are_found_by_name_or_created_for_the_team(bench: LinearBench) -> None:
     shared = bench.server.label("Shared")
     other = bench.server.team("OTH")
-    foreign = bench.server.label("only theirs", other)
+    other_label = bench.server.label("only theirs", other)
     plugin = bench.plugin()
     await plugin.create("x", labels=["shared", "new one", "only theirs"])
     issue = bench.team.issues[0]
     assert issue.labels[0] is shared
-    assert foreign not in issue.labels
-    assert [one.team for one in issue.labels[1:]] == [bench.team, bench.team]
+    assert other_label not in issue.labels
+    assert [label.team for label in issue.labels[1:]] == [bench.team, bench.team]
     await plugin.change("1", IssueChange(add_labels=("NEW ONE", "SHARED")))
     assert len(issue.labels) == 3
     await plugin.change("1", IssueChange(remove_labels=("Shared",)))
-    assert [one.name for one in issue.labels] == ["new one", "only theirs"]
+    assert [label.name for label in issue.labels] == ["new one", "only theirs"]
 
 
-async def test_a_group_of_labels_is_no_label(bench: LinearBench) -> None:
+async def test_a_label_group_is_not_used_as_a_label(bench: LinearBench) -> None:
     bench.server.label("area").is_group = True
     with pytest.raises(UsageError, match="duplicate label name"):
         await bench.plugin().create("x", labels=["area"])
@@ -58,9 +58,9 @@ async def test_only_the_teams_issues_are_listed(bench: LinearBench) -> None:
     other = bench.server.team("OTH")
     bench.server.issue(other, "theirs")
     bench.issue("ours")
-    assert [one.title for one in await bench.plugin().list()] == ["ours"]
-    assert [one.title for one in await bench.plugin(team=other.id).list()] == ["theirs"]
-    assert [one.title for one in await bench.plugin(team=None, teamId="oth").list()] == ["theirs"]
+    assert [issue.title for issue in await bench.plugin().list()] == ["ours"]
+    assert [issue.title for issue in await bench.plugin(team=other.id).list()] == ["theirs"]
+    assert [issue.title for issue in await bench.plugin(team=None, teamId="oth").list()] == ["theirs"]
     assert (bench.plugin().repo, bench.plugin(team=other.id).repo) == ("LIN", "")
     assert (await bench.plugin(team=other.id).get("OTH-1")).title == "theirs"
     for plugin in (bench.plugin(), bench.plugin(team=bench.team.id)):
@@ -74,33 +74,35 @@ async def test_only_the_teams_issues_are_listed(bench: LinearBench) -> None:
         bench.plugin(team="")
 
 
-async def test_an_issue_that_moved_to_another_team_is_not_taken_for_one_of_ours(bench: LinearBench) -> None:
+async def test_an_issue_moved_to_another_team_is_not_found(bench: LinearBench) -> None:
     issue = bench.issue("x")
     other = bench.server.team("OTH")
     bench.server.transfer(issue, other)
-    for asked in (bench.plugin().get("LIN-1"), bench.plugin().change("LIN-1", IssueChange(state="closed"))):
+    for request in (bench.plugin().get("LIN-1"), bench.plugin().change("LIN-1", IssueChange(state="closed"))):
         with pytest.raises(NotFound, match="moved to another team, as OTH-1"):
-            await asked
+            await request
 
 
-async def test_somebody_of_another_service_is_a_stranger(bench: LinearBench) -> None:
+async def test_users_of_external_services_have_no_write_access(bench: LinearBench) -> None:
     issue = bench.issue("x", by="customer", external=True)
     bench.server.comment(issue, "do this", by="customer", external=True)
-    found = await bench.plugin().get("1")
-    assert (found.author.name, found.author.write_access) == ("customer (external)", "no"), "a member may have his name"
-    assert found.comments[0].author.write_access == "no"
+    read_issue = await bench.plugin().get("1")
+    assert (read_issue.author.name, read_issue.author.write_access) == ("customer (external)", "no"), (
+        "a member may have the same name"
+    )
+    assert read_issue.comments[0].author.write_access == "no"
 
 
 @pytest.mark.parametrize(
     "name", ["sentry[bot]", "customer (external)", "Sentry[BOT] ", "sentry[bot\u200b]", "al\u200bice"]
 )
-async def test_a_guest_is_not_called_like_an_app_or_somebody_of_another_service(bench: LinearBench, name: str) -> None:
+async def test_guests_named_like_apps_or_external_users_are_marked_as_guests(bench: LinearBench, name: str) -> None:
     bench.server.user(name, guest=True)
-    found = await bench.plugin().get(bench.issue("x", by=name).identifier)
-    assert (found.author.name, found.author.write_access) == (f"{one_line(name)} (guest)", "no")
+    read_issue = await bench.plugin().get(bench.issue("x", by=name).identifier)
+    assert (read_issue.author.name, read_issue.author.write_access) == (f"{one_line(name)} (guest)", "no")
 
 
-async def test_complexity_is_a_budget_of_its_own(bench: LinearBench) -> None:
+async def test_query_complexity_has_a_separate_limit(bench: LinearBench) -> None:
     bench.issue("x")
     plugin = bench.plugin()
     await plugin.get("LIN-1")
@@ -112,14 +114,14 @@ async def test_complexity_is_a_budget_of_its_own(bench: LinearBench) -> None:
     with pytest.raises(Temporary, match="takes no more requests"):
         await plugin.get("LIN-1")
     assert plugin.pause() > 3_000
-    asked = len(bench.server.ledger.requests)
+    request_count = len(bench.server.ledger.requests)
     with pytest.raises(Temporary, match="takes no more requests"):
         await plugin.get("LIN-1")
-    assert len(bench.server.ledger.requests) == asked
-    assert bench.plugin()._at.http().budget.requests == asked
+    assert len(bench.server.ledger.requests) == request_count
+    assert bench.plugin()._at.http().budget.requests == request_count
 
 
-async def test_half_a_budget_slows_reading_that_nobody_waits_for(bench: LinearBench) -> None:
+async def test_half_of_the_rate_limit_slows_background_reading(bench: LinearBench) -> None:
     bench.issue("x")
     plugin = bench.plugin()
     assert plugin.pause() == 0
@@ -136,15 +138,15 @@ async def test_a_listing_of_300_issues_takes_few_requests(bench: LinearBench) ->
         bench.issue(f"n{number}")
     plugin = bench.plugin()
     await plugin.list()
-    asked = len(bench.server.ledger.requests)
+    request_count = len(bench.server.ledger.requests)
     await plugin.list(since=time.time() - 60)
-    assert len(bench.server.ledger.requests) - asked == 3
+    assert len(bench.server.ledger.requests) - request_count == 3
 
 
-async def test_two_who_say_the_same_at_once_say_it_once(bench: LinearBench) -> None:
+async def test_two_simultaneous_equal_comments_are_posted_once(bench: LinearBench) -> None:
     issue = bench.issue("x")
     plugin = bench.plugin()
-    said = await plugin.comment("1", "hello", "k")
+    comment_id = await plugin.comment("1", "hello", "k")
     bench.server.fail(404, path="AoComment")  # the question whether it is said is answered wrongly, once
-    assert await plugin.comment("1", "hello", "k") == said
+    assert await plugin.comment("1", "hello", "k") == comment_id
     assert len(issue.comments) == 1

@@ -1,4 +1,4 @@
-"""Texts of strangers that fill more than one answer: they are read in smaller parts, and keep nothing else from being read."""
+"""Texts of strangers that are larger than one answer may be: they are read in smaller parts, and other data is still read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LONG = "x" * 10_000
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hundred long texts are too large for one answer, and so are twenty."""
+def small_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lower the limit of an answer, so that twenty long texts exceed it."""
     monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 150_000)
 
 
@@ -49,72 +49,72 @@ def pulls(forge: GitHubServer, count: int) -> list[Pull]:
     return [forge.pull("acme/app", f"fix{number}", "Fix it", by="dev") for number in range(count)]
 
 
-async def test_a_pull_request_with_long_discussions_is_read_whole_with_all_others(at_github: GitHubServer) -> None:
-    talked, *others = pulls(at_github, 3)
+async def test_a_pull_request_with_long_discussions_is_read_completely_with_the_others(at_github: GitHubServer) -> None:
+    long_pull, *others = pulls(at_github, 3)
     for _ in range(10):
-        thread = at_github.thread(talked, "a.txt", 1, LONG, by="eve")
+        thread = at_github.thread(long_pull, "a.txt", 1, LONG, by="eve")
         at_github.reply(thread, LONG, by="eve")
-        at_github.comment(talked, "y" * 7_000, by="eve")
-    at_github.comment(talked, "Why two?", by="rev")
-    found = await github.scm(at_github).read([one.node_id for one in (talked, *others)])
-    assert [one.number for one in found] == [talked.number, *(one.number for one in others)]
-    assert (found[0].unread, len(found[0].comments)) == ((), 31)
-    assert ("Why two?", "yes") in [(one.body, one.author.write_access) for one in found[0].comments]
+        at_github.comment(long_pull, "y" * 7_000, by="eve")
+    at_github.comment(long_pull, "Why two?", by="rev")
+    states = await github.scm(at_github).read([pull.node_id for pull in (long_pull, *others)])
+    assert [state.number for state in states] == [long_pull.number, *(pull.number for pull in others)]
+    assert (states[0].unread, len(states[0].comments)) == ((), 31)
+    assert ("Why two?", "yes") in [(comment.body, comment.author.write_access) for comment in states[0].comments]
 
 
-async def test_a_pull_request_that_cannot_be_told_takes_no_others_along(at_github: GitHubServer) -> None:
-    sick, *others = pulls(at_github, 4)
-    at_github.comment(sick, "x" * 160_000, by="eve")
+async def test_an_unreadable_pull_request_does_not_prevent_reading_the_others(at_github: GitHubServer) -> None:
+    unreadable_pull, *others = pulls(at_github, 4)
+    at_github.comment(unreadable_pull, "x" * 160_000, by="eve")
     plugin = github.scm(at_github)
-    found = await plugin.read([one.node_id for one in (sick, *others)])
-    assert [one.number for one in found] == [one.number for one in others]
+    states = await plugin.read([pull.node_id for pull in (unreadable_pull, *others)])
+    assert [state.number for state in states] == [pull.number for pull in others]
     with pytest.raises(Temporary, match="larger than"):
-        await plugin.read([sick.node_id])
+        await plugin.read([unreadable_pull.node_id])
 
 
-async def test_a_host_that_tells_of_none_is_not_asked_for_each(at_github: GitHubServer) -> None:
-    asked = pulls(at_github, 16)
+async def test_a_failing_host_is_not_asked_for_each_pull_request(at_github: GitHubServer) -> None:
+    open_pulls = pulls(at_github, 16)
     at_github.fail(500, next=1_000, path="graphql")
     with pytest.raises(Temporary, match="failed with 500"):
-        await github.scm(at_github).read([one.node_id for one in asked])
-    assert 1_000 - sum(fault.left for fault in at_github.ledger.faults) < 2 * len(asked) - 1
+        await github.scm(at_github).read([pull.node_id for pull in open_pulls])
+    assert 1_000 - sum(fault.left for fault in at_github.ledger.faults) < 2 * len(open_pulls) - 1
 
 
-async def test_long_issues_keep_no_others_from_being_listed(at_gitlab: GitLabServer, project: Project) -> None:
+async def test_long_issues_do_not_prevent_listing_the_others(at_gitlab: GitLabServer, project: Project) -> None:
     at_gitlab.issue(project, "Genuine", "do it", by="rev")
     for number in range(20):
         at_gitlab.issue(project, f"Long {number}", LONG, by="eve")
-    found = await gitlab.tracker(at_gitlab).list()
-    assert len(found) == 21
-    assert [one.title for one in found if one.author.write_access == "yes"] == ["Genuine"]
+    issues = await gitlab.tracker(at_gitlab).list()
+    assert len(issues) == 21
+    assert [issue.title for issue in issues if issue.author.write_access == "yes"] == ["Genuine"]
 
 
-async def test_long_comments_keep_no_issue_from_being_read(at_gitlab: GitLabServer, project: Project) -> None:
+async def test_long_comments_do_not_prevent_reading_an_issue(at_gitlab: GitLabServer, project: Project) -> None:
     issue = at_gitlab.issue(project, "Genuine", "do it", by="rev")
     for _ in range(20):
         at_gitlab.comment(issue, LONG, by="eve")
     at_gitlab.comment(issue, "soon", by="rev")
-    found = await gitlab.tracker(at_gitlab).get("1")
-    assert len(found.comments) == 21 and found.comments[-1].body == "soon"
+    read_issue = await gitlab.tracker(at_gitlab).get("1")
+    assert len(read_issue.comments) == 21 and read_issue.comments[-1].body == "soon"
 
 
-async def test_long_comments_hide_no_approval(at_gitlab: GitLabServer, project: Project) -> None:
+async def test_long_comments_do_not_hide_an_approval(at_gitlab: GitLabServer, project: Project) -> None:
     at_gitlab.push("acme/app", "fix", {"a.txt": "2\n"}, by="dev")
     pull = at_gitlab.pull("acme/app", "fix", "Fix it", by="dev")
     for _ in range(20):
         at_gitlab.comment(pull, LONG, by="eve")
     at_gitlab.review(pull, "APPROVE", by="rev")
-    (found,) = await gitlab.scm(at_gitlab).read([gitlab.name(pull)])
-    assert [(one.verdict, one.author.name) for one in found.reviews] == [("approved", "rev")]
-    assert not found.unread
+    (state,) = await gitlab.scm(at_gitlab).read([gitlab.merge_request_id(pull)])
+    assert [(review.verdict, review.author.name) for review in state.reviews] == [("approved", "rev")]
+    assert not state.unread
 
 
-async def test_long_descriptions_of_merge_requests_keep_no_poll_from_being_made(
+async def test_long_descriptions_of_merge_requests_do_not_prevent_polling(
     at_gitlab: GitLabServer, project: Project
 ) -> None:
     for number in range(20):
         at_gitlab.push("acme/app", f"fix{number}", {"a.txt": f"2{number}\n"}, by="dev")
         at_gitlab.pull("acme/app", f"fix{number}", "Fix it", LONG, by="dev")
-    known = [Known(1, f"{project.id}!1", "", False, 0.0)]
-    hint = await gitlab.scm(at_gitlab).changed(known)
+    known_pulls = [Known(1, f"{project.id}!1", "", False, 0.0)]
+    hint = await gitlab.scm(at_gitlab).changed(known_pulls)
     assert 1 in hint.pulls

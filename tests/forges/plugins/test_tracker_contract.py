@@ -1,4 +1,4 @@
-"""What every tracker of ours does alike: the same tests for Linear, Jira's cloud and a Jira server, each on its test server."""
+"""What every tracker plugin does: the same tests for Linear, Jira Cloud and a Jira server, each on its test server."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from agent_orchestrator.protocols.forge import Author, IssueChange, Tracker
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
-from tests.forges.published.linear_types import written
+from tests.forges.published.linear_types import write_schema
 
 pytestmark = pytest.mark.anyio
 
 
 class Clock:
-    """A clock that stands, until it is told to go on."""
+    """A clock that is set by the test."""
 
     def __init__(self) -> None:
         self.now = float(int(time.time()))
@@ -35,18 +35,18 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["linear", "jira cloud", "jira server"])
 def bench(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench[Any]]:
-    made: Bench[Any]
+    tracker_bench: Bench[Any]
     if request.param == "linear":
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
-        made = LinearBench(written(published(fetch.LINEAR)), clock)
+        tracker_bench = LinearBench(write_schema(published(fetch.LINEAR)), clock)
     else:
-        made = JiraBench(3 if request.param == "jira cloud" else 2, clock)
-    with made.server:
-        yield made
+        tracker_bench = JiraBench(3 if request.param == "jira cloud" else 2, clock)
+    with tracker_bench.server:
+        yield tracker_bench
 
 
-def _called(author: Author) -> str:
-    """A name; strangers whose name is theirs to choose are told apart by their account."""
+def _lower_name(author: Author) -> str:
+    """Return the name in lower case, without the account that is added to names of strangers."""
     return author.name.lower().partition(" (")[0]
 
 
@@ -57,28 +57,35 @@ async def test_an_issue_is_read_with_its_comments_and_attachments(bench: Bench[A
     bench.comment(issue, "and me", by="eve")
     plugin = bench.plugin()
     assert isinstance(plugin, Tracker)
-    for name in (f"{bench.prefix}-1", f"{bench.prefix.lower()}-1", "1", "#1"):
-        found = await plugin.get(name)
-        assert (found.id, found.title, found.body) == (f"{bench.prefix}-1", "It breaks", "see the log")
-    assert (found.state, found.labels, found.assignee) == ("open", ("bug",), None)
-    assert (_called(found.author), found.author.kind, found.author.write_access) == ("eve", "person", "no")
+    for reference in (f"{bench.prefix}-1", f"{bench.prefix.lower()}-1", "1", "#1"):
+        read_issue = await plugin.get(reference)
+        assert (read_issue.id, read_issue.title, read_issue.body) == (f"{bench.prefix}-1", "It breaks", "see the log")
+    assert (read_issue.state, read_issue.labels, read_issue.assignee) == ("open", ("bug",), None)
+    assert (_lower_name(read_issue.author), read_issue.author.kind, read_issue.author.write_access) == (
+        "eve",
+        "person",
+        "no",
+    )
     if isinstance(bench, JiraBench):
-        assert found.author.name.endswith(")"), "anybody may call himself Eve there"
-    assert link in found.attachments
-    assert [(one.body, _called(one.author), one.author.kind, one.author.write_access) for one in found.comments] == [
+        assert read_issue.author.name.endswith(")"), "display names can be chosen freely there"
+    assert link in read_issue.attachments
+    assert [
+        (comment.body, _lower_name(comment.author), comment.author.kind, comment.author.write_access)
+        for comment in read_issue.comments
+    ] == [
         ("me too", "rev", "person", "yes"),
         ("and me", "eve", "person", "no"),
     ]
-    assert found.updated_at > 0
-    assert found.url is not None
-    assert (await plugin.get(found.url)).id == found.id
-    assert (found.branch is not None) == (bench.name == "linear")
+    assert read_issue.updated_at > 0
+    assert read_issue.url is not None
+    assert (await plugin.get(read_issue.url)).id == read_issue.id
+    assert (read_issue.branch is not None) == (bench.name == "linear")
 
 
-@pytest.mark.parametrize("written_as", ["nine", "XYZ-99999", "99999", "https://other.example/nothing"])
-async def test_what_is_no_issue_is_not_found(bench: Bench[Any], written_as: str) -> None:
+@pytest.mark.parametrize("reference", ["nine", "XYZ-99999", "99999", "https://other.example/nothing"])
+async def test_an_unknown_issue_reference_is_not_found(bench: Bench[Any], reference: str) -> None:
     with pytest.raises(NotFound):
-        await bench.plugin().get(written_as)
+        await bench.plugin().get(reference)
 
 
 async def test_issues_are_listed_by_filters_with_all_pages(bench: Bench[Any], clock: Clock) -> None:
@@ -88,59 +95,69 @@ async def test_issues_are_listed_by_filters_with_all_pages(bench: Bench[Any], cl
         bench.issue(f"n{number}", labels=labels, assignee="dev" if number < 10 else "rev" if number < 20 else "")
     bench.move(bench.issue("done"), "Done")
     plugin = bench.plugin()
-    found = await plugin.list()
-    assert [one.id for one in found] == [f"{bench.prefix}-{number}" for number in range(300, 0, -1)]
+    issues = await plugin.list()
+    assert [issue.id for issue in issues] == [f"{bench.prefix}-{number}" for number in range(300, 0, -1)]
     assert len(await plugin.list(labels=["bug", "ui"])) == 150
     assert await plugin.list(labels=["bug", "none such"]) == []
     assert len(await plugin.list(assignee="none")) == 280
     assert len(await plugin.list(assignee="@me")) == 10
-    assert {str(one.assignee).lower() for one in await plugin.list(assignee="rev")} == {"rev"}
-    assert [one.id for one in await plugin.list(state="closed")] == [f"{bench.prefix}-301"]
+    assert {str(issue.assignee).lower() for issue in await plugin.list(assignee="rev")} == {"rev"}
+    assert [issue.id for issue in await plugin.list(state="closed")] == [f"{bench.prefix}-301"]
     assert len(await plugin.list(state="all")) == 301
 
 
-async def test_only_what_changed_since_is_listed(bench: Bench[Any], clock: Clock) -> None:
+async def test_only_issues_changed_since_the_given_time_are_listed(bench: Bench[Any], clock: Clock) -> None:
     old, young = bench.issue("old"), bench.issue("young")
     clock.now += 600
     since = clock.now
     plugin = bench.plugin()
     assert await plugin.list(since=since) == []
     bench.comment(old, "again", by="rev")
-    assert [one.title for one in await plugin.list(since=since)] == ["old"]
+    assert [issue.title for issue in await plugin.list(since=since)] == ["old"]
     clock.now += 30
     bench.label(young, "bug")
-    assert {one.title for one in await plugin.list(since=since)} == {"old", "young"}
+    assert {issue.title for issue in await plugin.list(since=since)} == {"old", "young"}
     assert await plugin.list(since=clock.now + 1) == []
 
 
-async def test_work_moves_an_issue_along(bench: Bench[Any]) -> None:
+async def test_an_issue_follows_the_states_of_the_work(bench: Bench[Any]) -> None:
     plugin = bench.plugin()
-    made = await plugin.create("New", "body\n\n- one\n- two", ["bug"])
-    assert (made.id, made.title, made.labels, made.state) == (f"{bench.prefix}-1", "New", ("bug",), "open")
+    new_issue = await plugin.create("New", "body\n\n- one\n- two", ["bug"])
+    assert (new_issue.id, new_issue.title, new_issue.labels, new_issue.state) == (
+        f"{bench.prefix}-1",
+        "New",
+        ("bug",),
+        "open",
+    )
     issue = bench.team.issues[0] if isinstance(bench, LinearBench) else bench.project.issues[0]  # type: ignore[attr-defined]
     for _ in range(2):
-        await plugin.change(made.id, IssueChange(state="in_progress", assignee="@me", add_labels=("x", "bug")))
+        await plugin.change(new_issue.id, IssueChange(state="in_progress", assignee="@me", add_labels=("x", "bug")))
         assert bench.status(issue) == "In Progress"
-    found = await plugin.get(made.id)
-    assert (set(found.labels), str(found.assignee).lower(), found.state) == ({"bug", "x"}, "dev", "open")
+    read_issue = await plugin.get(new_issue.id)
+    assert (set(read_issue.labels), str(read_issue.assignee).lower(), read_issue.state) == ({"bug", "x"}, "dev", "open")
     for _ in range(2):
-        await plugin.change(made.id, IssueChange(state="in_review", remove_labels=("x", "never")))
+        await plugin.change(new_issue.id, IssueChange(state="in_review", remove_labels=("x", "never")))
         assert bench.status(issue) == "In Review"
-    assert (await plugin.get(made.id)).labels == ("bug",)
+    assert (await plugin.get(new_issue.id)).labels == ("bug",)
     for _ in range(2):
-        await plugin.change(made.id, IssueChange(state="closed", assignee="", title="Was new", body="done"))
+        await plugin.change(new_issue.id, IssueChange(state="closed", assignee="", title="Was new", body="done"))
         assert bench.status(issue) == "Done"
-    found = await plugin.get(made.id)
-    assert (found.state, found.title, found.body, found.assignee) == ("closed", "Was new", "done", None)
-    await plugin.change(made.id, IssueChange(state="open", assignee="rev"))
-    found = await plugin.get(made.id)
-    assert (found.state, str(found.assignee).lower()) == ("open", "rev")
-    await plugin.change(made.id, IssueChange(state="in_review"))
-    await plugin.change(made.id, IssueChange(state="in_progress"))
+    read_issue = await plugin.get(new_issue.id)
+    assert (read_issue.state, read_issue.title, read_issue.body, read_issue.assignee) == (
+        "closed",
+        "Was new",
+        "done",
+        None,
+    )
+    await plugin.change(new_issue.id, IssueChange(state="open", assignee="rev"))
+    read_issue = await plugin.get(new_issue.id)
+    assert (read_issue.state, str(read_issue.assignee).lower()) == ("open", "rev")
+    await plugin.change(new_issue.id, IssueChange(state="in_review"))
+    await plugin.change(new_issue.id, IssueChange(state="in_progress"))
     assert bench.status(issue) == "In Progress"
 
 
-async def test_what_is_so_already_is_not_touched(bench: Bench[Any]) -> None:
+async def test_an_issue_in_the_wanted_state_is_not_changed(bench: Bench[Any]) -> None:
     issue = bench.issue("x")
     bench.move(issue, "In Review")
     bench.server.hook("http://127.0.0.1:9/", "s")
@@ -148,7 +165,7 @@ async def test_what_is_so_already_is_not_touched(bench: Bench[Any]) -> None:
     assert bench.server.hooks.sent == []
 
 
-async def test_states_have_the_names_that_the_project_gives_them(bench: Bench[Any]) -> None:
+async def test_states_have_the_names_that_the_configuration_gives(bench: Bench[Any]) -> None:
     issue = bench.issue("x")
     plugin = bench.plugin(states={"inProgress": "in review", "closed": "In Progress"})
     await plugin.change("1", IssueChange(state="in_progress"))
@@ -161,46 +178,46 @@ async def test_states_have_the_names_that_the_project_gives_them(bench: Bench[An
         bench.plugin(states=["x"])
 
 
-async def test_who_cannot_be_assigned_is_told_of(bench: Bench[Any]) -> None:
+async def test_assigning_an_unknown_person_is_refused(bench: Bench[Any]) -> None:
     bench.issue("x")
     with pytest.raises(UsageError, match="nobody"):
         await bench.plugin().change("1", IssueChange(assignee="nobody-there"))
 
 
-async def test_a_comment_is_made_once(bench: Bench[Any]) -> None:
+async def test_a_comment_is_posted_once_per_key(bench: Bench[Any]) -> None:
     issue = bench.issue("x")
     plugin = bench.plugin()
-    said = await plugin.comment("1", "see https://ao.example/1 and `code`", "k:1")
-    assert await plugin.comment("1", "see https://ao.example/1 and `code`", "k:1") == said
-    assert await bench.plugin().comment("1", "another text", "k:1") == said
-    assert await plugin.comment("1", "two", "k:2") != said
+    comment_id = await plugin.comment("1", "see https://ao.example/1 and `code`", "k:1")
+    assert await plugin.comment("1", "see https://ao.example/1 and `code`", "k:1") == comment_id
+    assert await bench.plugin().comment("1", "another text", "k:1") == comment_id
+    assert await plugin.comment("1", "two", "k:2") != comment_id
     assert len(issue.comments) == 2
-    found = await plugin.get("1")
-    assert [(one.body, one.author.kind) for one in found.comments] == [
+    read_issue = await plugin.get("1")
+    assert [(comment.body, comment.author.kind) for comment in read_issue.comments] == [
         ("see https://ao.example/1 and `code`", "agent"),
         ("two", "agent"),
     ]
-    assert found.comments[0].id == said
+    assert read_issue.comments[0].id == comment_id
 
 
-@pytest.mark.parametrize("how", ["lost", "cut", 500])
-async def test_a_comment_is_made_once_though_its_answer_was_lost(bench: Bench[Any], how: int | str) -> None:
+@pytest.mark.parametrize("fault_kind", ["lost", "cut", 500])
+async def test_a_comment_is_posted_once_even_if_the_response_was_lost(bench: Bench[Any], fault_kind: int | str) -> None:
     issue = bench.issue("x")
-    bench.server.fail(how, path=bench.posts, method="POST")
+    bench.server.fail(fault_kind, path=bench.posts, method="POST")
     try:
         first = await bench.plugin().comment("1", "hello", "k:1")
     except Temporary:
         first = ""
-    again = await bench.plugin().comment("1", "hello", "k:1")
-    assert first in ("", again)
+    second = await bench.plugin().comment("1", "hello", "k:1")
+    assert first in ("", second)
     assert len(issue.comments) == 1
 
 
-async def test_our_mark_in_somebody_elses_comment_is_not_ours(bench: Bench[Any]) -> None:
+async def test_our_mark_in_another_persons_comment_is_ignored(bench: Bench[Any]) -> None:
     issue = bench.issue("x")
     other = await bench.plugin("rev").comment("1", "hello", "k:1")
-    found = await bench.plugin().get("1")
-    assert [one.author.kind for one in found.comments] == ["person"]
+    read_issue = await bench.plugin().get("1")
+    assert [comment.author.kind for comment in read_issue.comments] == ["person"]
     if bench.name != "linear":  # there an id is taken once, by whomsoever
         assert await bench.plugin().comment("1", "hello", "k:1") != other
         assert len(issue.comments) == 2
@@ -212,13 +229,13 @@ async def test_a_thousand_comments_are_read_in_order(bench: Bench[Any], clock: C
         clock.now += 1
         bench.comment(issue, f"c{number}", by="rev")
     plugin = bench.plugin()
-    said = await plugin.comment("1", "here", "k:1")
-    assert await plugin.comment("1", "here", "k:1") == said
-    found = await plugin.get("1")
-    assert [one.body for one in found.comments] == [*(f"c{number}" for number in range(1000)), "here"]
+    comment_id = await plugin.comment("1", "here", "k:1")
+    assert await plugin.comment("1", "here", "k:1") == comment_id
+    read_issue = await plugin.get("1")
+    assert [comment.body for comment in read_issue.comments] == [*(f"c{number}" for number in range(1000)), "here"]
 
 
-async def test_a_wrong_token_is_named_and_not_shown(bench: Bench[Any]) -> None:
+async def test_a_wrong_token_is_refused_without_showing_it(bench: Bench[Any]) -> None:
     bench.issue("x")
     with pytest.raises(Denied, match=r"tracker\.token") as caught:
         await bench.plugin(token="lin_api_wrong_secret").get("1")
@@ -226,7 +243,7 @@ async def test_a_wrong_token_is_named_and_not_shown(bench: Bench[Any]) -> None:
     assert caught.value.remedy
 
 
-async def test_no_token_is_told_with_how_to_get_one(bench: Bench[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_token_is_refused_with_a_remedy(bench: Bench[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LINEAR_API_KEY", "JIRA_API_TOKEN", "JIRA_EMAIL"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(Denied, match="there is no token") as caught:
@@ -234,7 +251,7 @@ async def test_no_token_is_told_with_how_to_get_one(bench: Bench[Any], monkeypat
     assert "LINEAR_API_KEY" in caught.value.remedy or "JIRA_API_TOKEN" in caught.value.remedy
 
 
-async def test_a_limit_is_kept_and_nothing_is_asked_meanwhile(bench: Bench[Any], clock: Clock) -> None:
+async def test_no_request_is_made_until_the_rate_limit_resets(bench: Bench[Any], clock: Clock) -> None:
     bench.issue("x")
     plugin = bench.plugin()
     await plugin.get("1")
@@ -243,29 +260,31 @@ async def test_a_limit_is_kept_and_nothing_is_asked_meanwhile(bench: Bench[Any],
         await plugin.get("1")
     assert caught.value.until is not None
     assert clock.now < caught.value.until <= clock.now + 3600
-    asked = len(bench.server.ledger.requests)
+    request_count = len(bench.server.ledger.requests)
     with pytest.raises(Temporary):
         await plugin.list()
-    assert len(bench.server.ledger.requests) == asked
+    assert len(bench.server.ledger.requests) == request_count
     assert plugin.pause() > 0
     assert any("left" in line for line in plugin.budget())
     clock.now = caught.value.until + 1
     assert (await plugin.get("1")).title == "x"
 
 
-@pytest.mark.parametrize("what", [500, 502, 503, "html", "drop", "cut"])
-async def test_what_fails_for_a_moment_is_asked_again_or_may_be(bench: Bench[Any], what: int | str) -> None:
+@pytest.mark.parametrize("fault_kind", [500, 502, 503, "html", "drop", "cut"])
+async def test_a_single_failed_request_is_retried_or_gives_a_temporary_error(
+    bench: Bench[Any], fault_kind: int | str
+) -> None:
     bench.issue("x")
     plugin = bench.plugin()
-    bench.server.fail(what)
+    bench.server.fail(fault_kind)
     try:
         assert (await plugin.get("1")).title == "x"
     except Temporary:
-        assert what == 500
+        assert fault_kind == 500
     assert (await plugin.get("1")).title == "x"
 
 
-async def test_what_is_not_there_is_told_as_temporary(bench: Bench[Any]) -> None:
+async def test_an_unreachable_server_is_a_temporary_error(bench: Bench[Any]) -> None:
     bench.issue("x")
     plugin = bench.plugin()
     await plugin.get("1")
@@ -277,24 +296,24 @@ async def test_what_is_not_there_is_told_as_temporary(bench: Bench[Any]) -> None
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_a_refusal_is_told(bench: Bench[Any], status: int) -> None:
+async def test_a_refused_request_raises_an_error(bench: Bench[Any], status: int) -> None:
     bench.issue("x")
     bench.server.fail(status)
     with pytest.raises((Denied, NotFound)):
         await bench.plugin().get("1")
 
 
-async def test_a_text_that_is_too_long_is_cut(bench: Bench[Any]) -> None:
+async def test_texts_that_are_too_long_are_cut(bench: Bench[Any]) -> None:
     plugin = bench.plugin()
-    made = await plugin.create("t" * 1000, "long " * 30_000)
-    assert len(made.title) == 250
-    assert "… (cut)" in (await plugin.get(made.id)).body
-    await plugin.comment(made.id, "long " * 30_000, "k")
-    assert "… (cut)" in (await plugin.get(made.id)).comments[0].body
+    new_issue = await plugin.create("t" * 1000, "long " * 30_000)
+    assert len(new_issue.title) == 250
+    assert "… (cut)" in (await plugin.get(new_issue.id)).body
+    await plugin.comment(new_issue.id, "long " * 30_000, "k")
+    assert "… (cut)" in (await plugin.get(new_issue.id)).comments[0].body
 
 
 @pytest.mark.parametrize("change", ["comment", "label", "move", "create"])
-def test_a_change_is_told_by_webhook_and_names_the_issue(bench: Bench[Any], clock: Clock, change: str) -> None:
+def test_the_webhook_of_a_change_names_the_issue(bench: Bench[Any], clock: Clock, change: str) -> None:
     issue = bench.issue("x")
     bench.server.hook("http://127.0.0.1:9/", "s3cret")
     if change == "comment":
@@ -305,7 +324,7 @@ def test_a_change_is_told_by_webhook_and_names_the_issue(bench: Bench[Any], cloc
         bench.move(issue, "Done")
     else:
         bench.issue("another")
-    name = f"{bench.prefix}-{2 if change == 'create' else 1}"
+    issue_id = f"{bench.prefix}-{2 if change == 'create' else 1}"
     hints = []
     for sent in bench.server.hooks.sent:
         body, headers = bench.server.signed(sent)
@@ -315,4 +334,4 @@ def test_a_change_is_told_by_webhook_and_names_the_issue(bench: Bench[Any], cloc
         assert delivery is not None
         assert (delivery.id, delivery.kind, delivery.at) == (sent.id, sent.event, clock.now)
         hints.append(bench.hooks.hint(delivery))
-    assert [(hint.repo, hint.issues) for hint in hints if hint] == [(bench.prefix, (name,))]
+    assert [(hint.repo, hint.issues) for hint in hints if hint] == [(bench.prefix, (issue_id,))]

@@ -1,4 +1,4 @@
-"""Each tracker's test server with our plugin for it, behind one face: the same tests are for all of them."""
+"""Each tracker's test server with our plugin for it, behind one interface, so that the same tests run for all of them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Server = TypeVar("Server", bound=TrackerServer)
 
 
 class Bench(ABC, Generic[Server]):
-    """A project with the people `dev` (whose token we have), `rev`, and `eve`, who is none of us."""
+    """A project with the members `dev` (whose token we have) and `rev`, and the outsider `eve`."""
 
     name: str
     prefix: str
     server: Server
     hooks: Hooks
     posts: str
-    """What a request that says something looks like."""
+    """A part of the requests that post a comment."""
 
     @abstractmethod
     def plugin(self, by: str = "dev", **config: Any) -> Tracker: ...
@@ -42,7 +42,7 @@ class Bench(ABC, Generic[Server]):
 
     @abstractmethod
     def status(self, issue: Any) -> str:
-        """The tracker's own name of the state that an issue is in."""
+        """Return the tracker's name of the issue's state."""
 
     @abstractmethod
     def move(self, issue: Any, status: str) -> None: ...
@@ -67,8 +67,8 @@ class LinearBench(Bench[LinearServer]):
         self.team = self.server.team("LIN")
 
     def plugin(self, by: str = "dev", **config: Any) -> LinearIssues:
-        given = {"team": "LIN", "apiUrl": self.server.api, "token": self.server.token(by), **config}
-        return LinearIssues(given, LocalHost(), self.clock)
+        settings = {"team": "LIN", "apiUrl": self.server.api, "token": self.server.token(by), **config}
+        return LinearIssues(settings, LocalHost(), self.clock)
 
     def issue(self, title: str, body: str = "", **more: Any) -> Any:
         return self.server.issue(self.team, title, body, **more)
@@ -103,10 +103,10 @@ class JiraBench(Bench[JiraServer]):
         self.project = self.server.project("APP", members=("dev", "rev"), **project)
 
     def plugin(self, by: str = "dev", **config: Any) -> JiraIssues:
-        given = {"url": self.server.url, "project": "APP", "api": self.api, "token": self.server.token(by), **config}
+        settings = {"url": self.server.url, "project": "APP", "api": self.api, "token": self.server.token(by), **config}
         if self.api == 3:
-            given.setdefault("email", f"{by}@acme.example")
-        return JiraIssues(given, LocalHost(), self.clock)
+            settings.setdefault("email", f"{by}@acme.example")
+        return JiraIssues(settings, LocalHost(), self.clock)
 
     def issue(self, title: str, body: str = "", **more: Any) -> Any:
         return self.server.issue(self.project, title, body, **more)
@@ -127,6 +127,6 @@ class JiraBench(Bench[JiraServer]):
         return self.server.attach(issue, "trace.txt", self.api)
 
 
-def names(people: Sequence[str]) -> list[str]:
-    """People, whatever letters a tracker shows them in."""
-    return [one.lower() for one in people]
+def lower_case_names(people: Sequence[str]) -> list[str]:
+    """Return the names in lower case: trackers differ in how they capitalise them."""
+    return [person.lower() for person in people]

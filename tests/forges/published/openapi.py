@@ -1,4 +1,4 @@
-"""GitHub's own description of its REST API, as something that answers can be checked against."""
+"""An OpenAPI description of a REST API, to check answers against."""
 
 from __future__ import annotations
 
@@ -13,42 +13,46 @@ import jsonschema
 
 class Description:
     def __init__(self, path: Path) -> None:
-        whole = json.loads(path.read_text())
-        self._paths: dict[str, Any] = whole["paths"]
-        self._parts: dict[str, Any] = whole["components"]
-        self._schemas = {name: plain(schema) for name, schema in self._parts["schemas"].items()}
+        document = json.loads(path.read_text())
+        self._paths: dict[str, Any] = document["paths"]
+        self._parts: dict[str, Any] = document["components"]
+        self._schemas = {name: json_schema(schema) for name, schema in self._parts["schemas"].items()}
 
     def problems(self, method: str, path: str, status: int, body: Any) -> list[str]:
-        """What is wrong with this answer; nothing where it is as described."""
+        """Return what is wrong with this answer; nothing if it is as described."""
         template = self._template(method, path)
         if template is None:
             return [f"{method} {path} is not described"]
-        answers = self._paths[template][method.lower()]["responses"]
-        if str(status) not in answers:
+        responses = self._paths[template][method.lower()]["responses"]
+        if str(status) not in responses:
             return (
                 []
                 if status in (401, 403, 404, 405, 409, 422, 429)
                 else [f"{method} {template}: {status} is not described"]
             )
-        content = self._followed(answers[str(status)]).get("content", {}).get("application/json")
+        content = self._resolve(responses[str(status)]).get("content", {}).get("application/json")
         if content is None:
             return (
                 []
                 if body in (None, b"") or status >= 400
                 else [f"{method} {template} {status}: a body where none is described"]
             )
-        found = self._validator(json.dumps(plain(content["schema"]))).iter_errors(body)
+        errors = self._validator(json.dumps(json_schema(content["schema"]))).iter_errors(body)
         return [
             f"{method} {template} {status}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}"
-            for error in found
+            for error in errors
         ]
 
-    def _followed(self, part: Any) -> Any:
+    def _resolve(self, part: Any) -> Any:
         return self._parts["responses"][part["$ref"].split("/")[-1]] if "$ref" in part else part
 
     def _template(self, method: str, path: str) -> str | None:
-        fitting = [one for one in self._paths if method.lower() in self._paths[one] and _fits(one).fullmatch(path)]
-        return max(fitting, key=lambda one: len(re.sub(r"\{[^}]*\}", "", one)), default=None)
+        templates = [
+            template
+            for template in self._paths
+            if method.lower() in self._paths[template] and _path_pattern(template).fullmatch(path)
+        ]
+        return max(templates, key=lambda template: len(re.sub(r"\{[^}]*\}", "", template)), default=None)
 
     @functools.cache  # noqa: B019 - one description lives as long as the tests
     def _validator(self, schema: str) -> Any:
@@ -58,26 +62,26 @@ class Description:
 
 
 @functools.cache
-def _fits(template: str) -> re.Pattern[str]:
-    return re.compile(re.sub(r"\{(\w+)\}", lambda found: ".+" if found[1] in ("ref", "branch") else "[^/]+", template))
+def _path_pattern(template: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{(\w+)\}", lambda match: ".+" if match[1] in ("ref", "branch") else "[^/]+", template))
 
 
-def plain(schema: Any) -> Any:
-    """OpenAPI's `nullable` as JSON Schema says it."""
+def json_schema(schema: Any) -> Any:
+    """Return an OpenAPI schema with `nullable` in the notation of JSON Schema."""
     if isinstance(schema, list):
-        return [plain(one) for one in schema]
+        return [json_schema(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {
-        key: plain(value)
+    converted = {
+        key: json_schema(value)
         for key, value in schema.items()
         if key not in ("nullable", "example", "examples", "discriminator")
     }
     if schema.get("nullable") is not True:
-        return made
-    if isinstance(made.get("type"), str):
-        made["type"] = [made["type"], "null"]
-        if "enum" in made and None not in made["enum"]:
-            made["enum"] = [*made["enum"], None]
-        return made
-    return {"anyOf": [made, {"type": "null"}]}
+        return converted
+    if isinstance(converted.get("type"), str):
+        converted["type"] = [converted["type"], "null"]
+        if "enum" in converted and None not in converted["enum"]:
+            converted["enum"] = [*converted["enum"], None]
+        return converted
+    return {"anyOf": [converted, {"type": "null"}]}

@@ -1,4 +1,4 @@
-"""The real `gh` works on the test forge: it is not only our own client that believes it."""
+"""The real `gh` works with the test forge, so that not only our own client proves it."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ ADDRESSES = [f"127.0.0.{last}" for last in range(2, 10)]
 Run = Callable[..., str]
 
 
-def _listening(forge: GitHubServer) -> tuple[str, Path]:
-    """An address of this machine with port 443, the only one where gh looks: other tests may hold some of them."""
+def _serve_tls(forge: GitHubServer) -> tuple[str, Path]:
+    """Serve the forge at a free local address with port 443, the only one that gh uses; return the address and the certificate."""
     for address in ADDRESSES:
         try:
             return address, forge.serve_tls(address)
         except OSError as error:
-            why = error
-    pytest.skip(f"port 443 cannot be had at any of {ADDRESSES[0]} to {ADDRESSES[-1]}: {why}")
+            last_error = error
+    pytest.skip(f"port 443 cannot be had at any of {ADDRESSES[0]} to {ADDRESSES[-1]}: {last_error}")
 
 
 @pytest.fixture
 def gh(forge: GitHubServer, tmp_path: Path) -> Run:
     if shutil.which("gh") is None:
         pytest.skip("gh is not installed: apt-get install gh")
-    address, certificate = _listening(forge)
+    address, certificate = _serve_tls(forge)
     forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people={"dev": "write", "rev": "write"})
-    own = {
+    git_config = {
         "credential.helper": "!gh auth git-credential",
         "user.name": "dev",
         "user.email": "dev@example.org",
@@ -49,14 +49,14 @@ def gh(forge: GitHubServer, tmp_path: Path) -> Run:
         "GIT_TERMINAL_PROMPT": "0",
         "SSL_CERT_FILE": str(certificate),
         "GIT_SSL_CAINFO": str(certificate),
-        "GIT_CONFIG_COUNT": str(len(own)),
+        "GIT_CONFIG_COUNT": str(len(git_config)),
     }
-    for at, (key, value) in enumerate(own.items()):
-        env |= {f"GIT_CONFIG_KEY_{at}": key, f"GIT_CONFIG_VALUE_{at}": value}
+    for index, (key, value) in enumerate(git_config.items()):
+        env |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
 
     def run(*argv: str, code: int = 0) -> str:
         folder = tmp_path / "app"
-        done = subprocess.run(
+        process = subprocess.run(
             argv,
             cwd=folder if folder.exists() else tmp_path,
             env=env,
@@ -65,13 +65,13 @@ def gh(forge: GitHubServer, tmp_path: Path) -> Run:
             timeout=60,
             check=False,
         )
-        assert done.returncode == code, f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done.stdout
+        assert process.returncode == code, f"{argv}: {process.returncode}\n{process.stdout}{process.stderr}"
+        return process.stdout
 
     return run
 
 
-def test_a_pull_request_by_gh_alone(forge: GitHubServer, gh: Run, tmp_path: Path) -> None:
+def test_gh_opens_and_merges_a_pull_request(forge: GitHubServer, gh: Run, tmp_path: Path) -> None:
     gh("gh", "auth", "status")
     gh("gh", "repo", "clone", "acme/app")
     gh("git", "switch", "--quiet", "-c", "fix")
@@ -99,17 +99,17 @@ def test_a_pull_request_by_gh_alone(forge: GitHubServer, gh: Run, tmp_path: Path
     pull = forge.find_pull("acme/app", 1)
     assert [user.login for user in pull.requested] == ["rev"]
     forge.review(pull, "APPROVE", "Good", by="rev")
-    seen = json.loads(
+    view = json.loads(
         gh("gh", "pr", "view", "--json", "state,isDraft,mergeable,mergeStateStatus,comments,latestReviews,headRefOid")
     )
-    assert (seen["state"], seen["isDraft"], seen["mergeable"], seen["mergeStateStatus"]) == (
+    assert (view["state"], view["isDraft"], view["mergeable"], view["mergeStateStatus"]) == (
         "OPEN",
         False,
         "MERGEABLE",
         "CLEAN",
     )
-    assert seen["comments"][0]["body"] == "Have a look"
-    assert seen["latestReviews"][0]["state"] == "APPROVED"
+    assert view["comments"][0]["body"] == "Have a look"
+    assert view["latestReviews"][0]["state"] == "APPROVED"
     assert "+4" in gh("gh", "pr", "diff")
     assert "Four" in gh("gh", "pr", "status")
 
@@ -120,7 +120,7 @@ def test_a_pull_request_by_gh_alone(forge: GitHubServer, gh: Run, tmp_path: Path
     assert pull.repo.head("fix") is None
 
 
-def test_issues_by_gh(forge: GitHubServer, gh: Run) -> None:
+def test_gh_reads_and_changes_issues(forge: GitHubServer, gh: Run) -> None:
     forge.issue("acme/app", "It breaks", "Like this", labels=("bug",))
     gh("gh", "repo", "clone", "acme/app")
     assert "It breaks" in gh("gh", "issue", "list", "--label", "bug")

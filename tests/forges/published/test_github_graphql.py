@@ -1,4 +1,4 @@
-"""GraphQL of the test forge: the published schema refuses what GitHub refuses, and the answers follow the state."""
+"""GraphQL of the test forge: the published schema refuses what GitHub refuses, and answers show the current state."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def test_the_published_schema_refuses_unknown_fields(dev: Client) -> None:
     assert "Cannot query field 'nonsense' on type 'User'" in answer["errors"][0]["message"]
 
 
-def test_a_life_by_graphql(forge: GitHubServer, dev: Client) -> None:
+def test_a_pull_request_is_followed_to_its_merge_by_graphql(forge: GitHubServer, dev: Client) -> None:
     forge.protect("acme/app", checks=("tests",), approvals=1)
     forge.world.unknown_first = 1
     pull = forge.pull("acme/app", "fix", by="dev", draft=True)
 
-    def look() -> dict[str, object]:
+    def read_pull() -> dict[str, object]:
         answer = dev.graphql(PULL, id=pull.node_id)
         assert "errors" not in answer
-        found: dict[str, object] = answer["data"]["node"]
-        return found
+        pull_fields: dict[str, object] = answer["data"]["node"]
+        return pull_fields
 
-    assert look()["mergeable"] == "UNKNOWN"
-    first = look()
+    assert read_pull()["mergeable"] == "UNKNOWN"
+    first = read_pull()
     assert (first["mergeable"], first["mergeStateStatus"], first["isDraft"]) == ("MERGEABLE", "DRAFT", True)
     assert first["author"] == {"__typename": "User", "login": "dev"}
     assert first["commits"] == {"nodes": [{"commit": {"statusCheckRollup": None}}]}
@@ -47,11 +47,11 @@ def test_a_life_by_graphql(forge: GitHubServer, dev: Client) -> None:
         "mutation ($id: ID!) { markPullRequestReadyForReview(input: {pullRequestId: $id}) { clientMutationId } }",
         id=pull.node_id,
     )
-    assert look()["mergeStateStatus"] == "BLOCKED"
+    assert read_pull()["mergeStateStatus"] == "BLOCKED"
 
     thread = forge.thread(pull, "a.txt", 4, "Why four?", by="rev")
     forge.reply(thread, "Beep", by="helper[bot]")
-    threads = look()["reviewThreads"]
+    threads = read_pull()["reviewThreads"]
     assert threads == {"nodes": [{
         "id": thread.node_id, "isResolved": False, "isOutdated": False,
         "comments": {"nodes": [{"body": "Why four?", "author": {"login": "rev"}}, {"body": "Beep", "author": {"login": "helper"}}]},
@@ -65,14 +65,14 @@ def test_a_life_by_graphql(forge: GitHubServer, dev: Client) -> None:
 
     enable = "mutation ($id: ID!) { enablePullRequestAutoMerge(input: {pullRequestId: $id, mergeMethod: SQUASH}) { clientMutationId } }"
     assert "errors" not in dev.graphql(enable, id=pull.node_id)
-    assert look()["autoMergeRequest"] == {"mergeMethod": "SQUASH"}
+    assert read_pull()["autoMergeRequest"] == {"mergeMethod": "SQUASH"}
     forge.check("acme/app", "fix", "tests", "success")
-    assert look()["reviewDecision"] == "REVIEW_REQUIRED"
+    assert read_pull()["reviewDecision"] == "REVIEW_REQUIRED"
     forge.review(pull, "APPROVE", by="rev")
-    assert look()["state"] == "MERGED"
+    assert read_pull()["state"] == "MERGED"
 
 
-def test_the_queue_lands_when_its_own_checks_are_green(forge: GitHubServer, dev: Client) -> None:
+def test_the_merge_queue_merges_once_its_group_passes_the_checks(forge: GitHubServer, dev: Client) -> None:
     forge.protect("acme/app", checks=("tests",), merge_queue=True)
     pull = forge.pull("acme/app", "fix", by="dev")
     forge.check("acme/app", "fix", "tests", "success")
@@ -92,23 +92,23 @@ def test_the_queue_lands_when_its_own_checks_are_green(forge: GitHubServer, dev:
     assert pull.repo.head("main") == group
 
 
-def test_node_ids_outlive_a_rename(forge: GitHubServer, dev: Client) -> None:
+def test_node_ids_stay_valid_after_a_rename(forge: GitHubServer, dev: Client) -> None:
     pull = forge.pull("acme/app", "fix", by="dev")
     forge.rename("acme/app", "engine")
-    found = dev.graphql(
+    answer = dev.graphql(
         "query ($id: ID!) { node(id: $id) { ... on PullRequest { repository { nameWithOwner } } } }", id=pull.node_id
     )
-    assert found["data"]["node"]["repository"]["nameWithOwner"] == "acme/engine"
+    assert answer["data"]["node"]["repository"]["nameWithOwner"] == "acme/engine"
     assert dev.ask("GET", f"/repos/acme/app/pulls/{pull.number}")[0] == 301
-    to = dev.headers["location"].removeprefix(forge.url)
-    assert dev("GET", to)["node_id"] == pull.node_id
+    location = dev.headers["location"].removeprefix(forge.url)
+    assert dev("GET", location)["node_id"] == pull.node_id
 
 
-def test_cost_is_counted_as_documented(forge: GitHubServer, dev: Client) -> None:
+def test_the_cost_of_queries_is_counted_as_documented(forge: GitHubServer, dev: Client) -> None:
     query = """{ rateLimit { cost nodeCount remaining } viewer { login }
       repository(owner: "acme", name: "app") { issues(first: 50) { nodes { comments(first: 60) { nodes { id } } } } } }"""
-    told = dev.graphql(query)["data"]["rateLimit"]
-    assert told == {"cost": 1, "nodeCount": 50 + 50 * 60, "remaining": 4999}
+    rate_limit = dev.graphql(query)["data"]["rateLimit"]
+    assert rate_limit == {"cost": 1, "nodeCount": 50 + 50 * 60, "remaining": 4999}
     wide = """{ repository(owner: "acme", name: "app") { pullRequests(first: 50) { nodes {
       reviewThreads(first: 60) { nodes { comments(first: 60) { nodes { id } } } } } } } }"""
     dev.graphql(wide)
@@ -116,7 +116,7 @@ def test_cost_is_counted_as_documented(forge: GitHubServer, dev: Client) -> None
     assert dev.headers["x-ratelimit-remaining"] == str(5000 - 32)
 
 
-def test_errors_beside_the_data(forge: GitHubServer, dev: Client) -> None:
+def test_an_answer_can_contain_errors_and_data(forge: GitHubServer, dev: Client) -> None:
     pull = forge.pull("acme/app", "fix", by="dev")
     forge.fail("partial", field="reviewDecision", path="/graphql")
     answer = dev.graphql(
@@ -132,7 +132,7 @@ def test_errors_beside_the_data(forge: GitHubServer, dev: Client) -> None:
     assert unpaged["errors"][0]["type"] == "MISSING_PAGINATION_BOUNDARIES"
 
 
-def test_an_empty_budget(forge: GitHubServer, dev: Client) -> None:
+def test_a_used_up_rate_limit_refuses_queries(forge: GitHubServer, dev: Client) -> None:
     forge.set_rate(dev.token, remaining=0, kind="graphql")
     assert dev.graphql("{ viewer { login } }")["errors"][0]["type"] == "RATE_LIMITED"
     assert dev.headers["x-ratelimit-remaining"] == "0"

@@ -1,4 +1,4 @@
-"""Our side of GitHub beside what GitHub publishes: every query fits its schema, every payload of its webhooks is survived."""
+"""The GitHub plugin compared with what GitHub publishes: queries match its schema, and all published webhook payloads are handled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.forges.conftest import published
 
 
 @pytest.mark.parametrize("name", [*DOCUMENTS, "viewer"])
-def test_a_query_of_ours_fits_the_published_schema(schema: Path, name: str) -> None:
+def test_each_query_matches_the_published_schema(schema: Path, name: str) -> None:
     import graphql
 
     from agent_orchestrator.testing.github.graphql.endpoint import load
@@ -27,7 +27,7 @@ def test_a_query_of_ours_fits_the_published_schema(schema: Path, name: str) -> N
     assert [error.message for error in graphql.validate(load(schema), document)] == []
 
 
-def test_a_wrong_field_would_be_seen(schema: Path) -> None:
+def test_a_wrong_field_fails_validation(schema: Path) -> None:
     import graphql
 
     from agent_orchestrator.testing.github.graphql.endpoint import load
@@ -38,8 +38,8 @@ def test_a_wrong_field_would_be_seen(schema: Path) -> None:
 
 @pytest.fixture(scope="module")
 def examples() -> list[tuple[str, dict[str, Any]]]:
-    listed = json.loads(published(fetch.EXAMPLES).read_text())
-    return [(event["name"], payload) for event in listed for payload in event["examples"]]
+    events = json.loads(published(fetch.EXAMPLES).read_text())
+    return [(event["name"], payload) for event in events for payload in event["examples"]]
 
 
 RELEVANT = {
@@ -48,36 +48,36 @@ RELEVANT = {
 }  # fmt: skip
 
 
-def test_every_published_payload_is_survived_and_the_relevant_ones_tell_something(
+def test_all_published_payloads_are_handled_and_relevant_ones_give_hints(
     examples: list[tuple[str, dict[str, Any]]],
 ) -> None:
     hooks = GitHubHooks()
-    told: Counter[str] = Counter()
-    silent: Counter[str] = Counter()
+    with_hint: Counter[str] = Counter()
+    without_hint: Counter[str] = Counter()
     for name, payload in examples:
         hint = hooks.hint(WebhookDelivery("d", name, payload))
-        (silent if hint is None else told)[name] += 1
+        (without_hint if hint is None else with_hint)[name] += 1
         if hint is not None:
             assert hint.repo.count("/") == 1
-            _fits(name, payload, hint)
+            _check_hint(name, payload, hint)
     assert len(examples) >= 329
-    seen = {name for name, _ in examples}
-    assert RELEVANT & seen <= set(told)
-    assert RELEVANT & set(silent) <= {"push"}, "only pushes of tags tell nothing"
-    assert set(told) <= RELEVANT | {"create", "delete", "repository"}
+    example_events = {name for name, _ in examples}
+    assert RELEVANT & example_events <= set(with_hint)
+    assert RELEVANT & set(without_hint) <= {"push"}, "only pushes of tags give no hint"
+    assert set(with_hint) <= RELEVANT | {"create", "delete", "repository"}
 
 
-def _fits(name: str, payload: dict[str, Any], hint: Hint) -> None:
+def _check_hint(name: str, payload: dict[str, Any], hint: Hint) -> None:
     if name.startswith("pull_request"):
         assert hint.pulls == (payload["pull_request"]["number"],)
     elif name in ("issues", "issue_comment"):
         number = payload["issue"]["number"]
-        wanted = (
+        expected = (
             Hint(hint.repo, pulls=(number,))
             if "pull_request" in payload["issue"]
             else Hint(hint.repo, issues=(str(number),))
         )
-        assert hint == wanted
+        assert hint == expected
     elif name in ("check_run", "check_suite", "workflow_run", "workflow_job"):
         assert payload[name]["head_sha"] in hint.heads
     elif name == "status":

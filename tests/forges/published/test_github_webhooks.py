@@ -1,4 +1,4 @@
-"""Every webhook that the test forge sends is as GitHub's published schemas say, signed, and really delivered."""
+"""Every webhook of the test forge matches GitHub's published schemas, is signed, and is delivered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_orchestrator.testing.github import GitHubServer, merges, pulls
 from tests.forges import fetch
 from tests.forges.client import Client
 from tests.forges.conftest import published
-from tests.forges.published.test_github_rest import live
+from tests.forges.published.test_github_rest import play_pull_request
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed: make test-forges")
 
@@ -32,8 +32,8 @@ class Schemas:
         if name not in self._definitions:
             return [f"there is no {event} with the action {action}"]
         schema = {"$ref": f"#/definitions/{name}", "definitions": self._definitions}
-        found = jsonschema.Draft7Validator(schema).iter_errors(payload)
-        return [f"{name}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in found]
+        errors = jsonschema.Draft7Validator(schema).iter_errors(payload)
+        return [f"{name}: {'/'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in errors]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ class Inbox(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        self.got: list[tuple[dict[str, str], bytes]] = []
+        self.deliveries: list[tuple[dict[str, str], bytes]] = []
         super().__init__(("127.0.0.1", 0), _Post)
         self.url = f"http://127.0.0.1:{self.server_address[1]}/hook"
 
@@ -55,7 +55,7 @@ class _Post(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.got.append(({name.lower(): value for name, value in self.headers.items()}, body))
+        self.server.deliveries.append(({name.lower(): value for name, value in self.headers.items()}, body))
         self.send_response(202)
         self.end_headers()
 
@@ -71,14 +71,17 @@ def inbox() -> Iterator[Inbox]:
         server.shutdown()
 
 
-def test_everything_that_happens_is_told_as_published(schemas: Schemas) -> None:
+def test_all_webhooks_match_the_published_schemas(schemas: Schemas) -> None:
     with GitHubServer() as forge:
-        live(forge)
-        more(forge)
-        told = [*forge.hooks.keep_payloads, *((one.event, one.payload) for one in forge.hooks.sent)]
-    problems = {one for event, payload in told for one in schemas.problems(event, payload)}
+        play_pull_request(forge)
+        play_rare_events(forge)
+        deliveries = [
+            *forge.hooks.keep_payloads,
+            *((delivery.event, delivery.payload) for delivery in forge.hooks.sent),
+        ]
+    problems = {delivery for event, payload in deliveries for delivery in schemas.problems(event, payload)}
     assert not problems, "\n".join(sorted(problems))
-    kinds = {f"{event} {payload.get('action', '')}".strip() for event, payload in told}
+    kinds = {f"{event} {payload.get('action', '')}".strip() for event, payload in deliveries}
     assert kinds >= {
         "ping", "push", "status", "label created", "issues opened", "issues labeled", "issues unlabeled", "issues assigned",
         "issues unassigned", "issues closed", "issues reopened", "issues edited", "issue_comment created", "issue_comment edited",
@@ -94,8 +97,8 @@ def test_everything_that_happens_is_told_as_published(schemas: Schemas) -> None:
     }  # fmt: skip
 
 
-def more(forge: GitHubServer) -> None:
-    """What the straight way from issue to merge leaves out."""
+def play_rare_events(forge: GitHubServer) -> None:
+    """Cause the events that the path from issue to merge does not cause."""
     repo = forge.repository("acme/queue", {"a.txt": "1\n"}, people={"dev": "admin", "rev": "write"})
     forge.protect(repo, checks=("tests",), merge_queue=True)
     stranger = forge.fork(repo, "stranger")
@@ -127,13 +130,13 @@ def more(forge: GitHubServer) -> None:
     forge.close(issue)
     forge.reopen(issue)
     forge.push(repo, "gone", {"x.txt": "x\n"})
-    gone = forge.pull(repo, "gone")
+    closed_pull = forge.pull(repo, "gone")
     forge.delete_branch(repo, "gone")
-    assert gone.state == "closed"
+    assert closed_pull.state == "closed"
     pulls.refs_moved(forge.world, repo, repo.owner)
 
 
-def test_deliveries_are_signed_and_can_be_lost_doubled_and_turned_round(inbox: Inbox) -> None:
+def test_deliveries_are_signed_and_can_be_lost_repeated_and_reordered(inbox: Inbox) -> None:
     with GitHubServer() as forge:
         repo = forge.repository("acme/app")
         forge.hook(repo, inbox.url, "hush", ("issues", "issue_comment"))
@@ -149,21 +152,21 @@ def test_deliveries_are_signed_and_can_be_lost_doubled_and_turned_round(inbox: I
         lost = forge.hooks.sent[0]
         forge.hooks.redeliver(lost)
         forge.hooks.wait()
-    told = [(heads["x-github-event"], json.loads(body)) for heads, body in inbox.got]
-    assert [payload["comment"]["body"] for event, payload in told if event == "issue_comment"] == [
+    deliveries = [(heads["x-github-event"], json.loads(body)) for heads, body in inbox.deliveries]
+    assert [payload["comment"]["body"] for event, payload in deliveries if event == "issue_comment"] == [
         "twice",
         "twice",
         "third",
         "second",
     ]
-    assert told[-1][0] == "issues"
-    assert inbox.got[-1][0]["x-github-delivery"] == lost.guid
-    assert inbox.got[0][0]["x-github-delivery"] == inbox.got[1][0]["x-github-delivery"]
-    for heads, body in inbox.got:
+    assert deliveries[-1][0] == "issues"
+    assert inbox.deliveries[-1][0]["x-github-delivery"] == lost.guid
+    assert inbox.deliveries[0][0]["x-github-delivery"] == inbox.deliveries[1][0]["x-github-delivery"]
+    for heads, body in inbox.deliveries:
         assert heads["x-hub-signature-256"] == "sha256=" + hmac.new(b"hush", body, hashlib.sha256).hexdigest()
 
 
-def test_a_hook_made_by_rest_is_pinged(inbox: Inbox) -> None:
+def test_a_webhook_created_by_rest_gets_a_ping(inbox: Inbox) -> None:
     with GitHubServer() as forge:
         forge.repository("acme/app")
         client = Client(forge, forge.token("acme"))
@@ -173,4 +176,4 @@ def test_a_hook_made_by_rest_is_pinged(inbox: Inbox) -> None:
             {"config": {"url": inbox.url, "content_type": "json", "secret": "s"}, "events": ["push"]},
         )
         forge.hooks.wait()
-    assert [heads["x-github-event"] for heads, _ in inbox.got] == ["ping"]
+    assert [heads["x-github-event"] for heads, _ in inbox.deliveries] == ["ping"]

@@ -1,4 +1,4 @@
-"""The test server's answers and webhooks beside the types that gitbeaker publishes for GitLab, and driven by python-gitlab."""
+"""The test server's answers and webhooks compared with gitbeaker's types for GitLab, and used by python-gitlab."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.forges.client import Client
 from tests.forges.conftest import published
 from tests.forges.published.typescript import Declarations
 
-LACKING = {
+OPTIONAL_FIELDS = {
     "JobSchema": {"artifacts_file"},
     "SimpleMemberSchema": {"email"},
 }
-"""What GitLab gives only at times, although the types have it always: a file where there is one, an address where it is public."""
+"""Fields that GitLab leaves out at times although the types require them: a job's file, a private email address."""
 EVENTS = {
     "Push Hook": "WebhookPushEventSchema",
     "Merge Request Hook": "WebhookMergeRequestEventSchema",
@@ -25,12 +25,12 @@ EVENTS = {
     "Pipeline Hook": "WebhookPipelineEventSchema",
     "Job Hook": "WebhookJobEventSchema",
 }
-ODD = (
+IGNORED_FIELDS = (
     ".event_name", ".source_pipeline", ".escalation_policy", ".escalation_status", ".user.state", ".user.web_url",
     "[].user.state", "[].user.web_url", ".noteable_id", ".private_profile",
 )  # fmt: skip
-"""Where the types differ from GitLab's documented examples: what only incidents and child pipelines have, what a webhook's user has
-not, and two that are of another kind."""
+"""Fields where the types differ from GitLab's documented examples: those of incidents and child pipelines only, those missing for a
+webhook's user, and two of another type."""
 
 
 @pytest.fixture(scope="module")
@@ -49,23 +49,23 @@ def pull(forge: GitLabServer) -> MergeRequest:
     people = {"dev": "developer", "rev": "developer", "boss": "maintainer"}
     repo = forge.repository("acme/app", {"a.txt": "1\n2\n"}, people=people)
     forge.push(repo, "x", {"a.txt": "1\ntwo\n"}, by="dev")
-    made = forge.pull(repo, "x", "Fix it", "Closes #1", by="dev")
+    merge_request = forge.pull(repo, "x", "Fix it", "Closes #1", by="dev")
     forge.issue(repo, "It breaks", labels=("bug",), by="rev", assignees=("dev",))
     forge.check(repo, "x", "tests", "failed", log="no")
     forge.status(repo, "x", "scanner", "success")
-    forge.thread(made, "a.txt", 2, "Why?", by="rev")
-    forge.comment(made, "Hm", by="rev")
-    forge.review(made, "APPROVE", by="rev")
+    forge.thread(merge_request, "a.txt", 2, "Why?", by="rev")
+    forge.comment(merge_request, "Hm", by="rev")
+    forge.review(merge_request, "APPROVE", by="rev")
     forge.hook(repo, "http://127.0.0.1:9/", "s3cret")
-    return made
+    return merge_request
 
 
-def test_every_answer_is_as_the_types_say(forge: GitLabServer, pull: MergeRequest, types: Declarations) -> None:
-    ask = Client(forge, forge.token("boss"))
+def test_every_answer_matches_the_published_types(forge: GitLabServer, pull: MergeRequest, types: Declarations) -> None:
+    client = Client(forge, forge.token("boss"))
     job = pull.head_pipeline.jobs[0] if pull.head_pipeline else None
     assert job is not None
     root = f"/api/v4/projects/{pull.project.id}"
-    one = f"{root}/merge_requests/1"
+    merge_request_path = f"{root}/merge_requests/1"
     answers = {
         "/api/v4/user": "ExpandedUserSchema",
         root: "SimpleProjectSchema",
@@ -77,11 +77,11 @@ def test_every_answer_is_as_the_types_say(forge: GitLabServer, pull: MergeReques
         f"{root}/issues": "IssueSchema",
         f"{root}/issues/1": "IssueSchema",
         f"{root}/merge_requests": "MergeRequestSchemaWithBasicLabels",
-        one: "ExpandedMergeRequestSchema",
-        f"{one}/approvals": "MergeRequestLevelMergeRequestApprovalSchema",
-        f"{one}/discussions": "DiscussionSchema",
-        f"{one}/notes": "MergeRequestNoteSchema",
-        f"{one}/pipelines": "PipelineSchema",
+        merge_request_path: "ExpandedMergeRequestSchema",
+        f"{merge_request_path}/approvals": "MergeRequestLevelMergeRequestApprovalSchema",
+        f"{merge_request_path}/discussions": "DiscussionSchema",
+        f"{merge_request_path}/notes": "MergeRequestNoteSchema",
+        f"{merge_request_path}/pipelines": "PipelineSchema",
         f"{root}/pipelines": "PipelineSchema",
         f"{root}/pipelines/{job.pipeline.id}": "ExpandedPipelineSchema",
         f"{root}/pipelines/{job.pipeline.id}/jobs": "JobSchema",
@@ -89,34 +89,44 @@ def test_every_answer_is_as_the_types_say(forge: GitLabServer, pull: MergeReques
     }
     problems = []
     for path, name in answers.items():
-        given = ask("GET", path)
-        for item in given if isinstance(given, list) else [given]:
-            lacking = {f"{name} has no {key}" for key in LACKING.get(name, ())}
-            found = types.problems(name, item)
-            problems += [one for one in found if one not in lacking and not _about(one).endswith(ODD)]
+        answer = client("GET", path)
+        for item in answer if isinstance(answer, list) else [answer]:
+            lacking = {f"{name} has no {key}" for key in OPTIONAL_FIELDS.get(name, ())}
+            type_problems = types.problems(name, item)
+            problems += [
+                problem
+                for problem in type_problems
+                if problem not in lacking and not _field_of(problem).endswith(IGNORED_FIELDS)
+            ]
     assert not problems, "\n".join(problems)
 
 
-def test_every_webhook_is_as_the_types_say(forge: GitLabServer, pull: MergeRequest, types: Declarations) -> None:
+def test_every_webhook_matches_the_published_types(
+    forge: GitLabServer, pull: MergeRequest, types: Declarations
+) -> None:
     forge.push(pull.project, "x", {"b.txt": "b"}, by="dev")
     forge.check(pull.project, "x", "tests", "success")
     forge.merge(pull)
-    problems, seen = [], set()
+    problems, events = [], set()
     for event, payload in forge.hooks.keep_payloads:
-        seen.add(event)
+        events.add(event)
         name = EVENTS.get(event)
         if event == "Note Hook":
             name = "WebhookMergeRequestNoteEventSchema" if "merge_request" in payload else "WebhookIssueNoteEventSchema"
         assert name is not None
-        found = types.problems(name, payload)
-        problems += [one for one in found if not _about(one).endswith(ODD) and ".changes" not in one]
-    assert seen == {*EVENTS, "Note Hook"}
+        type_problems = types.problems(name, payload)
+        problems += [
+            problem
+            for problem in type_problems
+            if not _field_of(problem).endswith(IGNORED_FIELDS) and ".changes" not in problem
+        ]
+    assert events == {*EVENTS, "Note Hook"}
     assert not problems, "\n".join(sorted(set(problems)))
 
 
-def _about(problem: str) -> str:
-    place, lacks, key = problem.partition(" has no ")
-    return f"{place}.{key}" if lacks else problem.partition(":")[0].partition(" ")[0]
+def _field_of(problem: str) -> str:
+    location, lacks, key = problem.partition(" has no ")
+    return f"{location}.{key}" if lacks else problem.partition(":")[0].partition(" ")[0]
 
 
 @pytest.fixture
@@ -125,36 +135,42 @@ def client(forge: GitLabServer, pull: MergeRequest) -> Any:
     return gitlab.Gitlab(forge.url, private_token=forge.token("boss"))
 
 
-def test_another_client_goes_the_whole_way(forge: GitLabServer, pull: MergeRequest, client: Any) -> None:
+def test_python_gitlab_can_open_review_and_merge(forge: GitLabServer, pull: MergeRequest, client: Any) -> None:
     client.auth()
     assert client.user.username == "boss"
     repo: Project = pull.project
     project = client.projects.get("acme/app")
     assert project.id == repo.id
     forge.push(repo, "y", {"y.txt": "y"}, by="dev")
-    made = project.mergerequests.create({"source_branch": "y", "target_branch": "main", "title": "Draft: Y"})
-    assert made.draft and made.detailed_merge_status == "draft_status"
-    made.title = "Y"
-    made.labels = ["bug", "new"]
-    made.save()
+    merge_request = project.mergerequests.create({"source_branch": "y", "target_branch": "main", "title": "Draft: Y"})
+    assert merge_request.draft and merge_request.detailed_merge_status == "draft_status"
+    merge_request.title = "Y"
+    merge_request.labels = ["bug", "new"]
+    merge_request.save()
     assert {label.name for label in project.labels.list(get_all=True)} == {"bug", "new"}
-    note = made.notes.create({"body": "hello"})
-    position = {**made.diff_refs, "position_type": "text", "new_path": "y.txt", "old_path": "y.txt", "new_line": 1}
-    thread = made.discussions.create({"body": "why?", "position": position})
+    note = merge_request.notes.create({"body": "hello"})
+    position = {
+        **merge_request.diff_refs,
+        "position_type": "text",
+        "new_path": "y.txt",
+        "old_path": "y.txt",
+        "new_line": 1,
+    }
+    thread = merge_request.discussions.create({"body": "why?", "position": position})
     thread.notes.create({"body": "because"})
     thread.resolved = True
     thread.save()
-    own = forge.find_pull(repo, made.iid)
-    assert [one.body for one in own.notes] == ["hello", "why?", "because"] and note.id
-    assert own.threads[0].resolved
-    made.approve()
-    assert [one["user"]["username"] for one in made.approvals.get().approved_by] == ["boss"]
-    made = project.mergerequests.get(made.iid)
-    project.commits.get(made.sha).statuses.create({"state": "success", "name": "ci"})
-    pipeline = project.pipelines.list(get_all=True, sha=made.sha)[0]
+    server_request = forge.find_pull(repo, merge_request.iid)
+    assert [note.body for note in server_request.notes] == ["hello", "why?", "because"] and note.id
+    assert server_request.threads[0].resolved
+    merge_request.approve()
+    assert [approval["user"]["username"] for approval in merge_request.approvals.get().approved_by] == ["boss"]
+    merge_request = project.mergerequests.get(merge_request.iid)
+    project.commits.get(merge_request.sha).statuses.create({"state": "success", "name": "ci"})
+    pipeline = project.pipelines.list(get_all=True, sha=merge_request.sha)[0]
     assert pipeline.status == "success"
-    made.merge(sha=made.sha, squash=True)
-    assert project.mergerequests.get(made.iid).state == "merged"
+    merge_request.merge(sha=merge_request.sha, squash=True)
+    assert project.mergerequests.get(merge_request.iid).state == "merged"
 
     failed = project.pipelines.get(pull.head_pipeline.id if pull.head_pipeline else 0)
     [job] = failed.jobs.list(get_all=True)
@@ -172,35 +188,37 @@ def test_another_client_goes_the_whole_way(forge: GitLabServer, pull: MergeReque
     hook.delete()
 
 
-def test_pages_go_on_by_links_and_by_keyset(forge: GitLabServer, pull: MergeRequest, client: Any) -> None:
+def test_pages_are_followed_by_links_and_by_keyset(forge: GitLabServer, pull: MergeRequest, client: Any) -> None:
     project = client.projects.get("acme/app")
     for number in range(45):
         forge.issue(pull.project, f"n{number}")
     assert len(project.issues.list(get_all=True, per_page=20)) == 46
-    listed = project.issues.list(iterator=True, per_page=20)
-    assert (listed.total, listed.total_pages, listed.next_page) == (46, 3, 2)
+    issues = project.issues.list(iterator=True, per_page=20)
+    assert (issues.total, issues.total_pages, issues.next_page) == (46, 3, 2)
     for number in range(30):
         forge.repository(f"acme/r{number}")
     assert len(client.projects.list(get_all=True, pagination="keyset", order_by="id", per_page=10)) == 31
 
 
-def test_what_is_refused_is_refused_as_gitlab_does(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_refusals_have_the_status_codes_of_gitlab(forge: GitLabServer, pull: MergeRequest) -> None:
     root = f"/api/v4/projects/{pull.project.id}"
-    one = f"{root}/merge_requests/1"
-    ask, stranger = Client(forge, forge.token("dev")), Client(forge, forge.token("stranger"))
-    assert ask.ask("PUT", f"{one}/merge", {"sha": "0" * 40})[0] == 409
-    assert stranger.ask("PUT", f"{one}/merge", {})[0] == 401
+    merge_request_path = f"{root}/merge_requests/1"
+    developer, stranger = Client(forge, forge.token("dev")), Client(forge, forge.token("stranger"))
+    assert developer.ask("PUT", f"{merge_request_path}/merge", {"sha": "0" * 40})[0] == 409
+    assert stranger.ask("PUT", f"{merge_request_path}/merge", {})[0] == 401
     assert (
-        ask.ask("POST", f"{root}/merge_requests", {"source_branch": "x", "target_branch": "main", "title": "t"})[0]
+        developer.ask("POST", f"{root}/merge_requests", {"source_branch": "x", "target_branch": "main", "title": "t"})[
+            0
+        ]
         == 409
     )
-    assert ask.ask("POST", f"{root}/merge_requests", {"source_branch": "x"})[0] == 400
-    assert ask.ask("GET", f"{root}/hooks")[0] == 403
-    assert ask.ask("GET", "/api/v4/projects/9999")[0] == 404
+    assert developer.ask("POST", f"{root}/merge_requests", {"source_branch": "x"})[0] == 400
+    assert developer.ask("GET", f"{root}/hooks")[0] == 403
+    assert developer.ask("GET", "/api/v4/projects/9999")[0] == 404
     pull.project.private = True
     assert stranger.ask("GET", root)[0] == 404
     reader = Client(forge, forge.token("dev", ("read_api",)))
-    assert reader.ask("POST", f"{one}/notes", {"body": "x"}) == (
+    assert reader.ask("POST", f"{merge_request_path}/notes", {"body": "x"}) == (
         403,
         {
             "error": "insufficient_scope",
@@ -208,6 +226,6 @@ def test_what_is_refused_is_refused_as_gitlab_does(forge: GitLabServer, pull: Me
             "scope": "api",
         },
     )
-    assert reader.ask("GET", one)[0] == 200
+    assert reader.ask("GET", merge_request_path)[0] == 200
     assert {"ratelimit-limit", "ratelimit-remaining", "ratelimit-reset", "etag"} <= set(reader.headers)
-    assert reader.ask("GET", one, **{"If-None-Match": reader.headers["etag"]})[0] == 304
+    assert reader.ask("GET", merge_request_path, **{"If-None-Match": reader.headers["etag"]})[0] == 304

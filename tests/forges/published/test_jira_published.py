@@ -1,7 +1,7 @@
-"""The Jira test server's answers beside Atlassian's description of REST 3.
+"""The Jira test server's answers compared with Atlassian's description of REST 3.
 
-The description that npm carries is older than `search/jql`: of that answer the issues are checked as issues, and its other two fields by
-hand. Of REST 2 no description with answers is published.
+The description on npm is older than `search/jql`: the issues of that answer are checked as issues, and its other two fields here.
+For REST 2 no description with answers is published.
 """
 
 from __future__ import annotations
@@ -29,32 +29,36 @@ def description() -> Any:
     return Description(published(fetch.JIRA))
 
 
-async def test_every_answer_is_as_described(description: Any) -> None:
+async def test_every_answer_matches_the_description(description: Any) -> None:
     bench = JiraBench(3)
     with bench.server as server:
         plugin = bench.plugin()
-        made = await plugin.create("New", "a `b`\n\n```py\nx\n```", ["bug"])
+        new_issue = await plugin.create("New", "a `b`\n\n```py\nx\n```", ["bug"])
         server.attach(bench.project.issues[0], "log.txt")
         for state in ("in_progress", "in_review", "closed", "open"):
-            await plugin.change(made.id, IssueChange(state=state, assignee="rev", add_labels=("x",), title="Newer"))
-        await plugin.comment(made.id, "hello", "k")
-        await plugin.comment(made.id, "hello", "k")
-        await plugin.get(made.id)
+            await plugin.change(
+                new_issue.id, IssueChange(state=state, assignee="rev", add_labels=("x",), title="Newer")
+            )
+        await plugin.comment(new_issue.id, "hello", "k")
+        await plugin.comment(new_issue.id, "hello", "k")
+        await plugin.get(new_issue.id)
         await plugin.list(assignee="@me")
         with pytest.raises(NotFound):
             await plugin.get("APP-99")
         answers = list(server.answers)
-    wrong = []
+    problems = []
     for method, path, status, body in answers:
         if path.endswith("/search/jql"):
             assert set(body) <= {"issues", "isLast", "nextPageToken"}
             for issue in body["issues"]:
-                wrong += description.problems("GET", f"/rest/api/3/issue/{issue['key']}", 200, issue)
+                problems += description.problems("GET", f"/rest/api/3/issue/{issue['key']}", 200, issue)
         else:
-            wrong += description.problems(method, path, status, body)
-    asked = {(method, re.sub(r"APP-\d+", "KEY", path.removeprefix("/rest/api/3/"))) for method, path, _, _ in answers}
-    assert wrong == []
-    assert asked == {
+            problems += description.problems(method, path, status, body)
+    requests = {
+        (method, re.sub(r"APP-\d+", "KEY", path.removeprefix("/rest/api/3/"))) for method, path, _, _ in answers
+    }
+    assert problems == []
+    assert requests == {
         ("POST", "issue"),
         ("PUT", "issue/KEY"),
         ("GET", "issue/KEY"),
@@ -70,8 +74,8 @@ async def test_every_answer_is_as_described(description: Any) -> None:
     }
 
 
-async def test_what_we_send_is_as_described(description: Any) -> None:
-    """A comment's body, as it is sent, is one that the description of a comment allows; properties too."""
+async def test_a_sent_comment_matches_the_description(description: Any) -> None:
+    """The body and properties of a comment, as sent, match the description of a comment."""
     bench = JiraBench(3)
     with bench.server:
         bench.issue("x")
@@ -84,7 +88,7 @@ async def test_what_we_send_is_as_described(description: Any) -> None:
 
 
 @pytest.mark.parametrize("api", [2, 3])
-async def test_a_workflow_without_a_direct_way_is_walked(api: int) -> None:
+async def test_a_workflow_without_a_direct_transition_is_followed_step_by_step(api: int) -> None:
     ways = {"To Do": ["In Progress"], "In Progress": ["To Do", "In Review"], "In Review": ["In Progress", "Done"]}
     bench = JiraBench(api, ways=ways)
     with bench.server:
@@ -95,7 +99,7 @@ async def test_a_workflow_without_a_direct_way_is_walked(api: int) -> None:
             await bench.plugin().change("1", IssueChange(state="in_progress"))
 
 
-async def test_a_project_without_a_review_keeps_its_work_in_progress() -> None:
+async def test_in_review_is_in_progress_in_a_project_without_a_review_state() -> None:
     statuses = (("Backlog", "new"), ("Doing", "indeterminate"), ("Finished", "done"))
     bench = JiraBench(3, statuses=statuses)
     with bench.server:
@@ -105,7 +109,7 @@ async def test_a_project_without_a_review_keeps_its_work_in_progress() -> None:
             assert issue.status.name == "Doing"
 
 
-async def test_what_jira_finds_wrong_is_told_in_its_words() -> None:
+async def test_errors_of_jira_are_passed_on() -> None:
     bench = JiraBench(3)
     with bench.server:
         with pytest.raises(UsageError, match="Specify a valid issue type"):
@@ -117,16 +121,16 @@ async def test_what_jira_finds_wrong_is_told_in_its_words() -> None:
 
 
 @pytest.mark.parametrize("label", ['a"b', "back\\slash", "x OR project = Y", "ä"])
-async def test_a_label_is_but_a_label_in_jql(label: str) -> None:
+async def test_labels_are_quoted_in_jql(label: str) -> None:
     bench = JiraBench(3)
     with bench.server:
         bench.issue("x", labels=(label,))
         bench.issue("y", labels=("other",))
-        assert [one.title for one in await bench.plugin().list(labels=[label])] == ["x"]
+        assert [issue.title for issue in await bench.plugin().list(labels=[label])] == ["x"]
 
 
 @pytest.mark.parametrize("api", [2, 3])
-async def test_people_are_asked_of_seldom_and_not_being_told_does_no_harm(api: int) -> None:
+async def test_rights_of_people_are_rarely_requested_and_unknown_if_refused(api: int) -> None:
     bench = JiraBench(api)
     with bench.server as server:
         issue = bench.issue("x", by="eve")
@@ -135,17 +139,20 @@ async def test_people_are_asked_of_seldom_and_not_being_told_does_no_harm(api: i
         bench.comment(issue, "me too", by="rev")
         plugin = bench.plugin()
         first = await plugin.get("1")
-        assert {one.author.write_access for one in first.comments} == {"no", "unknown"}
+        assert {comment.author.write_access for comment in first.comments} == {"no", "unknown"}
         assert (await plugin.get("1")).comments[-1].author.write_access == "yes"
-        asked = len(server.ledger.requests)
+        request_count = len(server.ledger.requests)
         await plugin.get("1")
-        assert not [one for one in server.ledger.requests[asked:] if "assignable" in one.path]
+        assert not [request for request in server.ledger.requests[request_count:] if "assignable" in request.path]
         server.fail(403, path="assignable", next=99)
-        found = await bench.plugin().get("1")
-        assert {found.author.write_access, *(one.author.write_access for one in found.comments)} == {"unknown"}
+        unknown_access = await bench.plugin().get("1")
+        assert {
+            unknown_access.author.write_access,
+            *(comment.author.write_access for comment in unknown_access.comments),
+        } == {"unknown"}
 
 
-async def test_an_issue_of_another_project_is_not_taken_for_one_of_ours() -> None:
+async def test_issues_of_another_project_are_not_found() -> None:
     bench = JiraBench(3)
     with bench.server as server:
         issue = bench.issue("x")
@@ -160,7 +167,7 @@ async def test_an_issue_of_another_project_is_not_taken_for_one_of_ours() -> Non
             await bench.plugin().get("APP-1")
 
 
-async def test_whoever_hides_the_address_is_found_by_it() -> None:
+async def test_a_user_with_a_hidden_address_is_found_by_the_exact_address() -> None:
     bench = JiraBench(3)
     with bench.server as server:
         issue = bench.issue("x")
@@ -171,7 +178,7 @@ async def test_whoever_hides_the_address_is_found_by_it() -> None:
             await bench.plugin().change("1", IssueChange(assignee="re"))
 
 
-async def test_signing_in_is_by_email_and_token_or_by_a_token_alone() -> None:
+async def test_login_works_with_email_and_token_or_with_a_token_alone() -> None:
     for api, config in ((3, {"email": "dev@acme.example"}), (2, {}), (2, {"email": "dev"})):
         bench = JiraBench(api)
         with bench.server:
@@ -179,7 +186,7 @@ async def test_signing_in_is_by_email_and_token_or_by_a_token_alone() -> None:
             assert (await bench.plugin(**config).get("1")).title == "x"
 
 
-async def test_fewer_on_a_page_than_asked_for_loses_nothing() -> None:
+async def test_pages_smaller_than_requested_lose_nothing() -> None:
     for api in (2, 3):
         bench = JiraBench(api)
         bench.server.pages = 7

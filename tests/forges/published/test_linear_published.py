@@ -1,4 +1,4 @@
-"""Our queries and the test server's webhooks beside what Linear publishes: the types of its SDK."""
+"""Our queries and the test server's webhooks compared with the types of Linear's SDK."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from agent_orchestrator.testing.linear import LinearServer
 from agent_orchestrator.testing.linear.graphql import MOST_COMPLEX, complexity
 from tests.forges import fetch
 from tests.forges.conftest import published
-from tests.forges.published.linear_types import sdl, written
+from tests.forges.published.linear_types import sdl, write_schema
 
 graphql = pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
 
 
 @pytest.fixture(scope="session")
 def linear_schema() -> Path:
-    return written(published(fetch.LINEAR))
+    return write_schema(published(fetch.LINEAR))
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +29,7 @@ def schema(linear_schema: Path) -> Any:
     return graphql.build_schema(linear_schema.read_text(), assume_valid_sdl=True)
 
 
-def test_the_schema_is_whole(schema: Any) -> None:
+def test_the_converted_schema_is_complete(schema: Any) -> None:
     assert graphql.validate_schema(schema) == []
     assert {"Issue", "Comment", "Team", "WorkflowState", "IssueFilter"} <= set(schema.type_map)
     assert len(schema.type_map) > 1000
@@ -37,13 +37,13 @@ def test_the_schema_is_whole(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("name", graphql_documents.ALL)
-def test_every_query_of_ours_is_valid(schema: Any, name: str) -> None:
+def test_every_query_is_valid(schema: Any, name: str) -> None:
     document = graphql.parse(graphql_documents.ALL[name])
     assert [error.message for error in graphql.validate(schema, document)] == []
     assert complexity(document) < MOST_COMPLEX
 
 
-def test_no_query_is_left_out() -> None:
+def test_all_queries_are_listed() -> None:
     texts = [
         value
         for name, value in vars(graphql_documents).items()
@@ -52,12 +52,12 @@ def test_no_query_is_left_out() -> None:
     assert sorted(texts) == sorted(graphql_documents.ALL.values())
 
 
-def test_a_wrong_query_is_found(schema: Any) -> None:
+def test_a_wrong_query_fails_validation(schema: Any) -> None:
     wrong = graphql.parse("query { issues(frst: 1) { nodes { identifer } } }")
     assert len(graphql.validate(schema, wrong)) == 2
 
 
-def test_what_may_be_null_and_what_may_not_is_told_apart() -> None:
+def test_nullable_and_required_types_are_converted_differently() -> None:
     text = sdl(
         "type Scalars = {\n  ID: string;\n  DateTime: Date;\n};\n"
         'type Thing = Node & {\n  __typename?: "Thing";\n  id: Scalars["ID"];\n  at?: Maybe<Scalars["DateTime"]>;\n'
@@ -85,7 +85,7 @@ def linear(linear_schema: Path) -> Iterator[LinearServer]:
         yield server
 
 
-def test_webhooks_are_as_the_types_say(schema: Any, linear: LinearServer) -> None:
+def test_webhooks_match_the_published_types(schema: Any, linear: LinearServer) -> None:
     team = linear.team("LIN")
     issue = linear.issue(team, "x", "y", labels=("bug",), assignee="dev")
     linear.comment(issue, "hello", by="rev")
@@ -98,22 +98,22 @@ def test_webhooks_are_as_the_types_say(schema: Any, linear: LinearServer) -> Non
     assert {sent.event for sent in linear.hooks.sent} == set(kinds)
     for sent in linear.hooks.sent:
         envelope = {name: value for name, value in sent.payload.items() if name not in ("data", "actor")}
-        lacks = {"data"} if "data" in sent.payload else set()
-        assert problems(schema, "EntityWebhookPayload", envelope, lacks | {"actor"}) == []
+        missing = {"data"} if "data" in sent.payload else set()
+        assert problems(schema, "EntityWebhookPayload", envelope, missing | {"actor"}) == []
         assert problems(schema, kinds[sent.event], sent.payload["data"]) == []
         if "actor" in sent.payload:
             assert problems(schema, "UserActorWebhookPayload", sent.payload["actor"]) == []
 
 
-def problems(schema: Any, kind: str, shown: Mapping[str, Any], without: set[str] | None = None) -> list[str]:
-    """What is wrong with an object that shall be of a type: fields that it does not have, or that it must have."""
+def problems(schema: Any, kind: str, value: Mapping[str, Any], without: set[str] | None = None) -> list[str]:
+    """Return the unknown fields of an object of a type, and the required ones that it lacks."""
     fields = schema.type_map[kind].fields
-    found = [f"{kind} has no {name}" for name in shown if name not in fields]
+    errors = [f"{kind} has no {name}" for name in value if name not in fields]
     for name, field in fields.items():
-        if graphql.is_non_null_type(field.type) and shown.get(name) is None and name not in (without or set()):
-            found.append(f"{kind} needs {name}")
+        if graphql.is_non_null_type(field.type) and value.get(name) is None and name not in (without or set()):
+            errors.append(f"{kind} needs {name}")
         inner = graphql.get_named_type(field.type)
         if graphql.is_object_type(inner):
-            for one in shown[name] if isinstance(shown.get(name), list) else [shown.get(name)]:
-                found += problems(schema, inner.name, one) if isinstance(one, Mapping) else []
-    return found
+            for item in value[name] if isinstance(value.get(name), list) else [value.get(name)]:
+                errors += problems(schema, inner.name, item) if isinstance(item, Mapping) else []
+    return errors

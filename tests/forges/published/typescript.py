@@ -1,4 +1,4 @@
-"""The interfaces of a TypeScript declaration file, as far as answers can be held against them."""
+"""The interfaces of a TypeScript declaration file, to check JSON answers against."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 Fields = dict[str, tuple[bool, str]]
-"""By name: is it required, and its type as written."""
+"""Fields by name: whether each is required, and its type as written."""
 _HEAD = re.compile(r"^interface (\w+)(?: extends (.+?))? \{$", re.MULTILINE)
 _FIELD = re.compile(r"^'?(\w+)'?(\?)?: ", re.MULTILINE)
 _BASE = re.compile(r"(?:MappedOmit|Omit)<(\w+), ([^>]*)>|(\w+)(?:<[^>]*>)?")
@@ -17,22 +17,22 @@ _PLAIN: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, flo
 class Declarations:
     def __init__(self, path: Path) -> None:
         self._text = path.read_text()
-        self._known: dict[str, Fields] = {}
+        self._fields: dict[str, Fields] = {}
 
     def fields(self, name: str) -> Fields:
-        """Of an interface, with those that it inherits."""
-        if name not in self._known:
-            found = next(match for match in _HEAD.finditer(self._text) if match[1] == name)
-            own = self._body(found.end())
+        """Return the fields of an interface, with the inherited ones."""
+        if name not in self._fields:
+            declaration = next(match for match in _HEAD.finditer(self._text) if match[1] == name)
+            body = self._body(declaration.end())
             inherited: Fields = {}
-            for base in _BASE.finditer(found[2] or ""):
+            for base in _BASE.finditer(declaration[2] or ""):
                 if base[1]:
-                    gone = re.findall(r"'(\w+)'", base[2])
-                    inherited |= {key: value for key, value in self.fields(base[1]).items() if key not in gone}
+                    omitted = re.findall(r"'(\w+)'", base[2])
+                    inherited |= {key: value for key, value in self.fields(base[1]).items() if key not in omitted}
                 elif base[3] != "Record" and any(match[1] == base[3] for match in _HEAD.finditer(self._text)):
                     inherited |= self.fields(base[3])
-            self._known[name] = {**inherited, **_fields(own)}
-        return self._known[name]
+            self._fields[name] = {**inherited, **_fields(body)}
+        return self._fields[name]
 
     def _body(self, start: int) -> str:
         depth = 1
@@ -42,77 +42,81 @@ class Declarations:
                 return self._text[start:position]
         raise ValueError("an interface has no end")
 
-    def problems(self, name: str, value: Any, at: str = "") -> list[str]:
-        """What an answer lacks, or has of another kind. Null is taken anywhere: the declarations are not exact about it."""
+    def problems(self, name: str, value: Any, location: str = "") -> list[str]:
+        """Return the missing and wrongly typed fields of an answer. Null is accepted anywhere: the declarations are not exact about it."""
         if not isinstance(value, dict):
-            return [f"{at or name} is no object"]
-        found = []
+            return [f"{location or name} is no object"]
+        problems = []
         for key, (required, kind) in self.fields(name).items():
             if key in value:
-                found += self._typed(kind, value[key], f"{at or name}.{key}")
+                problems += self._check_field(kind, value[key], f"{location or name}.{key}")
             elif required:
-                found.append(f"{at or name} has no {key}")
-        return found
+                problems.append(f"{location or name} has no {key}")
+        return problems
 
-    def _typed(self, kind: str, value: Any, at: str) -> list[str]:
+    def _check_field(self, kind: str, value: Any, location: str) -> list[str]:
         if value is None:
             return []
-        problems = [self._one(option, value, at) for option in _options(kind) if option != "null"]
-        return [] if any(not found for found in problems) else problems[0]
+        problems = [self._check_type(option, value, location) for option in _options(kind) if option != "null"]
+        return [] if any(not option_problems for option_problems in problems) else problems[0]
 
-    def _one(self, kind: str, value: Any, at: str) -> list[str]:
+    def _check_type(self, kind: str, value: Any, location: str) -> list[str]:
         if kind.endswith("[]"):
             items = value if isinstance(value, list) else None
             if items is None:
-                return [f"{at} is no list"]
-            return [problem for item in items for problem in self._typed(kind[:-2].strip("()"), item, f"{at}[]")]
+                return [f"{location} is no list"]
+            return [
+                problem for item in items for problem in self._check_field(kind[:-2].strip("()"), item, f"{location}[]")
+            ]
         if kind in _PLAIN:
             exact = isinstance(value, _PLAIN[kind]) and (kind == "boolean") == isinstance(value, bool)
-            return [] if exact else [f"{at}: {value!r} is no {kind}"]
+            return [] if exact else [f"{location}: {value!r} is no {kind}"]
         if kind.startswith("'"):
-            return [] if value == kind.strip("'") else [f"{at}: {value!r} is not {kind}"]
+            return [] if value == kind.strip("'") else [f"{location}: {value!r} is not {kind}"]
         if kind.startswith("{"):
-            return self._object(_fields(kind[1:-1]), value, at)
-        named = re.fullmatch(r"(?:MappedOmit|Omit)<(\w+), '(\w+)'>|(\w+)", kind)
-        name = (named[1] or named[3]) if named else ""
-        if name and any(match[1] == name for match in _HEAD.finditer(self._text)):
-            gone = named[2] if named else None
-            kept = {key: found for key, found in self.fields(name).items() if key != gone}
-            return self._object(kept, value, at)
+            return self._check_object(_fields(kind[1:-1]), value, location)
+        match = re.fullmatch(r"(?:MappedOmit|Omit)<(\w+), '(\w+)'>|(\w+)", kind)
+        name = (match[1] or match[3]) if match else ""
+        if name and any(head[1] == name for head in _HEAD.finditer(self._text)):
+            omitted = match[2] if match else None
+            fields = {key: field for key, field in self.fields(name).items() if key != omitted}
+            return self._check_object(fields, value, location)
         return []
 
-    def _object(self, fields: Fields, value: Any, at: str) -> list[str]:
+    def _check_object(self, fields: Fields, value: Any, location: str) -> list[str]:
         if not isinstance(value, dict):
-            return [f"{at} is no object"]
-        found = [f"{at} has no {key}" for key, (required, _) in fields.items() if required and key not in value]
+            return [f"{location} is no object"]
+        problems = [
+            f"{location} has no {key}" for key, (required, _) in fields.items() if required and key not in value
+        ]
         for key, (_, kind) in fields.items():
             if key in value:
-                found += self._typed(kind, value[key], f"{at}.{key}")
-        return found
+                problems += self._check_field(kind, value[key], f"{location}.{key}")
+        return problems
 
 
 def _options(kind: str) -> list[str]:
-    """The parts of a union."""
-    found, depth = [""], 0
+    """Return the parts of a union type."""
+    options, depth = [""], 0
     for letter in kind:
         depth += {"{": 1, "}": -1}.get(letter, 0)
         if letter == "|" and depth == 0:
-            found.append("")
+            options.append("")
         else:
-            found[-1] += letter
-    return [part.strip() for part in found]
+            options[-1] += letter
+    return [part.strip() for part in options]
 
 
 def _fields(body: str) -> Fields:
-    """The fields of one level: what is inside an inner object belongs to it."""
-    found: Fields = {}
+    """Return the fields of one level, without those of inner objects."""
+    fields: Fields = {}
     depth, start = 0, 0
     for position, letter in enumerate(body):
         depth += {"{": 1, "}": -1}.get(letter, 0)
         if letter == ";" and depth == 0:
             text = body[start:position].strip()
             start = position + 1
-            named = _FIELD.match(text)
-            if named:
-                found[named[1]] = (named[2] is None, " ".join(text[named.end() :].split()))
-    return found
+            match = _FIELD.match(text)
+            if match:
+                fields[match[1]] = (match[2] is None, " ".join(text[match.end() :].split()))
+    return fields
