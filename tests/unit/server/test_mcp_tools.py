@@ -1,4 +1,4 @@
-"""What the MCP tools say of themselves, and the small things that they are made of."""
+"""The MCP tools: descriptions, schemas and helper functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOOLS = list(Tool.registry.values())
 
 
 def parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every schema within a schema."""
+    """Yield every schema within a schema."""
     if isinstance(schema, dict):
         yield schema
         for value in schema.values():
@@ -39,14 +39,14 @@ def parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: str(tool.name))
-def test_a_tool_says_what_it_is_and_bounds_what_it_takes(tool: Tool) -> None:
+def test_a_tool_has_a_description_and_limits_its_arguments(tool: Tool) -> None:
     assert len(tool.about) > 30
     assert "\n" not in tool.about
     assert tool.output_schema()["type"] == "object"
-    taken = tool.input_schema()
-    assert taken["type"] == "object"
-    assert taken["additionalProperties"] is False
-    for part in parts(taken):
+    schema = tool.input_schema()
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    for part in parts(schema):
         match part.get("type"):
             case "string":
                 assert {"maxLength", "enum", "pattern"} & part.keys(), part
@@ -56,7 +56,7 @@ def test_a_tool_says_what_it_is_and_bounds_what_it_takes(tool: Tool) -> None:
                 assert "maxItems" in part, part
 
 
-def test_hints_are_true() -> None:
+def test_the_hints_of_tools_are_correct() -> None:
     hints = {tool.name: protocol._listed_tool(tool).annotations for tool in TOOLS}
     assert {name for name, hint in hints.items() if hint and hint.destructive_hint} == {"stop_session"}
     reading = {name for name, hint in hints.items() if hint and hint.read_only_hint}
@@ -65,7 +65,7 @@ def test_hints_are_true() -> None:
     assert not reading & changing
 
 
-def test_what_a_coordinator_may_only_by_leave() -> None:
+def test_tools_that_need_an_extra_permission_of_a_coordinator() -> None:
     assert {tool.extra: tool.name for tool in TOOLS if tool.extra} == {
         "merge": "merge_session",
         "review": "review_session",
@@ -73,7 +73,7 @@ def test_what_a_coordinator_may_only_by_leave() -> None:
     }
 
 
-def test_a_text_comes_in_pages() -> None:
+def test_a_long_text_is_returned_in_pages() -> None:
     text = "x" * (MAX_TEXT_LENGTH + 5)
     first = text_page(text)
     assert first["next"] == MAX_TEXT_LENGTH
@@ -82,13 +82,13 @@ def test_a_text_comes_in_pages() -> None:
     assert text_page(text, 10**9) == {"text": "", "next": None}
 
 
-def test_one_file_of_a_change() -> None:
+def test_one_file_of_a_diff_can_be_selected() -> None:
     parts_ = [f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n+ diff --git not\n" for name in ("a", "b/a")]
-    found = {"diff": "".join(parts_), "files": ["a", "b/a"]}
-    assert _of_file(found, "a").strip() == parts_[0].strip()
-    assert _of_file(found, "b/a").strip() == parts_[1].strip()
+    diff_document = {"diff": "".join(parts_), "files": ["a", "b/a"]}
+    assert _of_file(diff_document, "a").strip() == parts_[0].strip()
+    assert _of_file(diff_document, "b/a").strip() == parts_[1].strip()
     with pytest.raises(NotFound):
-        _of_file(found, "c")
+        _of_file(diff_document, "c")
 
 
 @pytest.mark.parametrize(
@@ -105,27 +105,27 @@ def test_one_file_of_a_change() -> None:
         (set(), {"a"}, set()),
     ],
 )
-def test_files_meet_by_path_folder_and_pattern(mine: set[str], theirs: set[str], both: set[str]) -> None:
+def test_files_are_compared_by_path_folder_and_pattern(mine: set[str], theirs: set[str], both: set[str]) -> None:
     assert common_files(NamedFiles(mine), {"other": NamedFiles(theirs)}) == {"other": both}
 
 
-def test_a_file_is_never_a_pattern_whatever_it_is_called() -> None:
+def test_a_file_name_is_never_a_pattern() -> None:
     mine = NamedFiles([], ["a.py", "[ab].py", "deep/x"])
     assert common_files(mine, {"other": NamedFiles([], ["*", "?.py", "**", "deep/*"])}) == {"other": set()}
     assert common_files(mine, {"other": NamedFiles([], ["[ab].py"])}) == {"other": {"[ab].py"}}
 
 
-def test_more_patterns_than_can_be_compared_with_all_files_are_refused_at_once() -> None:
+def test_too_many_patterns_are_refused() -> None:
     many = NamedFiles([], [f"gen/m{number % 100:03d}/file_{number:05d}.py" for number in range(20_000)])
-    asked = NamedFiles([f"*007*{'a*' * 30}{number}b" for number in range(200)])
+    queried = NamedFiles([f"*007*{'a*' * 30}{number}b" for number in range(200)])
     with pytest.raises(UsageError, match="4000000, 500000 at most") as refused:
-        common_files(asked, {"other": many})
+        common_files(queried, {"other": many})
     assert "folders" in refused.value.remedy
     assert len(common_files(NamedFiles(["gen/m007/", "*_00107.py"]), {"other": many})["other"]) == 2
 
 
-def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a question costs, the daemon goes on with its other work meanwhile."""
+def test_files_are_compared_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A costly comparison does not block the event loop."""
     spec = SimpleNamespace(files=("a*.py",), kind="task", title="other")
     me, other = (
         SimpleNamespace(id=name, project="app", spec=spec, stopped=False, landed=None, pr=None) for name in ("me", "o")
@@ -154,24 +154,24 @@ def test_files_are_compared_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("text", ["get_log", "", " x", "ü", "a\r\nB: c", "=?base64?x?=", "ao://sessions/x"])
-def test_a_header_is_written_as_the_protocol_writes_it(text: str) -> None:
+def test_a_header_is_encoded_as_the_protocol_requires(text: str) -> None:
     assert _header_value(text) == encode_header_value(text)
 
 
 @pytest.mark.parametrize("id_", ["1", '"x"', str(2**53), f'"{"x" * 200}"'])
-def test_ids_that_are_taken(id_: str) -> None:
+def test_valid_request_ids_are_accepted(id_: str) -> None:
     assert _fault(f'{{"id": {id_}}}'.encode()) is None
 
 
 @pytest.mark.parametrize("id_", ["null", "1.5", "true", "[]", str(2**54), f'"{"x" * 201}"', "NaN", '"\\ud800"'])
-def test_ids_that_are_not(id_: str) -> None:
+def test_invalid_request_ids_are_refused(id_: str) -> None:
     fault = _fault(f'{{"id": {id_}}}'.encode())
     assert fault is not None
     assert fault["error"]["code"] in (-32600, -32700)
 
 
 @pytest.mark.parametrize(
-    ("address", "place", "id_"),
+    ("address", "expected", "id_"),
     [
         ("ao://sessions/a", "session", "a"),
         ("ao://sessions/a/log", "log", "a"),
@@ -180,15 +180,15 @@ def test_ids_that_are_not(id_: str) -> None:
         ("ao://sessions", "sessions", ""),
     ],
 )
-def test_an_address_leads_to_one_place(address: str, place: str, id_: str) -> None:
-    assert [(one.name, one.match(address)) for one in RESOURCE_KINDS if one.match(address) is not None] == [
-        (place, id_)
+def test_a_resource_address_is_parsed(address: str, expected: str, id_: str) -> None:
+    assert [(kind.name, kind.match(address)) for kind in RESOURCE_KINDS if kind.match(address) is not None] == [
+        (expected, id_)
     ]
 
 
 @pytest.mark.parametrize("address", ["ao://sessions/", "ao://sessions/a/b/log", "ao://sessions//log", "ao://x"])
-def test_no_address(address: str) -> None:
-    assert [one.name for one in RESOURCE_KINDS if one.match(address) is not None] == []
+def test_invalid_resource_addresses_match_nothing(address: str) -> None:
+    assert [kind.name for kind in RESOURCE_KINDS if kind.match(address) is not None] == []
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,7 @@ def test_no_address(address: str) -> None:
         ("POST", "/api/shutdown", (), False),
     ],
 )
-def test_what_a_coordinators_command_may(method: str, path: str, may: tuple[str, ...], allowed: bool) -> None:
+def test_the_requests_a_coordinator_may_make(method: str, path: str, may: tuple[str, ...], allowed: bool) -> None:
     if allowed:
         auth.allow_coordinator("app-coordinator", may, method, path)
     else:
@@ -224,14 +224,14 @@ def test_what_a_coordinators_command_may(method: str, path: str, may: tuple[str,
             auth.allow_coordinator("app-coordinator", may, method, path)
 
 
-def test_the_bridge_says_the_version_that_was_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    bridge, told = Bridge({"Accept": "x"}), list[dict[str, Any]]()
-    monkeypatch.setattr(bridge, "_write", told.append)
+def test_the_bridge_sends_the_negotiated_protocol_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    bridge, messages = Bridge({"Accept": "x"}), list[dict[str, Any]]()
+    monkeypatch.setattr(bridge, "_write", messages.append)
     hello, ping = ({"jsonrpc": "2.0", "id": 7, "method": method} for method in ("initialize", "ping"))
     assert bridge._request_headers(ping) == {"Accept": "x"}
     answer = {"jsonrpc": "2.0", "id": 7, "result": {"protocolVersion": "2025-06-18"}}
     bridge._relay(hello, 7, True, Answer(200, {}, json.dumps(answer).encode()))
-    assert told == [answer]
+    assert messages == [answer]
     assert bridge._request_headers(ping) == {"Accept": "x", "MCP-Protocol-Version": "2025-06-18"}
     assert bridge._request_headers(hello) == {"Accept": "x"}
     meta = {"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, "name": "why"}
@@ -252,11 +252,11 @@ def test_the_bridge_says_the_version_that_was_settled(monkeypatch: pytest.Monkey
         (Answer(400, {}, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "bad"}}'), "bad"),
     ],
 )
-def test_the_bridge_answers_whoever_asked_whatever_the_daemon_says(
+def test_the_bridge_answers_every_request_with_an_error_if_the_daemon_fails(
     monkeypatch: pytest.MonkeyPatch, answer: Answer, text: str
 ) -> None:
-    bridge, told = Bridge({}), list[dict[str, Any]]()
-    monkeypatch.setattr(bridge, "_write", told.append)
+    bridge, messages = Bridge({}), list[dict[str, Any]]()
+    monkeypatch.setattr(bridge, "_write", messages.append)
     bridge._relay({"id": "q", "method": "ping"}, "q", True, answer)
-    (said,) = told
-    assert (said["id"], said["error"]["message"]) == ("q", text)
+    (message,) = messages
+    assert (message["id"], message["error"]["message"]) == ("q", text)

@@ -1,4 +1,4 @@
-"""What the server says of itself: OpenAPI, and the reference page made from it."""
+"""The OpenAPI document and the reference page generated from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def keys(model: type[Answer]) -> list[str]:
     return list(model.model_json_schema(by_alias=True)["properties"])
 
 
-def test_the_shapes_have_exactly_their_keys_and_all_are_always_there() -> None:
+def test_the_models_have_exactly_their_documented_keys() -> None:
     assert keys(Session) == SESSION.split()
     assert keys(PullRequest) == PR.split()
     assert keys(Progress) == ["done", "total", "step", "testsPassed"]
@@ -63,7 +63,7 @@ def test_every_operation_has_a_name_a_summary_an_answer_and_its_problems() -> No
     assert document["components"]["schemas"]["Problem"]["properties"].keys() >= {"detail", "remedy", "exitCode"}
 
 
-def test_every_reference_in_the_document_leads_somewhere() -> None:
+def test_every_reference_in_the_document_exists() -> None:
     document = routes_only().openapi()
     named = set(re.findall(r"'#/components/schemas/(\w+)'", str(document)))
     assert named <= set(document["components"]["schemas"])

@@ -1,4 +1,4 @@
-"""Whose the other end of a TCP connection is."""
+"""The user at the other end of a TCP connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ little = pytest.mark.skipif(sys.byteorder != "little", reason="the tables here a
 
 @needs_tables
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_a_connection_of_this_process_is_its_users(family: socket.AddressFamily) -> None:
+def test_a_connection_of_this_process_belongs_to_its_user(family: socket.AddressFamily) -> None:
     address = "127.0.0.1" if family == socket.AF_INET else "::1"
     try:
         listener = socket.create_server((address, 0), family=family)
@@ -34,12 +34,12 @@ def test_a_connection_of_this_process_is_its_users(family: socket.AddressFamily)
             assert tcp_user(peer, served.getsockname()) == os.geteuid()
             assert tcp_user(peer, ("127.0.0.1", 1)) is None, "another connection of the same port"
             client.close()
-            assert tcp_user(peer, served.getsockname()) is None, "what is closed is nobody's"
+            assert tcp_user(peer, served.getsockname()) is None, "a closed connection has no user"
 
 
 @little
 @pytest.mark.parametrize(
-    ("row", "wanted"),
+    ("row", "expected"),
     [
         ((HERE, THERE, "01", 1000, 77), 1000),
         ((HERE, THERE, "05", 0, 0), None),
@@ -48,15 +48,17 @@ def test_a_connection_of_this_process_is_its_users(family: socket.AddressFamily)
         ((f"{MAPPED}:9C40", f"{MAPPED}:1F90", "01", 1001, 77), 1001),
     ],
 )
-def test_the_kernels_table(tmp_path: Path, row: tuple[object, ...], wanted: int | None) -> None:
+def test_the_kernels_table_of_connections_is_parsed(
+    tmp_path: Path, row: tuple[object, ...], expected: int | None
+) -> None:
     table = tmp_path / "tcp"
     table.write_text(HEAD + ROW.format(*row))
     for host in ("127.0.0.1", "::ffff:127.0.0.1"):
-        assert tcp_user((host, 40_000), (host, 8_080), [table]) == wanted
+        assert tcp_user((host, 40_000), (host, 8_080), [table]) == expected
 
 
 @pytest.mark.parametrize("client", [None, (), ("unix", 1), ("10.0.0.1", 40_000), ("127.0.0.1", None)])
-def test_who_is_not_of_this_machine_is_not_looked_for(tmp_path: Path, client: object) -> None:
+def test_a_peer_of_another_machine_is_not_looked_up(tmp_path: Path, client: object) -> None:
     table = tmp_path / "tcp"
     table.write_text(HEAD + ROW.format("0100000A:9C40", THERE, "01", 1000, 77))
     assert tcp_user(client, ("127.0.0.1", 8_080), [table, tmp_path / "none"]) is None

@@ -1,4 +1,4 @@
-"""A daemon that stands by tells who is active, and no web page."""
+"""A standby daemon: it names the active daemon, but not to foreign web pages."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ ACTIVE = {"host": "secret-host", "pid": 1, "since": "now", "url": "http://10.0.0
 
 
 async def ask(app: Standby, path: str, **headers: str) -> tuple[int, str]:
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
-        told.append(message)
+        messages.append(message)
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b""}
 
-    given = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "GET", "path": path, "headers": given, "scheme": "http"}
+    encoded_headers = [(name.replace("_", "-").lower().encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "headers": encoded_headers, "scheme": "http"}
     await app(scope, receive, send)
-    return told[0]["status"], told[1]["body"].decode()
+    return messages[0]["status"], messages[1]["body"].decode()
 
 
-async def test_it_says_who_is_active() -> None:
+async def test_the_active_daemon_is_named() -> None:
     app = Standby(lambda: ACTIVE, None, ["10.0.0.2"])
     for host in ("127.0.0.1:3000", "localhost", "10.0.0.2:3000"):
         status, body = await ask(app, "/healthz", Host=host)
@@ -47,13 +47,13 @@ async def test_it_says_who_is_active() -> None:
         {"Host": "localhost", "Sec_Fetch_Site": "cross-site"},
     ],
 )
-async def test_but_no_page_of_others(path: str, headers: dict[str, str]) -> None:
+async def test_foreign_web_pages_get_no_answer(path: str, headers: dict[str, str]) -> None:
     status, body = await ask(Standby(lambda: ACTIVE, None), path, **headers)
     assert status == 403 and "secret-host" not in body
 
 
-async def test_whoever_may_open_the_socket_needs_no_name() -> None:
+async def test_requests_over_the_socket_need_no_host_name() -> None:
     async def end(_sessions: bool) -> None:
-        raise AssertionError("nobody asked for it")
+        raise AssertionError("no shutdown was requested")
 
     assert (await ask(Standby(lambda: ACTIVE, end), "/healthz"))[0] == 200

@@ -1,4 +1,4 @@
-"""A terminal that ends at both ends at once."""
+"""Serving a terminal that ends at both ends at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Socket:
     def __init__(self, *, gone: bool = False) -> None:
         self.application_state = WebSocketState.CONNECTING
         self.gone = gone
-        self.shown = asyncio.Event()
+        self.output_sent = asyncio.Event()
         self.codes: list[int] = []
 
     async def accept(self) -> None:
@@ -30,11 +30,11 @@ class _Socket:
     async def send_bytes(self, _output: bytes) -> None:
         if self.application_state is WebSocketState.DISCONNECTED:
             raise RuntimeError('Cannot call "send" once a close message has been sent.')
-        self.shown.set()
+        self.output_sent.set()
         await asyncio.sleep(0)
 
     async def receive(self) -> dict[str, Any]:
-        await self.shown.wait()
+        await self.output_sent.wait()
         return {"type": "websocket.receive", "bytes": b"x"}
 
     async def close(self, code: int, _reason: str) -> None:
@@ -45,11 +45,11 @@ class _Socket:
         await asyncio.sleep(0.05)
 
 
-async def test_who_may_only_watch_types_while_much_is_printed() -> None:
+async def test_typing_of_a_read_only_viewer_is_refused_during_output() -> None:
     socket, refused = _Socket(), list[str]()
     await serve_terminal(cast("WebSocket", socket), ["yes"], {}, 80, 24, refused.append)
     assert refused == ["who may only watch cannot type"] and socket.codes == [1008]
 
 
-async def test_who_is_gone_before_it_began() -> None:
+async def test_a_viewer_that_is_gone_before_the_start_is_ignored() -> None:
     await serve_terminal(cast("WebSocket", _Socket(gone=True)), ["yes"], {}, 80, 24)

@@ -1,4 +1,4 @@
-"""Tokens: made, checked, revoked; nothing at rest that opens anything."""
+"""Tokens: created, checked and revoked; only digests are stored."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / "ao")
 
 
-def test_the_command_lines_token_is_made_once_and_private(home: Home) -> None:
+def test_the_command_lines_token_is_created_once_and_private(home: Home) -> None:
     token = Tokens(home).cli_token()
     assert home.token.read_text().strip() == token
     assert stat.S_IMODE(home.token.stat().st_mode) == 0o600
     home.token.chmod(0o644)
     again = Tokens(home)
-    found = again.check(token)
-    assert found is not None
-    assert (found.kind, found.role) == ("cli", "admin")
+    identity = again.check(token)
+    assert identity is not None
+    assert (identity.kind, identity.role) == ("cli", "admin")
     assert stat.S_IMODE(home.token.stat().st_mode) == 0o600
 
 
-def test_a_named_token_opens_its_role_also_after_a_restart_until_revoked(home: Home) -> None:
+def test_a_named_token_has_its_role_until_it_is_revoked(home: Home) -> None:
     tokens = Tokens(home)
     id_, token = tokens.new("ci", "viewer")
     assert Tokens(home).check(token) == Identity("token", "viewer", name="ci", id=id_, by=id_)
@@ -44,7 +44,7 @@ def test_a_named_token_opens_its_role_also_after_a_restart_until_revoked(home: H
     assert Tokens(home).check(token) is None
 
 
-def test_a_sessions_token_names_its_session_and_cannot_be_bent(home: Home) -> None:
+def test_a_sessions_token_cannot_be_changed(home: Home) -> None:
     token = Tokens(home).for_session("app-v1.2", 3)
     assert Tokens(home).check(token) == Identity("session", session="app-v1.2", generation=3)
     assert Tokens(home).check(token.replace("app-v1.2", "app-v1.3")) is None
@@ -52,7 +52,7 @@ def test_a_sessions_token_names_its_session_and_cannot_be_bent(home: Home) -> No
     assert Tokens(Home(home.path.parent / "other")).check(token) is None
 
 
-def test_an_agents_token_is_not_its_nodes(home: Home) -> None:
+def test_an_agents_token_differs_from_its_nodes_token(home: Home) -> None:
     tokens = Tokens(home)
     agents, nodes = tokens.for_session("app-fix", 3), tokens.for_upload("app-fix", 3)
     assert tokens.check(nodes) == Identity("saver", session="app-fix", generation=3)
@@ -60,19 +60,19 @@ def test_an_agents_token_is_not_its_nodes(home: Home) -> None:
     assert tokens.check(nodes.replace(".3.", ".4.")) is None
 
 
-def test_what_is_signed_for_one_purpose_serves_no_other(home: Home) -> None:
+def test_a_signature_for_one_purpose_is_invalid_for_others(home: Home) -> None:
     tokens = Tokens(home)
-    made = {
+    signed = {
         "saving": tokens.for_upload("app-fix", 1).removeprefix("aow_"),
         "node": tokens.for_node("app-fix.1").removeprefix("aon_"),
         "page": f"app-fix.1.{tokens.page_proof('app-fix.1')}",
         "answer": f"app-fix.1.{tokens.seal('app-fix.1')}",
     }
-    for purpose, rest in made.items():
+    for purpose, content in signed.items():
         for kind in ("aos", "aow", "aon"):
-            assert tokens.check(f"{kind}_{purpose} {rest}") is None, (kind, purpose)
-        shown = {kind for kind in ("aos", "aow", "aon") if tokens.check(f"{kind}_{rest}")}
-        assert shown == {"saving": {"aow"}, "node": {"aon"}}.get(purpose, set()), purpose
+            assert tokens.check(f"{kind}_{purpose} {content}") is None, (kind, purpose)
+        accepted = {kind for kind in ("aos", "aow", "aon") if tokens.check(f"{kind}_{content}")}
+        assert accepted == {"saving": {"aow"}, "node": {"aon"}}.get(purpose, set()), purpose
     agents = tokens.for_session("app-fix", 1)
     assert not any(tokens.check(agents.replace("aos_", kind)) for kind in ("aow_", "aon_"))
 
@@ -95,17 +95,17 @@ def test_what_is_signed_for_one_purpose_serves_no_other(home: Home) -> None:
         "aos_a.١.x",
     ],
 )
-def test_nonsense_opens_nothing(home: Home, token: str) -> None:
+def test_an_invalid_token_is_refused(home: Home, token: str) -> None:
     assert Tokens(home).check(token) is None
 
 
-def test_another_secret_for_a_known_id_opens_nothing(home: Home) -> None:
+def test_a_wrong_secret_for_a_known_id_is_refused(home: Home) -> None:
     tokens = Tokens(home)
     id_, _ = tokens.new("ci", "admin")
     assert tokens.check(f"aot_{id_}.guess") is None
 
 
-def test_whoever_signs_in_without_end_takes_his_own_places_alone(home: Home) -> None:
+def test_many_sign_ins_replace_only_those_of_the_same_user(home: Home) -> None:
     tokens = Tokens(home)
     eyes, hands = (tokens.check(tokens.new(name, "viewer")[1]) for name in ("eyes", "hands"))
     assert eyes and hands

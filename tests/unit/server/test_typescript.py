@@ -1,4 +1,4 @@
-"""The dashboard's types are those of the API."""
+"""The dashboard's TypeScript types match the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever gets lost, late or restarted: a node's lease is over before the daemon's."""
+"""Leases of nodes: a node's lease ends before the daemon considers it over, whatever is lost, late or restarted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEPS = st.one_of(
 
 
 class Play:
-    """A node, a daemon and a network, by a time that neither of them knows."""
+    """A simulated node, daemon and network with a true time that neither of them knows."""
 
     def __init__(self, node: tuple[float, float], daemon: tuple[float, float]) -> None:
         self.time, self.node, self.daemon = 0.0, node, daemon
@@ -48,8 +48,8 @@ class Play:
         self.under_way: list[tuple[float, str, Any]] = []
         self.restart_daemon()
         self.restart_worker()
-        asked = self.leases.ask()
-        self.leases.take(asked, self.grants.grant(asked.launches, lambda _session, _generation: True))
+        request = self.leases.ask()
+        self.leases.take(request, self.grants.grant(request.launches, lambda _session, _generation: True))
 
     def clock(self, of: tuple[float, float]) -> float:
         rate, start = of
@@ -57,32 +57,32 @@ class Play:
 
     def restart_daemon(self) -> None:
         self.grants = Grants(self.length, lambda: self.clock(self.daemon), self.longest)
-        self.under_way = [one for one in self.under_way if one[1] != "request"]
+        self.under_way = [item for item in self.under_way if item[1] != "request"]
 
     def restart_worker(self) -> None:
         self.leases = Leases(lambda: self.clock(self.node), lambda _path, deadline: self.write(deadline))
         self.leases.hold(SESSION, self.agent, Path("lease"))
-        self.under_way = [one for one in self.under_way if one[1] != "answer"]
+        self.under_way = [item for item in self.under_way if item[1] != "answer"]
 
     def write(self, deadline: float) -> None:
         self.file = deadline
 
     def go(self, until: float) -> None:
-        """Let time pass, and what is under way arrive; the daemon sends another as soon as it may."""
+        """Advance the time and deliver messages; the daemon starts another agent as soon as it may."""
         while self.time < until:
             due = min((at for at, _, _ in self.under_way), default=until)
             self.time = min(max(due, self.time), until, self.time + 1.0)
-            arrived = [one for one in self.under_way if one[0] <= self.time]
-            self.under_way = [one for one in self.under_way if one[0] > self.time]
+            arrived = [item for item in self.under_way if item[0] <= self.time]
+            self.under_way = [item for item in self.under_way if item[0] > self.time]
             for _, kind, content in arrived:
                 if kind == "request":
-                    asked, back = content
-                    granted = self.grants.grant(asked.launches, lambda _, number: number == self.generation)
+                    request, back = content
+                    granted = self.grants.grant(request.launches, lambda _, number: number == self.generation)
                     if back is not None:
-                        self.under_way.append((self.time + back, "answer", (asked, granted)))
+                        self.under_way.append((self.time + back, "answer", (request, granted)))
                 else:
-                    asked, granted = content
-                    self.leases.take(asked, granted)
+                    request, granted = content
+                    self.leases.take(request, granted)
             self.check()
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Play:
             self.grants.end(SESSION, self.generation)
             self.generation += 1
         if self.generation != self.agent:
-            # Another one runs elsewhere: the first must have been ended, and stay so whatever arrives later.
+            # Another agent runs elsewhere: the first must have ended, and stay so whatever arrives later.
             assert self.clock(self.node) >= self.file
 
 
@@ -99,29 +99,31 @@ class Play:
     starts=st.sampled_from([(0.0, 1e6), (1e6, 0.0), (5.0, 5.0)]),
     rate=st.sampled_from([0.99, 1.0, 1.01]),
 )
-def test_the_node_stops_first(steps: list[tuple[str, float, float]], starts: tuple[float, float], rate: float) -> None:
+def test_the_node_stops_before_another_agent_starts(
+    steps: list[tuple[str, float, float]], starts: tuple[float, float], rate: float
+) -> None:
     play = Play((rate, starts[0]), (1.0, starts[1]))
-    for what, one, other in steps:
-        if what == "wait":
-            play.go(play.time + one)
-        elif what == "restart the daemon":
+    for step, first, second in steps:
+        if step == "wait":
+            play.go(play.time + first)
+        elif step == "restart the daemon":
             play.restart_daemon()
-        elif what == "restart the worker":
+        elif step == "restart the worker":
             play.restart_worker()
-        elif what == "change the length":
-            play.length, play.longest = one, max(play.longest, one)
+        elif step == "change the length":
+            play.length, play.longest = first, max(play.longest, first)
             play.restart_daemon()
         else:
-            asked = play.leases.ask()
-            if what != "lose the request":
-                back = None if what == "lose the answer" else other
-                play.under_way.append((play.time + one, "request", (asked, back)))
+            request = play.leases.ask()
+            if step != "lose the request":
+                back = None if step == "lose the answer" else second
+                play.under_way.append((play.time + first, "request", (request, back)))
             play.go(play.time + 0.1)
     play.go(play.time + 26 + 1.2 * play.longest)
-    assert play.generation == 2, "nobody renews it any more: another takes its place"
+    assert play.generation == 2, "without renewal another agent replaces it"
 
 
-def test_it_counts_from_when_it_was_asked_for() -> None:
+def test_a_lease_counts_from_its_request() -> None:
     now = 100.0
     written: list[float] = []
     leases = Leases(lambda: now, lambda _, deadline: written.append(deadline))
@@ -135,7 +137,7 @@ def test_it_counts_from_when_it_was_asked_for() -> None:
     assert leases.deadline("a") == 114.0
 
 
-def test_what_is_stale_is_not_renewed() -> None:
+def test_a_stale_launch_is_not_renewed() -> None:
     grants = Grants(10.0, lambda: 50.0)
     current = {"a": 2, "b": 1}
     assert grants.grant({"a": 1, "b": 1, "c": 1}, lambda s, g: current.get(s) == g).refused == ("a", "c")
@@ -148,7 +150,7 @@ def test_what_is_stale_is_not_renewed() -> None:
     assert leases.deadline("a") is None
 
 
-def test_what_a_node_says_has_ended_is_not_waited_for() -> None:
+def test_a_launch_reported_as_ended_is_not_awaited() -> None:
     grants = Grants(10.0, lambda: 50.0)
     grants.grant({"a": 1}, lambda _s, _g: True)
     assert not grants.is_over("a")
@@ -160,7 +162,7 @@ async def _keep(answers: list[LeaseAnswer | Exception], slept: list[float], stal
     leases = Leases(lambda: 1.0, lambda _path, _deadline: None)
     leases.hold("a", 1, Path("a"))
 
-    async def call(asked: LeaseRequest) -> LeaseAnswer:
+    async def call(_request: LeaseRequest) -> LeaseAnswer:
         if not answers:
             raise asyncio.CancelledError
         answer = answers.pop(0)
@@ -168,7 +170,7 @@ async def _keep(answers: list[LeaseAnswer | Exception], slept: list[float], stal
             raise answer
         return answer
 
-    async def told(session: str, generation: int) -> None:
+    async def on_stale(session: str, generation: int) -> None:
         stale.append((session, generation))
         leases.drop(session, generation)
         leases.hold("b", 1, Path("b"))
@@ -177,11 +179,11 @@ async def _keep(answers: list[LeaseAnswer | Exception], slept: list[float], stal
         slept.append(seconds)
 
     with pytest.raises(asyncio.CancelledError):
-        await leases.keep(call, told, sleep)
+        await leases.keep(call, on_stale, sleep)
     return leases
 
 
-def test_it_is_asked_for_again_and_again() -> None:
+def test_a_lease_is_renewed_repeatedly() -> None:
     slept: list[float] = []
     stale: list[tuple[str, int]] = []
     answers: list[LeaseAnswer | Exception] = [
@@ -195,14 +197,14 @@ def test_it_is_asked_for_again_and_again() -> None:
     assert leases.deadline("a") is None
 
 
-def test_a_launch_begins_with_a_lease(tmp_path: Path) -> None:
+def test_a_launch_needs_a_lease(tmp_path: Path) -> None:
     leases, path = Leases(), tmp_path / "lease"
 
-    async def grant(asked: LeaseRequest) -> LeaseAnswer:
+    async def grant(request: LeaseRequest) -> LeaseAnswer:
         return LeaseAnswer(5.0)
 
-    async def refuse(asked: LeaseRequest) -> LeaseAnswer:
-        return LeaseAnswer(5.0, tuple(asked.launches))
+    async def refuse(request: LeaseRequest) -> LeaseAnswer:
+        return LeaseAnswer(5.0, tuple(request.launches))
 
     before = boot_time()
     asyncio.run(leases.begin("a", 1, path, grant))

@@ -1,4 +1,4 @@
-"""What the bridge asks of Ray, and what the actor says of its node; without Ray."""
+"""The Ray bridge's requests and the actor's reports about its node, without Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wish(**more: Any) -> dict[str, Any]:
 
 
 def cluster() -> bridge.Bridge:
-    told = [
+    descriptions = [
         {
             "NodeID": f"id-{name}",
             "NodeName": name,
@@ -34,17 +34,17 @@ def cluster() -> bridge.Bridge:
         }
         for number, (name, region, cpus) in enumerate([("head", "eu", 0.0), ("n1", "eu", 4.0), ("n2", "us", 4.0)])
     ]
-    nodes = {node.id: node for node in map(bridge.node_of, told) if node}
+    nodes = {node.id: node for node in map(bridge.node_of, descriptions) if node}
     return bridge.Bridge("ao-x", "1.0", nodes)
 
 
-def test_a_node_is_what_could_take_a_session() -> None:
+def test_ray_nodes_that_can_run_sessions_are_listed() -> None:
     nodes = cluster().nodes
     assert list(nodes) == ["id-n1", "id-n2"], "the head has no CPU to lend"
     assert nodes["id-n1"].labels == {"region": "eu", "resource/GPU": "2"}
 
 
-def test_ray_is_told_labels_names_and_who_is_barred() -> None:
+def test_labels_names_and_drained_nodes_become_a_ray_selector() -> None:
     ray = cluster()
     assert ray.selector(wish()) == {}
     assert ray.selector(wish(labels={"region": "eu", "resource/GPU": "1"})) == {"region": "eu"}
@@ -55,13 +55,13 @@ def test_ray_is_told_labels_names_and_who_is_barred() -> None:
     assert ray.selector(wish()) == {"ray.io/node-id": "!in(id-n1,id-n2)"}
 
 
-def test_a_bundle_is_what_a_session_takes() -> None:
+def test_a_bundle_has_the_resources_of_a_session() -> None:
     assert bridge.bundle(wish(memory=5)) == {"CPU": 1.0, "memory": 5.0}
     assert bridge.bundle(wish(cpus=0, labels={"region": "eu", "resource/GPU": "1"})) == {"GPU": 1.0}
     assert bridge.bundle(wish(cpus=0)) == {"CPU": 0.001}, "Ray takes no empty one"
 
 
-def test_who_waits_is_told_for_what() -> None:
+def test_the_missing_resource_of_a_waiting_session_is_named() -> None:
     ray = cluster()
     assert ray.waiting_reason(wish(node="n9")) == "the node n9, which is not in the cluster"
     assert ray.waiting_reason(wish(labels={"region": "mars"})) == "a node with the labels region=mars"
@@ -70,13 +70,13 @@ def test_who_waits_is_told_for_what() -> None:
     assert ray.waiting_reason(wish(node="n1")) == "a node: n1 is drained"
 
 
-def test_a_node_without_our_package_or_with_another_version_says_what_to_do() -> None:
+def test_a_node_without_a_matching_package_is_refused_with_a_remedy() -> None:
     assert actor.missing_requirement(agent_orchestrator.__version__) is None
     lack = actor.missing_requirement("99.1")
     assert lack is not None and "the daemon 99.1" in lack and "pip install 'agent-orchestrator[ray]==99.1'" in lack
 
 
-def test_a_worker_is_taken_up_by_pid_and_start_time(tmp_path: Path) -> None:
+def test_a_worker_is_recognized_by_pid_and_start_time(tmp_path: Path) -> None:
     me = LocalHost().process(os.getpid())
     assert me is not None
     state = {"pid": me.pid, "started": me.started, "setup": "digest"}
@@ -87,7 +87,7 @@ def test_a_worker_is_taken_up_by_pid_and_start_time(tmp_path: Path) -> None:
     assert actor.running(str(tmp_path)) is None, "another process has that pid now"
 
 
-def test_addresses_of_rays_client_are_refused() -> None:
+def test_addresses_of_the_ray_client_are_refused() -> None:
     try:
         bridge.connect("ray://head:10001")
     except bridge.RayUnreachable as error:

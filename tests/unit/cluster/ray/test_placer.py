@@ -1,4 +1,4 @@
-"""The placer's side of the bridge: what is asked is asked again of the next bridge, and nobody who waits notices."""
+"""The Ray placer: requests are repeated to a restarted bridge, and waiting sessions keep waiting."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from agent_orchestrator.cluster.ray.placer import RayPlacer, Setup
 
 
 class Bridge:
-    """What a bridge process is to the daemon: two pipes."""
+    """A bridge process as seen by the daemon: two pipes."""
 
     def __init__(self) -> None:
         self.stdin = self
         self.stdout = asyncio.StreamReader()
-        self.told: list[dict[str, Any]] = []
+        self.records: list[dict[str, Any]] = []
 
     def write(self, line: bytes) -> None:
-        self.told.append(json.loads(line))
+        self.records.append(json.loads(line))
 
     def say(self, **record: Any) -> None:
         self.stdout.feed_data(json.dumps(record).encode() + b"\n")
 
     def requests(self, do: str) -> list[dict[str, Any]]:
-        return [one for one in self.told if one.get("do") == do]
+        return [record for record in self.records if record.get("do") == do]
 
 
 class Host:
-    """Starts one bridge after the other."""
+    """A host that starts one bridge after the other."""
 
     def __init__(self) -> None:
         self.bridges: list[Bridge] = []
@@ -73,18 +73,20 @@ def play(work: Any) -> None:
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
-def test_a_session_that_waits_is_asked_for_again() -> None:
+def test_a_waiting_request_is_repeated_to_the_next_bridge() -> None:
     async def work() -> None:
         host, placer, running = started()
         waiting = asyncio.create_task(placer.place("app-a", 1, Requirements(2.0, labels={"gpu": "a"})))
         await settled()
         assert "not connected yet" in placer.why("app-a")
         first = host.bridges[0]
-        assert first.told == [{"address": "head:6379", "key": placer._key, "version": agent_orchestrator.__version__}]
+        assert first.records == [
+            {"address": "head:6379", "key": placer._key, "version": agent_orchestrator.__version__}
+        ]
         first.say(event="connected")
         await settled()
-        [asked] = first.requests("place")
-        assert (asked["session"], asked["generation"], asked["cpus"], asked["labels"]) == (
+        [request] = first.requests("place")
+        assert (request["session"], request["generation"], request["cpus"], request["labels"]) == (
             "app-a",
             1,
             2.0,
@@ -101,8 +103,8 @@ def test_a_session_that_waits_is_asked_for_again() -> None:
         second = host.bridges[1]
         second.say(event="connected")
         await settled()
-        [again] = second.requests("place")
-        second.say(id=again["id"], node="n2")
+        [repeated] = second.requests("place")
+        second.say(id=repeated["id"], node="n2")
         assert await waiting == "n2"
         assert await placer.place("app-a", 1, Requirements(2.0)) == "n2", "the same launch has the same node"
         assert len(second.requests("place")) == 1
@@ -111,21 +113,21 @@ def test_a_session_that_waits_is_asked_for_again() -> None:
     play(work)
 
 
-def test_who_has_a_node_stays_counted_by_a_ray_that_was_started_anew() -> None:
+def test_placed_sessions_are_counted_by_a_restarted_ray() -> None:
     async def work() -> None:
         host, placer, running = started()
         placer.take("app-a", 3, "n1", Requirements(1.0))
         await settled()
         host.bridges[0].say(event="connected")
         await settled()
-        [asked] = host.bridges[0].requests("place")
-        assert (asked["generation"], asked["node"]) == (3, "n1")
+        [request] = host.bridges[0].requests("place")
+        assert (request["generation"], request["node"]) == (3, "n1")
         running.cancel()
 
     play(work)
 
 
-def test_who_is_not_wanted_any_more_is_released() -> None:
+def test_a_canceled_request_is_released() -> None:
     async def work() -> None:
         host, placer, running = started()
         await settled()
@@ -136,7 +138,7 @@ def test_who_is_not_wanted_any_more_is_released() -> None:
         await settled()
         waiting.cancel()
         await settled()
-        assert [one["session"] for one in bridge.requests("release")] == ["app-a"]
+        assert [request["session"] for request in bridge.requests("release")] == ["app-a"]
         await placer.drain("n1", True)
         assert bridge.requests("drain")[-1]["nodes"] == ["n1"]
         running.cancel()

@@ -1,4 +1,4 @@
-"""What a coordinating agent is told that it is and may, and what it may without asking."""
+"""The system prompt and permissions of a coordinating agent."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def project(folder: Path, coordinator: str) -> ProjectConfig:
     )
     configs = ConfigSet(folder / "none.yaml", {"HOME": str(folder)}, trust=TrustsEverything())
     configs.add(file)
-    found = configs.project("app")
-    assert found is not None
-    return found
+    app = configs.project("app")
+    assert app is not None
+    return app
 
 
-def prompt(found: ProjectConfig) -> str:
+def prompt(app: ProjectConfig) -> str:
     facts = reduce(None, created(kind="coordinator", prompt=""))
     assert facts is not None
-    return system_of(facts, found)
+    return system_of(facts, app)
 
 
-def test_it_knows_its_tools_its_limits_and_its_rules(tmp_path: Path) -> None:
+def test_the_prompt_names_tools_limits_and_rules(tmp_path: Path) -> None:
     text = prompt(project(tmp_path, "{rules: Small tasks first.}"))
     for word in ("spawn_session", "create_plan", "apply_plan", "send_message", "ask_person", "News from app"):
         assert word in text
@@ -44,7 +44,7 @@ def test_it_knows_its_tools_its_limits_and_its_rules(tmp_path: Path) -> None:
     assert "change and commit nothing here" in text
 
 
-def test_what_it_may_is_told(tmp_path: Path) -> None:
+def test_the_prompt_names_additional_permissions(tmp_path: Path) -> None:
     text = prompt(project(tmp_path, "{may: [merge, edit]}"))
     assert "You may also let a change land (merge_session)." in text
     assert "You may not judge a change" in text
@@ -60,10 +60,12 @@ def test_what_it_may_is_told(tmp_path: Path) -> None:
         ("{may: edit}", "default", True),
     ],
 )
-def test_its_permissions_are_its_own(coordinator: str, permissions: str, edits: bool, tmp_path: Path) -> None:
-    found = project(tmp_path, coordinator)
-    settings = agent_settings(found, None)
-    assert permission_mode(found, settings, "process", "coordinator")[0] == permissions
-    assert permission_mode(found, settings, "process")[0] == "auto-edit"
-    assert may_edit(found, "coordinator") is edits
-    assert may_edit(found, "worker")
+def test_a_coordinators_permissions_are_separate_from_the_workers(
+    coordinator: str, permissions: str, edits: bool, tmp_path: Path
+) -> None:
+    app = project(tmp_path, coordinator)
+    settings = agent_settings(app, None)
+    assert permission_mode(app, settings, "process", "coordinator")[0] == permissions
+    assert permission_mode(app, settings, "process")[0] == "auto-edit"
+    assert may_edit(app, "coordinator") is edits
+    assert may_edit(app, "worker")

@@ -1,4 +1,4 @@
-"""Which tools a project has, and how each is asked for a report."""
+"""Detection of a project's tools, and the commands that produce their reports."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ def project(top: Path, files: dict[str, str]) -> Path:
 
 
 def kinds(top: Path, *ci: str) -> list[tuple[str, str, str]]:
-    known = configured_tools(top, ci)
-    return [(tool.kind, tool.command, tool.folder) for tool in [*known, *detect_tools(top, known, tested=False)]]
+    configured = configured_tools(top, ci)
+    return [
+        (tool.kind, tool.command, tool.folder) for tool in [*configured, *detect_tools(top, configured, tested=False)]
+    ]
 
 
-def test_python_projects(tmp_path: Path) -> None:
+def test_tools_of_python_projects_are_detected(tmp_path: Path) -> None:
     pyproject = '[project]\nname = "a"\n[dependency-groups]\ndev = ["ruff>=0.4", "mypy"]\n[tool.pytest.ini_options]\n'
     pyproject += "[tool.ruff]\ninclude = ['src/**/*.py']\n"
     top = project(tmp_path, {"pyproject.toml": pyproject, "mypy.ini": "[mypy]\nfiles = src\n"})
@@ -34,7 +36,7 @@ def test_python_projects(tmp_path: Path) -> None:
     assert {("ruff", "uv run ruff check", ""), ("mypy", ".venv/bin/mypy", "")} < set(kinds(top))
 
 
-def test_linters_without_a_scope_of_the_projects_own_are_not_run(tmp_path: Path) -> None:
+def test_a_linter_without_a_configured_scope_is_not_run(tmp_path: Path) -> None:
     pyproject = (
         "[dependency-groups]\ndev = ['ruff', 'mypy']\n[tool.ruff]\nline-length = 90\n[tool.mypy]\nstrict = true\n"
     )
@@ -49,15 +51,15 @@ def test_linters_without_a_scope_of_the_projects_own_are_not_run(tmp_path: Path)
     assert not {kind for kind, _, _ in kinds(project(tmp_path, files))} & {"ruff", "mypy", "eslint", "tsc"}
 
 
-def test_a_linter_that_is_not_in_the_projects_environment_is_not_run(tmp_path: Path) -> None:
-    """Another one on the PATH is of another version, and judges differently."""
+def test_a_linter_outside_the_projects_environment_is_not_run(tmp_path: Path) -> None:
+    """A linter on the PATH may have another version and report other errors."""
     top = project(tmp_path, {"pyproject.toml": "[tool.mypy]\nfiles = ['a.py']\n[tool.ruff]\ninclude = ['a.py']\n"})
     assert {kind for kind, _, _ in kinds(top)} == {"mypy", "ruff"}
     project(top, {".venv/bin/python": "", ".venv/bin/ruff": ""})
     assert [command for kind, command, _ in kinds(top) if kind in ("mypy", "ruff")] == [".venv/bin/ruff check"]
 
 
-def test_a_command_that_runs_tests_by_its_words_has_no_other_test_runner_beside_it(tmp_path: Path) -> None:
+def test_no_second_test_runner_is_detected_beside_a_command_that_runs_tests(tmp_path: Path) -> None:
     top = project(tmp_path, {"tests/test_a.py": "", "pyproject.toml": "[tool.pytest.ini_options]\n"})
     for command in (
         "python runtests.py",
@@ -70,12 +72,12 @@ def test_a_command_that_runs_tests_by_its_words_has_no_other_test_runner_beside_
     assert len(kinds(top, "make latest")) == 2
 
 
-def test_tests_alone_are_enough_for_pytest(tmp_path: Path) -> None:
+def test_files_alone_are_enough_to_detect_pytest(tmp_path: Path) -> None:
     [(kind, command, folder)] = kinds(project(tmp_path, {"tests/test_a.py": "def test_a(): ..."}))
     assert (kind, folder) == ("pytest", "") and "pytest" in command
 
 
-def test_node_projects(tmp_path: Path) -> None:
+def test_tools_of_node_projects_are_detected(tmp_path: Path) -> None:
     package = {
         "scripts": {"style": "eslint src --max-warnings 0", "spec": "vitest", "build": "rm -rf dist && tsc -p src"},
         "devDependencies": {"eslint": "9", "typescript": "5", "vitest": "3"},
@@ -90,7 +92,7 @@ def test_node_projects(tmp_path: Path) -> None:
     assert kinds(top) == [("jest", "npx --no-install jest", "")]
 
 
-def test_what_is_in_folders_below(tmp_path: Path) -> None:
+def test_tools_in_subfolders_are_detected(tmp_path: Path) -> None:
     files = {"core/Cargo.toml": "[package]", "web/package.json": '{"devDependencies": {"jest": "1"}}'}
     files |= {"tools/go.mod": "module b", "node_modules/x/package.json": '{"devDependencies": {"eslint": "1"}}'}
     assert kinds(project(tmp_path, files)) == [
@@ -100,7 +102,7 @@ def test_what_is_in_folders_below(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_configured_is_run_first_and_what_it_covers_is_not_found_again(tmp_path: Path) -> None:
+def test_configured_commands_come_first_and_are_not_duplicated(tmp_path: Path) -> None:
     top = project(tmp_path, {"pyproject.toml": "[tool.ruff]\ninclude = ['src']\n[tool.pytest.ini_options]\n"})
     assert kinds(top, "uv run pytest -q tests", "make docs") == [
         ("pytest", "uv run pytest -q tests", ""),
@@ -118,7 +120,7 @@ def test_what_is_configured_is_run_first_and_what_it_covers_is_not_found_again(t
     assert kinds(top, "npm run check", "npm run check") == [("command", "npm run check", "")]
 
 
-def test_tools_have_names_of_their_own() -> None:
+def test_tools_have_unique_names() -> None:
     tools = [
         Tool("pytest", "pytest a"),
         Tool("pytest", "pytest b"),
@@ -155,11 +157,11 @@ def test_tools_have_names_of_their_own() -> None:
         ("pytest -k 'not slow*'", "pytest"),
     ],
 )
-def test_a_command_is_recognised_only_where_it_is_simple(command: str, kind: str) -> None:
+def test_a_tool_is_recognized_only_in_a_simple_command(command: str, kind: str) -> None:
     assert tool_kind_of(command) == kind
 
 
-def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path) -> None:
+def test_package_json_scripts_run_through_their_package_manager(tmp_path: Path) -> None:
     scripts = {"test": "vitest --ui", "lint": "eslint .", "fix": "eslint --fix .", "spec": "jest", "prespec": "tsc"}
     top = project(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
     tools = configured_tools(top, ["npm test", "pnpm lint", "npm run fix", "npm run spec"])
@@ -169,8 +171,8 @@ def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path)
         Tool("eslint", "npm run fix", source=CI),
         Tool("command", "npm run spec", source=CI),
     ]
-    asked = [tool_commands(tool, "R", scripts)[0].command for tool in tools]
-    assert asked == [
+    commands = [tool_commands(tool, "R", scripts)[0].command for tool in tools]
+    assert commands == [
         "npm test --silent -- --reporter=json --outputFile=R",
         "pnpm lint -f json",
         "npm run fix",
@@ -179,7 +181,7 @@ def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("tool", "asked"),
+    ("tool", "expected"),
     [
         (
             Tool("pytest", "pytest -q --tb=no"),
@@ -199,7 +201,7 @@ def test_scripts_of_package_json_are_asked_through_their_manager(tmp_path: Path)
         (Tool("command", "make test | tee log"), "make test | tee log"),
     ],
 )
-def test_each_tool_is_asked_for_a_report(tool: Tool, asked: str) -> None:
+def test_each_tool_has_a_command_that_produces_a_report(tool: Tool, expected: str) -> None:
     ways = tool_commands(tool, "R")
-    assert ways[0].command == asked
+    assert ways[0].command == expected
     assert ways[-1].plain and ways[-1].command == tool.command

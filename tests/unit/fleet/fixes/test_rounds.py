@@ -1,4 +1,4 @@
-"""What a run needs next, decided from what is known alone."""
+"""The next steps of a fix run, as a pure function of its state."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def session(activity: str = "idle", at: float = NOW - 60, **more: Any) -> Sessio
 def pull(**more: Any) -> PullRequest:
     name = more.pop("name", "fix-F1-1.1")
     checks = {name: CheckRun(name, "h1", more.pop("check", "success"), "x\nnot fixed:\nerror: why")}
-    given = {"draft": False, "settled": "h1", "checks": checks, "compared": ("h1", "b0"), **more}
-    return PullRequest(1, "t", "main", **given)
+    fields = {"draft": False, "settled": "h1", "checks": checks, "compared": ("h1", "b0"), **more}
+    return PullRequest(1, "t", "main", **fields)
 
 
-def test_it_measures_then_sends_an_agent_a_cause() -> None:
+def test_a_run_measures_first_and_starts_one_agent_per_cause() -> None:
     assert steps(started()) == [Measure(1)]
     fix = folded(started(), measured(1, "a", "b", "later"))
     assert next_steps(fix, {}, NOW) == [StartAgent(1, group) for group in fix.rounds[0].groups[:2]]
     assert steps(started(), measured(1, "a"), works(), settled("landed")) == [Measure(2)]
 
 
-def test_when_it_ends() -> None:
+def test_a_run_ends_with_the_matching_outcome() -> None:
     assert steps(started(), measured(1)) == [End("green")]
     [end] = steps(started(), measured(1, tools=()))
     assert end.outcome == "failed" and "--command" in end.reason
@@ -118,24 +118,24 @@ def of_session(facts: SessionFacts, **request: Any) -> list[Any]:
     return steps(started(**request), measured(1, "a"), works(), app_1=facts)
 
 
-def outcome(found: list[Any]) -> tuple[str, str]:
-    [settle] = found
+def outcome(next_steps_found: list[Any]) -> tuple[str, str]:
+    [settle] = next_steps_found
     assert isinstance(settle, Settle)
     return settle.outcome, settle.reason
 
 
-def test_what_is_verified_lands() -> None:
+def test_a_verified_change_is_merged() -> None:
     good = session(head="h1", pr=pull())
-    [land] = of_session(good)
-    assert land == Merge("app-1", "fix:F1:h1:b0")
+    [merge] = of_session(good)
+    assert merge == Merge("app-1", "fix:F1:h1:b0")
     assert outcome(of_session(good, merge=False))[0] == "ready"
     [verify] = of_session(session(head="h1", pr=pull(name="ci")))
     assert verify == Verify("app-1", "fix:F1:h1"), "what passes the project's checks alone is not verified"
     assert of_session(replace(good, activity=ActivityFact("active", "spool", NOW))) == [], "not while its agent works"
     assert of_session(session(head="h1", pr=pull(compared=None))) == [], "not before it is known to go together"
     assert of_session(session(head="h1", pr=pull(settled="h0"))) == [], "not before all checks have passed"
-    landed = session(head="h1", pr=pull(state="merged", landed="c1"))
-    [settle] = of_session(landed)
+    merged = session(head="h1", pr=pull(state="merged", landed="c1"))
+    [settle] = of_session(merged)
     assert (settle.outcome, settle.commit) == ("landed", "c1")
     assert outcome(of_session(session(head="h1", pr=pull(refused="no room", refused_head="h1")))) == (
         "failed",
@@ -143,21 +143,21 @@ def test_what_is_verified_lands() -> None:
     )
 
 
-def test_what_is_red_goes_back_until_a_person_would_be_called() -> None:
+def test_a_failed_check_goes_back_to_the_agent_until_it_is_escalated() -> None:
     red = session(head="h1", pr=pull(check="failure"))
     assert of_session(red) == [], "the rule for failed checks tells the agent"
     given_up = replace(red, episodes={"ci-failed": Episode(0.0, 2, escalated=True)})
     assert outcome(of_session(given_up)) == ("failed", "why")
 
 
-def test_an_agent_that_ends_without_a_word() -> None:
+def test_an_idle_agent_without_a_report_is_reminded_and_then_settled() -> None:
     draft = session(head="h1", pr=pull(draft=True, settled=None, checks={}))
     assert of_session(draft) == [MakeReady("app-1", "fix:F1:h1")]
     assert of_session(replace(draft, activity=ActivityFact("idle", "spool", NOW - SETTLE_SECONDS / 2))) == []
     assert of_session(session()) == [Remind("app-1")]
-    said = Message("m", "x", SENDER, NOW - 50, "acknowledged", delivered_at=NOW - 50)
-    assert of_session(session(messages=(said,))) == [], "it has not ended its turn since"
-    assert outcome(of_session(session(at=NOW - 10, messages=(said,)))) == ("failed", "its agent changed nothing")
+    reminder = Message("m", "x", SENDER, NOW - 50, "acknowledged", delivered_at=NOW - 50)
+    assert of_session(session(messages=(reminder,))) == [], "it has not ended its turn since"
+    assert outcome(of_session(session(at=NOW - 10, messages=(reminder,)))) == ("failed", "its agent changed nothing")
     assert outcome(of_session(session(stopped=True)))[0] == "stopped"
     crashed = replace(session(), launch=Launch(1, {}, 0.0, ended=True, code=3))
     assert outcome(of_session(crashed)) == ("failed", "its agent exited with 3")

@@ -1,4 +1,4 @@
-"""Links that answer: one request, once, for a while, and nobody else's."""
+"""Answer links of notifications: each answers one request once, for a limited time."""
 
 from __future__ import annotations
 
@@ -58,20 +58,20 @@ async def asking(tmp_path: Path) -> Asking:
     return await world.begin()
 
 
-async def test_what_is_asked_is_shown_in_full_with_the_answers(asking: Asking) -> None:
+async def test_a_request_is_shown_completely_with_its_answers(asking: Asking) -> None:
     target = asking.targets.find("app", "chat")
     assert target is not None
     notice, actions = asking.answers.offered(BLOCKED, target, "https://h.example")
     assert notice.message == "it waits\nBash: rm -r build"
-    assert [(one.name, one.label) for one in actions] == [("allow", "Allow"), ("deny", "Deny")]
-    assert all(one.url == f"https://h.example/answer/{one.token}" for one in actions)
-    shown = asking.answers.show(actions[0].token)
-    assert (shown.title, shown.text) == ("Allow: app-x", "Bash: rm -r build")
-    assert asking.taken.answers == []
+    assert [(action.name, action.label) for action in actions] == [("allow", "Allow"), ("deny", "Deny")]
+    assert all(action.url == f"https://h.example/answer/{action.token}" for action in actions)
+    page = asking.answers.show(actions[0].token)
+    assert (page.title, page.text) == ("Allow: app-x", "Bash: rm -r build")
+    assert asking.inbox.answers == []
 
 
 @pytest.mark.parametrize("before", ["rm -r build/old", "echo Bash: rm -r build", "rm -r build\nBash: rm -r build"])
-async def test_what_was_noted_of_another_request_does_not_stand_for_this_one(asking: Asking, before: str) -> None:
+async def test_the_text_of_another_request_is_not_taken_for_this_one(asking: Asking, before: str) -> None:
     target = asking.targets.find("app", "chat")
     assert target is not None
     noted = replace(BLOCKED, message=f"waits for permission: Bash: {before}")
@@ -81,38 +81,38 @@ async def test_what_was_noted_of_another_request_does_not_stand_for_this_one(ask
     assert asking.answers.offered(same, target, "https://h.example")[0].message == same.message
 
 
-async def test_what_cannot_be_shown_whole_is_not_allowed_by_a_link(asking: Asking) -> None:
+async def test_a_request_that_cannot_be_shown_completely_cannot_be_allowed_by_link(asking: Asking) -> None:
     harmless = "echo fine; " * 2000
     await asking.ask(normalize_command(f"{harmless}rm -r /"))
     links = asking.links()
     assert list(links) == ["Deny"]
-    shown = asking.answers.show(links["Deny"])
-    asked = asking.answers.asked(asking.facts, "agent-blocked").partition(" ")[2]
-    assert f"ao answer app-x --allow --request {asked}" in shown.note
+    page = asking.answers.show(links["Deny"])
+    request = asking.answers.asked(asking.facts, "agent-blocked").partition(" ")[2]
+    assert f"ao answer app-x --allow --request {request}" in page.note
     word = asking.answers._word(links["Deny"])
     allow = asking.answers._token(replace(word, verb="allow"))
     for attempt in (asking.answers.show, asking.answers.answer):
-        with pytest.raises(Conflict, match=f"--request {asked}"):
+        with pytest.raises(Conflict, match=f"--request {request}"):
             await cast("Any", attempt(allow))
-    assert asking.taken.answers == []
+    assert asking.inbox.answers == []
     await asking.answers.answer(links["Deny"])
-    assert [given["decision"] for _, given in asking.taken.answers] == ["deny"]
+    assert [answer["decision"] for _, answer in asking.inbox.answers] == ["deny"]
 
 
 @pytest.mark.parametrize("command", ["x" * 20_000, "echo ⟦… 3 characters in all⟧"])
-async def test_what_is_shown_whole_is_allowed_by_a_link(asking: Asking, command: str) -> None:
+async def test_a_request_that_is_shown_completely_can_be_allowed_by_link(asking: Asking, command: str) -> None:
     await asking.ask(normalize_command(command))
     links = asking.links()
     assert list(links) == ["Allow", "Deny"]
     assert asking.answers.show(links["Allow"]).note == ""
 
 
-async def test_nobody_answers_by_a_notifier_that_may_not(asking: Asking) -> None:
+async def test_a_notifier_without_actions_gets_no_links(asking: Asking) -> None:
     asking.targets.actions = False
     assert asking.links() == {}
 
 
-async def test_an_answer_is_given_once_whoever_gives_it(asking: Asking) -> None:
+async def test_a_request_is_answered_once_by_any_of_its_links(asking: Asking) -> None:
     links = asking.links()
     with acting_as("anonymous 127.0.0.1") as behalf:
         assert await asking.answers.answer(links["Allow"]) == {"session": "app-x", "verb": "allow", "by": "link chat"}
@@ -120,43 +120,43 @@ async def test_an_answer_is_given_once_whoever_gives_it(asking: Asking) -> None:
     for link in links.values():
         with pytest.raises(Conflict, match="answered already"):
             await asking.answers.answer(link)
-    ((session, given),) = asking.taken.answers
-    assert (session, given["decision"]) == ("app-x", "allow")
-    assert given["request"].startswith("r-") and "offer" not in given
+    ((session, answer),) = asking.inbox.answers
+    assert (session, answer["decision"]) == ("app-x", "allow")
+    assert answer["request"].startswith("r-") and "offer" not in answer
 
 
-async def test_a_link_answers_nothing_but_what_was_shown(asking: Asking) -> None:
+async def test_a_link_answers_only_the_request_that_was_shown(asking: Asking) -> None:
     link = asking.links()["Allow"]
     await asking.ask("rm -r /")
     for attempt in (asking.answers.show, asking.answers.answer):
         with pytest.raises(Conflict, match="does not ask this any more"):
             answer = attempt(link)
             await cast("Any", answer)
-    assert asking.taken.answers == []
+    assert asking.inbox.answers == []
 
 
-async def test_the_same_command_asked_again_is_another_request(asking: Asking) -> None:
+async def test_the_same_command_requested_again_is_another_request(asking: Asking) -> None:
     link = asking.links()["Allow"]
     await asking.ask("rm -r build")
     with pytest.raises(Conflict):
         await asking.answers.answer(link)
 
 
-async def test_a_link_grows_old(asking: Asking) -> None:
+async def test_a_link_expires(asking: Asking) -> None:
     link = asking.links()["Deny"]
     asking.time.now += VALID_SECONDS + 1.0
     with pytest.raises(Denied, match="too old"):
         await asking.answers.answer(link)
 
 
-async def test_an_offer_is_taken_by_its_name(asking: Asking) -> None:
+async def test_an_offered_action_is_accepted_by_its_link(asking: Asking) -> None:
     offer = e.ActionOffered("o1", "r", "label-added", "x", "merge", "it is ready", 1)
     await asking.flow.append(Event(offer, asking.time(), "rule r", "offer:o1", "app", "app-x"))
     ready = replace(BLOCKED, trigger="label-added")
     links = asking.links(ready)
     assert list(links) == ["Merge", "Deny"]
     await asking.answers.answer(links["Merge"], by="slack U1")
-    assert asking.taken.answers[0][1] == {
+    assert asking.inbox.answers[0][1] == {
         "decision": "allow",
         "offer": "o1",
         "key": "answer-link:app-x:offer o1",
@@ -164,7 +164,7 @@ async def test_an_offer_is_taken_by_its_name(asking: Asking) -> None:
 
 
 @given(st.integers(0, 400), st.integers(1, 255))
-def test_no_letter_of_a_link_can_be_another(place: int, other: int) -> None:
+def test_a_changed_link_is_refused(place: int, other: int) -> None:
     world = Asking(Fakes({"chat": Recorder()}, actions=True), _HOME)
     token = world.answers._token(_word())
     at = place % len(token)
@@ -192,16 +192,16 @@ _HOME = Path()
 
 
 @pytest.mark.parametrize("token", ["", "aoa_", "aoa_x.y", "x" * 5000, "aoa_" + "é" * 10 + ".x", "aoa_." + "A" * 43])
-async def test_what_is_no_link_is_refused(asking: Asking, token: str) -> None:
+async def test_an_invalid_link_is_refused(asking: Asking, token: str) -> None:
     with pytest.raises(Denied):
         await asking.answers.answer(token)
 
 
-async def test_another_homes_signature_is_none(asking: Asking, tmp_path: Path) -> None:
+async def test_a_link_of_another_home_is_refused(asking: Asking, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     other = await Asking(Fakes({"chat": Recorder()}, actions=True), tmp_path / "other").begin()
     with pytest.raises(Denied, match="not made here"):
         await asking.answers.answer(other.links()["Allow"])
     body = other.links()["Allow"].removeprefix("aoa_").partition(".")[0]
-    said = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-    assert said[0] == "app-x" and said[2] == "allow"
+    content = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    assert content[0] == "app-x" and content[2] == "allow"

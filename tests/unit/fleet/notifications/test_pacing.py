@@ -1,4 +1,4 @@
-"""When notifications are sent: explored for any arrivals, by a clock that is moved by hand."""
+"""Pacing of notifications, for any arrivals and with a simulated clock."""
 
 from __future__ import annotations
 
@@ -23,53 +23,53 @@ from agent_orchestrator.fleet.notifications.rate import (
 
 @dataclass
 class Run:
-    """What became of each notice."""
+    """The outcome of each notice."""
 
     messages: list[tuple[float, tuple[Notice, ...]]] = field(default_factory=list)
-    taken: list[tuple[float, Notice]] = field(default_factory=list)
+    merged: list[tuple[float, Notice]] = field(default_factory=list)
     skipped: list[tuple[float, Notice]] = field(default_factory=list)
 
     def sent_at(self) -> dict[str, float]:
-        return {one.id: at for at, notices in self.messages for one in notices}
+        return {notice.id: at for at, notices in self.messages for notice in notices}
 
 
 def play(notices: list[Notice], pace: Pace) -> Run:
-    """Let them come and go as the outbox does: one at a time, in order, each when it is due."""
+    """Decide about the notices as the outbox does: one at a time, in order, each when it is due."""
     run, past = Run(), Past()
-    due = {one.id: one.at for one in notices}
-    marks = {one.id: one.mark() for one in notices}
-    pending = {one.id: one for one in notices}
+    due = {item.id: item.at for item in notices}
+    marks = {item.id: item.mark() for item in notices}
+    pending = {item.id: item for item in notices}
     for _ in range(20 * len(notices) + 20):
         if not pending:
             return run
         now = min(due[name] for name in pending)
-        notice = next(one for one in notices if one.id in pending and due[one.id] <= now)
-        here = [one for one in pending.values() if one.at <= now]
-        match decide(notice, here, marks, pace, past, now):
+        notice = next(item for item in notices if item.id in pending and due[item.id] <= now)
+        waiting = [item for item in pending.values() if item.at <= now]
+        match decide(notice, waiting, marks, pace, past, now):
             case Wait(until):
                 assert until > now
                 due[notice.id] = until
             case Skip():
                 run.skipped.append((now, pending.pop(notice.id)))
-            case Send(said, taken):
-                assert notice in (*said, *taken)
-                run.messages.append((now, said))
-                run.taken += [(now, one) for one in taken]
-                past = remember(past, [marks[one.id] for one in said], urgent=notice.urgent, pace=pace, at=now)
-                for one in (*said, *taken):
-                    del pending[one.id]
+            case Send(sent, merged):
+                assert notice in (*sent, *merged)
+                run.messages.append((now, sent))
+                run.merged += [(now, item) for item in merged]
+                past = remember(past, [marks[item.id] for item in sent], urgent=notice.urgent, pace=pace, at=now)
+                for item in (*sent, *merged):
+                    del pending[item.id]
     raise AssertionError("it does not come to an end")
 
 
 def arrivals() -> st.SearchStrategy[list[Notice]]:
-    one = st.builds(
+    notice_strategy = st.builds(
         lambda at, level, text: Notice("", "title", f"text {text}", level, "t", "app", "app-x", float(at)),
         st.integers(0, 400),
         st.sampled_from(["urgent", "action", "warning", "info"]),
         st.integers(0, 6),
     )
-    return st.lists(one, max_size=25).map(
-        lambda found: [replace(one, id=f"n{n}") for n, one in enumerate(sorted(found, key=lambda each: each.at))]
+    return st.lists(notice_strategy, max_size=25).map(
+        lambda drawn: [replace(notice, id=f"n{n}") for n, notice in enumerate(sorted(drawn, key=lambda each: each.at))]
     )
 
 
@@ -84,65 +84,71 @@ def paces() -> st.SearchStrategy[Pace]:
 
 
 @given(arrivals(), paces())
-def test_nothing_is_lost_and_nothing_doubled(notices: list[Notice], pace: Pace) -> None:
+def test_no_notice_is_lost_or_duplicated(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
-    ended = [one.id for _, said in run.messages for one in said]
-    ended += [one.id for _, one in (*run.taken, *run.skipped)]
-    assert sorted(ended) == sorted(one.id for one in notices)
+    ended = [notice.id for _, sent in run.messages for notice in sent]
+    ended += [notice.id for _, notice in (*run.merged, *run.skipped)]
+    assert sorted(ended) == sorted(notice.id for notice in notices)
 
 
 @given(arrivals(), paces())
-def test_no_more_is_sent_than_the_limit_allows(notices: list[Notice], pace: Pace) -> None:
+def test_the_rate_limit_is_kept(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
     for urgent in (True, False):
-        times = [at for at, said in run.messages if said and said[0].urgent == urgent]
+        times = [at for at, sent in run.messages if sent and sent[0].urgent == urgent]
         for start in times:
             assert sum(start <= at < start + pace.per for at in times) <= pace.most
 
 
 @given(arrivals(), paces())
-def test_what_is_not_said_was_said_a_moment_ago(notices: list[Notice], pace: Pace) -> None:
+def test_only_recently_repeated_notices_are_skipped(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
-    said = [(at, one.mark()) for at, found in run.messages for one in found]
-    for now, one in (*run.skipped, *run.taken):
-        assert any(mark == one.mark() and (now == at or 0 <= now - at < pace.repeat_after) for at, mark in said)
+    sent = [(at, notice.mark()) for at, message in run.messages for notice in message]
+    for now, notice in (*run.skipped, *run.merged):
+        assert any(mark == notice.mark() and (now == at or 0 <= now - at < pace.repeat_after) for at, mark in sent)
 
 
 @given(arrivals(), paces())
-def test_who_must_act_does_not_wait_for_who_need_not(notices: list[Notice], pace: Pace) -> None:
-    alone = play([one for one in notices if one.urgent], pace).sent_at()
-    together = {one.id: at for one in notices if one.urgent for at in [play(notices, pace).sent_at().get(one.id)] if at}
+def test_urgent_notices_do_not_wait_for_others(notices: list[Notice], pace: Pace) -> None:
+    alone = play([notice for notice in notices if notice.urgent], pace).sent_at()
+    together = {
+        notice.id: at
+        for notice in notices
+        if notice.urgent
+        for at in [play(notices, pace).sent_at().get(notice.id)]
+        if at
+    }
     assert {name: at for name, at in alone.items() if at} == together
 
 
 @given(arrivals(), paces())
-def test_urgent_and_other_news_are_never_in_one_message(notices: list[Notice], pace: Pace) -> None:
-    for _, said in play(notices, pace).messages:
-        assert len({one.urgent for one in said}) <= 1
+def test_urgent_and_other_notices_are_never_combined(notices: list[Notice], pace: Pace) -> None:
+    for _, sent in play(notices, pace).messages:
+        assert len({notice.urgent for notice in sent}) <= 1
 
 
 @given(arrivals(), paces())
-def test_a_digest_collects_for_its_time_and_no_shorter(notices: list[Notice], pace: Pace) -> None:
+def test_a_digest_collects_for_its_whole_time(notices: list[Notice], pace: Pace) -> None:
     run = play(notices, pace)
-    for at, said in run.messages:
-        assert all(one.at <= at for one in said)
-        if pace.digest and all(one.level in DIGESTED for one in said) and said:
-            everybody = [*said, *(one for when, one in run.taken if when == at)]
-            assert at >= min(one.at for one in everybody) + pace.digest
+    for at, sent in run.messages:
+        assert all(notice.at <= at for notice in sent)
+        if pace.digest and all(notice.level in DIGESTED for notice in sent) and sent:
+            everybody = [*sent, *(notice for when, notice in run.merged if when == at)]
+            assert at >= min(notice.at for notice in everybody) + pace.digest
 
 
-def test_what_came_together_is_told_apart_while_there_is_room() -> None:
+def test_simultaneous_notices_are_separate_messages_within_the_limit() -> None:
     notices = [Notice(f"n{n}", "t", f"m{n}", "urgent", at=10.0) for n in range(3)]
-    assert [len(said) for _, said in play(notices, Pace()).messages] == [1, 1, 1]
+    assert [len(sent) for _, sent in play(notices, Pace()).messages] == [1, 1, 1]
 
 
-def test_the_last_message_that_is_allowed_takes_along_what_waits() -> None:
+def test_the_last_message_within_the_limit_includes_all_that_wait() -> None:
     notices = [Notice(f"n{n}", "t", f"m{n}", "action", at=10.0) for n in range(6)]
     run = play(notices, Pace(most=3, per=60.0))
-    assert [(at, len(said)) for at, said in run.messages] == [(10.0, 1), (10.0, 1), (10.0, 4)]
+    assert [(at, len(sent)) for at, sent in run.messages] == [(10.0, 1), (10.0, 1), (10.0, 4)]
 
 
-def test_a_clock_that_was_set_back_keeps_nothing_waiting() -> None:
+def test_a_clock_set_back_delays_nothing() -> None:
     notice = Notice("n1", "t", "m", "info", at=1_000_000.0)
     marks = {"n1": notice.mark()}
     past = Past(((1_000_000.0, False),) * 20, {"other": 1_000_000.0})
@@ -150,7 +156,7 @@ def test_a_clock_that_was_set_back_keeps_nothing_waiting() -> None:
     assert not is_repeated(notice.mark(), Pace(), Past(marks={notice.mark(): 1_000_000.0}), 500.0)
 
 
-def test_the_same_words_about_another_request_are_other_news() -> None:
+def test_the_same_text_about_another_request_is_no_repetition() -> None:
     notice = Notice("n1", "app-x: blocked", "Bash: make test", "urgent", "agent-blocked", "app", "app-x")
     assert notice.mark("permission 1") != notice.mark("permission 2")
     assert notice.mark("permission 1") == replace(notice, id="n2", at=9.0).mark("permission 1")

@@ -1,4 +1,4 @@
-"""Quiet hours: when they are, and that what was held is told together, once, at their end, by a clock that is moved by hand."""
+"""Quiet hours: when they apply, and that held notifications are sent together at their end, with a manual clock."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def at(text: str) -> float:
         (None, "2026-11-16T03:00:00", None),
     ],
 )
-def test_quiet_hours_are_by_the_local_clock(hours: Hours | None, now: str, until: str | None) -> None:
+def test_quiet_hours_follow_the_local_clock(hours: Hours | None, now: str, until: str | None) -> None:
     assert quiet_until(hours, at(now), ZONE) == (at(until) if until else None)
 
 
 @given(st.integers(0, 1439), st.integers(0, 1439), st.integers(0, 3 * 86400))
-def test_they_end_within_a_day_and_are_over_then(start: int, end: int, now: int) -> None:
+def test_quiet_hours_end_within_a_day(start: int, end: int, now: int) -> None:
     if start == end:
         return
     moment = at("2026-11-15T00:00:00") + now
@@ -55,16 +55,16 @@ def test_they_end_within_a_day_and_are_over_then(start: int, end: int, now: int)
 
 
 @pytest.mark.parametrize("text", ["22:00", "25:00..07:00", "22:00..22:00", "22:60..07:00", "", 7, "night"])
-def test_what_are_no_quiet_hours(text: object) -> None:
+def test_invalid_quiet_hours_are_refused(text: object) -> None:
     with pytest.raises(ValueError, match=r"22:00\.\.07:00"):
         quiet_hours(text)
 
 
-def test_what_is_not_urgent_waits_and_is_told_together(tmp_path: Path) -> None:
-    asyncio.run(_night(tmp_path))
+def test_notifications_that_are_not_urgent_are_combined_after_the_quiet_hours(tmp_path: Path) -> None:
+    asyncio.run(_run_night(tmp_path))
 
 
-async def _night(folder: Path) -> None:
+async def _run_night(folder: Path) -> None:
     time = Time(at("2026-11-15T23:00:00"))
     flow = make_flow(clock=time)
     await flow.start()
@@ -80,11 +80,11 @@ async def _night(folder: Path) -> None:
         body = quiet.gate("app", e.Notified("t", f"title {number}", f"text {number}", level))
         await flow.append(Event(body, time(), "rule r", f"k{number}", "app", "app-x"))
     time.advance(3600.0)
-    assert await _told(flow) == []
+    assert await _notified_bodies(flow) == []
     time.advance(8 * 3600.0)
     for _ in range(50):
         await asyncio.sleep(0)
-    assert await _told(flow) == [
+    assert await _notified_bodies(flow) == [
         e.Notified("quiet-hours", "2 notifications from the quiet hours", "title 0: text 0\ntitle 1: text 1", "warning")
     ]
     assert flow.home.quiet == {"app": ()}
@@ -92,5 +92,5 @@ async def _night(folder: Path) -> None:
     await flow.stop()
 
 
-async def _told(flow: Flow) -> list[e.Body]:
+async def _notified_bodies(flow: Flow) -> list[e.Body]:
     return [event.body for event in await flow.store.events(kind="notified")]

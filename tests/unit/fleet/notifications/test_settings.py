@@ -1,4 +1,4 @@
-"""Who is told, as configuration says it: routes, addresses as names, quiet hours, and what needs trust."""
+"""Settings of notifications: routes, addresses, quiet hours and trust."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ projects:
 """
 
 
-def test_each_level_goes_to_those_that_are_named_for_it(tmp_path: Path) -> None:
-    found = targets(tmp_path, ROUTED)
-    routes = found.core.config.routes
+def test_each_level_is_sent_to_its_configured_notifiers(tmp_path: Path) -> None:
+    app_targets = targets(tmp_path, ROUTED)
+    routes = app_targets.core.config.routes
     chat = routes("app", "action")[1]
     assert chat.startswith("tgram-") and len(chat) == 12 and "123456789" not in chat
     assert routes("app", "urgent") == ("team", "phone")
@@ -51,35 +51,35 @@ def test_each_level_goes_to_those_that_are_named_for_it(tmp_path: Path) -> None:
     assert routes("app", "warning") == ("team",)
     assert routes("app", "info") == ()
     assert routes(None, "urgent") == ("desktop",), "what belongs to no project is for the user's own file to route"
-    plugins = {one.name: one.settings.plugin for one in found.of("app")}
+    plugins = {target.name: target.settings.plugin for target in app_targets.of("app")}
     assert plugins == {"team": "slack", "phone": "apprise", "desktop": "desktop", chat: "apprise"}
 
 
-def test_a_notifier_paces_itself_by_its_own_keys_first(tmp_path: Path) -> None:
-    found = targets(tmp_path, ROUTED)
-    team, phone = found.find("app", "team"), found.find("app", "phone")
+def test_a_notifiers_own_pacing_has_precedence(tmp_path: Path) -> None:
+    app_targets = targets(tmp_path, ROUTED)
+    team, phone = app_targets.find("app", "team"), app_targets.find("app", "phone")
     assert team and phone
     assert (team.pace.digest, team.pace.most, team.pace.per, team.pace.repeat_after) == (3600.0, 5, 60.0, 300.0)
     assert (phone.pace.digest, phone.pace.most, phone.pace.per) == (0.0, 9, 120.0)
     assert team.settings.options == {"webhookUrl": "https://h.example/x"}, "the plugin gets nothing of that"
 
 
-def test_the_address_in_a_list_is_a_secret(tmp_path: Path) -> None:
-    found = targets(tmp_path, ROUTED)
-    learn_configuration(found.core.config.data(), {})
+def test_an_address_in_a_list_is_a_secret(tmp_path: Path) -> None:
+    app_targets = targets(tmp_path, ROUTED)
+    learn_configuration(app_targets.core.config.data(), {})
     assert TOKEN.partition(":")[2] not in REDACTOR.text(f"it said: {TOKEN}")
 
 
-def test_the_same_receiver_is_known_by_its_settings(tmp_path: Path) -> None:
-    found = targets(tmp_path, ROUTED.replace("  app:", "  other: {path: app}\n  app:"))
-    first, second = found.find("app", "team"), found.find("other", "team")
+def test_receivers_with_equal_settings_are_the_same(tmp_path: Path) -> None:
+    app_targets = targets(tmp_path, ROUTED.replace("  app:", "  other: {path: app}\n  app:"))
+    first, second = app_targets.find("app", "team"), app_targets.find("other", "team")
     assert first and second and first.receiver == second.receiver
     assert "h.example" not in first.receiver
-    assert [one.name for one in found.all_targets()].count("team") == 1
+    assert [target.name for target in app_targets.all_targets()].count("team") == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("defaults: {notifiers: [slak]}", 'there is no notifier "slak": did you mean "slack"?'),
         ("notificationRouting: {urgent: [dicord]}", 'there is no notifier "dicord": did you mean "discord"?'),
@@ -90,22 +90,22 @@ def test_the_same_receiver_is_known_by_its_settings(tmp_path: Path) -> None:
         ("quietHours: {hours: 22:00..07:00, urgnt: true}", '"urgnt" is no key of quiet hours'),
     ],
 )
-def test_a_slip_of_the_pen_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_typing_error_is_named_with_a_suggestion(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
     with pytest.raises(InvalidConfig) as raised:
         load(file, {})
-    assert said in str(raised.value)
+    assert expected in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["defaults: {notifiers: [slack2]}", "notificationRouting: {urgent: [pager]}"])
-def test_a_notifier_of_another_file_is_no_slip(tmp_path: Path, text: str) -> None:
+def test_a_notifier_defined_in_another_file_is_no_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
     assert load(file, {}).warnings == ()
 
 
-def test_quiet_hours_have_a_clock_and_may_hold_everything() -> None:
+def test_quiet_hours_have_a_time_zone_and_may_include_urgent_ones() -> None:
     assert quiet_hours("22:00..07:00 Europe/Berlin") == Quiet(1320, 420, "Europe/Berlin")
     assert quiet_hours({"hours": "22..7", "timeZone": "UTC", "urgent": False}) == Quiet(1320, 420, "UTC", False)
     for text in ("22:00..07:00", "22:00..07:00 Europe/Berlin", "22:00..07:00 all", "22:00..07:00 UTC all"):
@@ -116,7 +116,7 @@ def test_quiet_hours_have_a_clock_and_may_hold_everything() -> None:
     assert quiet_until(Quiet(1140, 1200, "Asia/Tokyo"), noon) == noon + 3600.0
 
 
-def test_rates() -> None:
+def test_rates_are_parsed() -> None:
     assert rate("20/10m") == rate("20 per 10m") == Rate(20, 600.0)
     assert str(rate("20/10m")) == "20/10m"
     for wrong in ("0/10m", "20/0s", "20", 20, "20/soon", "-1/1m"):
@@ -124,7 +124,7 @@ def test_rates() -> None:
             rate(wrong)
 
 
-def test_a_committed_file_tells_nobody_and_leads_nowhere_before_it_is_trusted(tmp_path: Path) -> None:
+def test_an_untrusted_file_sends_no_notifications(tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(
         "defaults: {notifiers: [desktop, evil]}\n"
@@ -134,11 +134,13 @@ def test_a_committed_file_tells_nobody_and_leads_nowhere_before_it_is_trusted(tm
     )
     loaded = load(file, {})
     assert {"notifiers", "notifications", "defaults"} <= set(powers(loaded))
-    left = without_powers(loaded)
-    assert left.notifiers == {} and left.notifications.url is None and left.notifications.digest == 3600.0
-    assert "evil" not in left.defaults.notifiers
+    untrusted = without_powers(loaded)
+    assert (
+        untrusted.notifiers == {} and untrusted.notifications.url is None and untrusted.notifications.digest == 3600.0
+    )
+    assert "evil" not in untrusted.defaults.notifiers
     config = ConfigSet(tmp_path / "home" / "config.yaml", {}, trust=TrustsBy(lambda _loaded: False))
     (tmp_path / ".git").mkdir()
     config.add(file)
     (project,) = config.projects()
-    assert all("evil" not in str(one.model_dump()) for one in project.notifiers.values())
+    assert all("evil" not in str(notifier.model_dump()) for notifier in project.notifiers.values())

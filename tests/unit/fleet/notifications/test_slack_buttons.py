@@ -1,4 +1,4 @@
-"""What Slack sends when a button is pressed: believed with its signature, and answered only to Slack."""
+"""Slack's requests for pressed buttons: verified by their signature and answered to Slack only."""
 
 from __future__ import annotations
 
@@ -28,15 +28,21 @@ SECRET = "slack-signing-secret"
 
 
 class AtSlack(Fakes):
-    """One Slack, whose API is where the test says."""
+    """Targets of one Slack workspace with a configurable API address."""
 
     api = ""
     secret = SECRET
 
     def find(self, project: str | None, name: str) -> Target | None:
-        found = super().find(project, name)
-        given = {"plugin": "slack", "actions": True, "signingSecret": self.secret, "users": ["U1"], "apiUrl": self.api}
-        return replace(found, settings=Settings.model_validate(given)) if found else None
+        target = super().find(project, name)
+        settings = {
+            "plugin": "slack",
+            "actions": True,
+            "signingSecret": self.secret,
+            "users": ["U1"],
+            "apiUrl": self.api,
+        }
+        return replace(target, settings=Settings.model_validate(settings)) if target else None
 
 
 @pytest.fixture
@@ -56,68 +62,68 @@ def signed(body: bytes, stamp: str = "1001", secret: str = SECRET) -> dict[str, 
 
 
 def pressed(value: str, user: str = "U1", **more: Any) -> bytes:
-    told = {"type": "block_actions", "user": {"id": user}, "actions": [{"value": value}], **more}
-    return f"payload={quote(json.dumps(told))}".encode()
+    interaction = {"type": "block_actions", "user": {"id": user}, "actions": [{"value": value}], **more}
+    return f"payload={quote(json.dumps(interaction))}".encode()
 
 
 async def replied(buttons: SlackButtons) -> None:
     await asyncio.gather(*buttons._tasks._running)
 
 
-async def test_who_pressed_is_told_what_came_of_it_and_nobody_else(asking: Asking, chat: ChatServer) -> None:
+async def test_only_the_user_who_pressed_a_button_gets_the_result(asking: Asking, chat: ChatServer) -> None:
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
     AtSlack.api = chat.slack_api
-    said = []
+    replies = []
     for user in ("U2", "U1", "U1"):
         body = pressed(asking.links()["Allow"], user, response_url=f"{chat.url}/other")
         assert await buttons.receive(signed(body), body)
         await replied(buttons)
         assert chat.received[-1].body["response_type"] == "ephemeral"
-        said.append(chat.received[-1].body["text"])
-    assert said[0] == "You are not among notifiers.chat.users: nothing was done."
-    assert said[1] == "allow: app-x"
-    assert said[2].startswith("Nothing was done: this was answered already")
-    assert len(asking.taken.answers) == 1
+        replies.append(chat.received[-1].body["text"])
+    assert replies[0] == "You are not among notifiers.chat.users: nothing was done."
+    assert replies[1] == "allow: app-x"
+    assert replies[2].startswith("Nothing was done: this was answered already")
+    assert len(asking.inbox.answers) == 1
 
 
-async def test_who_reads_the_word_behind_a_button_has_no_link_by_it(asking: Asking) -> None:
+async def test_a_buttons_token_is_no_link(asking: Asking) -> None:
     word = asking.links()["Allow"]
     with pytest.raises(Denied, match="a button"):
         asking.answers.show(word)
     with pytest.raises(Denied, match="a button"):
         await asking.answers.answer(word)
-    assert asking.taken.answers == []
+    assert asking.inbox.answers == []
 
 
 class Shared(AtSlack):
-    """One app for two projects, each with people of its own."""
+    """One Slack app for two projects with different users."""
 
     other = SECRET
 
     def find(self, project: str | None, name: str) -> Target | None:
-        found = super().find(project, name)
-        given = {"plugin": "slack", "actions": True, "signingSecret": self.other, "users": ["U2"]}
-        return replace(found, settings=Settings.model_validate(given)) if found and project == "other" else found
+        target = super().find(project, name)
+        settings = {"plugin": "slack", "actions": True, "signingSecret": self.other, "users": ["U2"]}
+        return replace(target, settings=Settings.model_validate(settings)) if target and project == "other" else target
 
     def everywhere(self) -> list[Target]:
         return [*self.of("other"), *self.of("app")]
 
 
 @pytest.mark.parametrize("other", [SECRET, "another-secret"])
-async def test_people_of_another_project_decide_nothing_here(tmp_path: Path, other: str) -> None:
+async def test_users_of_another_project_cannot_answer(tmp_path: Path, other: str) -> None:
     targets = Shared({"chat": Recorder()}, actions=True)
     targets.other = other
     asking = await Asking(targets, tmp_path).begin()
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
     foreign = pressed(asking.links()["Allow"], "U2")
     assert await buttons.receive(signed(foreign, secret=other), foreign)
-    assert asking.taken.answers == []
+    assert asking.inbox.answers == []
     own = pressed(asking.links()["Allow"], "U1")
     assert await buttons.receive(signed(own, secret=other), own)
-    assert len(asking.taken.answers) == (other == SECRET)  # another app's word for who pressed is none
+    assert len(asking.inbox.answers) == (other == SECRET)  # another app's statement about the user does not count
 
 
-async def test_nothing_is_sent_to_another_host_than_slacks(asking: Asking, chat: ChatServer) -> None:
+async def test_replies_are_sent_to_slack_only(asking: Asking, chat: ChatServer) -> None:
     AtSlack.api = ""
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
     body = pressed(asking.links()["Deny"], response_url=f"{chat.url}/other")
@@ -137,12 +143,12 @@ async def test_nothing_is_sent_to_another_host_than_slacks(asking: Asking, chat:
         {**signed(pressed("aoa_x")), "x-slack-request-timestamp": "soon"},
     ],
 )
-async def test_what_slack_did_not_sign_or_long_ago_is_refused(asking: Asking, headers: dict[str, str]) -> None:
+async def test_unsigned_and_old_requests_are_refused(asking: Asking, headers: dict[str, str]) -> None:
     with pytest.raises(Unsigned):
         await SlackButtons(asking.targets, asking.answers, asking.time).receive(headers, pressed("aoa_x"))
 
 
-async def test_a_signing_secret_may_be_any_bytes(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_signing_secret_may_have_any_bytes(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = b"s\xffcret".decode(errors="surrogateescape")
     monkeypatch.setattr(AtSlack, "secret", secret)
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
@@ -152,7 +158,7 @@ async def test_a_signing_secret_may_be_any_bytes(asking: Asking, monkeypatch: py
         await buttons.receive(signed(body), body)
 
 
-async def test_a_button_that_only_opens_is_no_answer(asking: Asking) -> None:
+async def test_a_button_that_only_opens_a_link_is_no_answer(asking: Asking) -> None:
     body = pressed("")
     assert not await SlackButtons(asking.targets, asking.answers, asking.time).receive(signed(body), body)
 
@@ -160,6 +166,6 @@ async def test_a_button_that_only_opens_is_no_answer(asking: Asking) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"payload=", b"payload=%7B%7D", b"payload=[]", b"\xff", b"payload=" + b"[" * 5000]
 )
-async def test_what_is_no_interaction_is_refused(asking: Asking, body: bytes) -> None:
+async def test_an_invalid_interaction_is_refused(asking: Asking, body: bytes) -> None:
     with pytest.raises(UsageError):
         await SlackButtons(asking.targets, asking.answers, asking.time).receive(signed(body), body)

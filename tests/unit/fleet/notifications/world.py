@@ -1,4 +1,4 @@
-"""A flow with notifiers that do as they are told, and a clock that is moved by hand."""
+"""A flow with scripted notifiers and a manual clock."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.core.world import Time
 
 
 class Recorder(Notifier):
-    """Takes what it is sent, or fails with what is next in `errors`; `arrives`: even if it fails."""
+    """A notifier that records messages or raises the next of `errors`; with `arrives` it does both."""
 
     def __init__(self, *, keyed: bool = False) -> None:
         self.keyed = keyed
@@ -78,18 +78,18 @@ class Fakes(Targets):
         pass
 
 
-class Taken:
-    """An inbox that writes down what it is told."""
+class RecordingInbox:
+    """An inbox that records the answers."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[str, dict[str, Any]]] = []
 
-    async def answer(self, session: str, **given: Any) -> None:
-        self.answers.append((session, given))
+    async def answer(self, session: str, **fields: Any) -> None:
+        self.answers.append((session, fields))
 
 
 class World:
-    """A daemon's part that tells people; `restart` is another daemon on the same store."""
+    """The notifications of a daemon; `restart` returns another daemon on the same store."""
 
     def __init__(self, targets: Fakes, home: Path, store: MemoryStore | None = None, time: Time | None = None) -> None:
         self.targets = targets
@@ -99,8 +99,8 @@ class World:
         self.flow = Flow(self.store, self.time, lambda _project, _profile: (), targets.routes)
         core = make_core(home, self.flow, config=targets.config)
         core.sites.here.url = "http://127.0.0.1:3000"
-        self.taken = Taken()
-        self.answers = AnswerLinks(self.flow, Tokens(core.home), cast("Inbox", self.taken))
+        self.inbox = RecordingInbox()
+        self.answers = AnswerLinks(self.flow, Tokens(core.home), cast("Inbox", self.inbox))
         self.notifying = NotificationSender(core, targets, self.answers, Health(lambda: 1.0))
         self.runner = Runner(self.flow, self.notifying.effects())
 
@@ -109,7 +109,7 @@ class World:
         return self
 
     async def restart(self, *, crash: bool = False) -> World:
-        """After a crash nothing that was under way is recorded."""
+        """Return another daemon on the store; after a crash nothing that was under way is recorded."""
         if crash:
             store = self.store.clone()
             self.store.crash()
@@ -119,27 +119,27 @@ class World:
             store = self.store
         return await World(self.targets, self.home, store, self.time).start()
 
-    async def tell(self, message: str = "m", level: str = "info", **more: Any) -> None:
+    async def notify_person(self, message: str = "m", level: str = "info", **more: Any) -> None:
         body = e.Notified(more.get("trigger", "t"), more.get("title", "title"), message, level)
         key = more.get("key") or f"k{self.flow.seq}"
         await self.flow.append(Event(body, self.time(), "rule r", key, "app", more.get("session", "app-x")))
         await settle()
 
     async def later(self, seconds: float) -> None:
-        """Let time pass in steps, so that what becomes due leads to what it leads to."""
+        """Advance the time from timer to timer."""
         end = self.time() + seconds
         while self.time() < end:
-            due = [one.at for one in self.time.timers if not one.cancelled and one.at <= end]
+            due = [timer.at for timer in self.time.timers if not timer.cancelled and timer.at <= end]
             self.time.advance(max(0.0, min([*due, end]) - self.time()))
             await settle()
 
     async def outcomes(self) -> list[tuple[str, str, tuple[str, ...]]]:
-        found = await self.store.events(kind="notification-settled")
-        bodies = [one.body for one in found]
+        events = await self.store.events(kind="notification-settled")
+        bodies = [event.body for event in events]
         return [(b.notifier, b.outcome, b.notices) for b in bodies if isinstance(b, e.NotificationSettled)]
 
     async def kinds(self, *names: str) -> list[e.Body]:
-        return [one.body for name in names for one in await self.store.events(kind=name)]
+        return [event.body for name in names for event in await self.store.events(kind=name)]
 
 
 async def settle() -> None:

@@ -1,4 +1,4 @@
-"""Asking an agent while a plan is made."""
+"""Conversations with a planning agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_orchestrator.protocols import Turn
 pytestmark = pytest.mark.anyio
 
 
-async def test_an_agent_whose_files_keep_it_waiting_holds_nobody_else() -> None:
+async def test_a_slow_agent_plugin_does_not_block_the_event_loop() -> None:
     free = threading.Event()
 
     def turn(*_: object) -> Turn:

@@ -1,4 +1,4 @@
-"""A plan's life, from its events."""
+"""The state of a plan, folded from its events."""
 
 from __future__ import annotations
 
@@ -12,57 +12,58 @@ from agent_orchestrator.core.plans import Plan, next_plan, plan_number, reduce_p
 from agent_orchestrator.core.store import codec
 
 TASKS = ({"id": "a", "title": "A", "dependencies": []}, {"id": "b", "title": "B", "dependencies": ["a"]})
-ASKED = e.PlanRequested("P1", "all", "demo")
+REQUESTED = e.PlanRequested("P1", "all", "demo")
 DRAFTED = e.PlanDrafted("P1", TASKS, ("n",), 10, 5, 0.5)
 
 
-def told(*bodies: e.Body, plans: Mapping[str, Plan] | None = None) -> Plan:
-    found = plans or {}
+def plan_after(*bodies: e.Body, plans: Mapping[str, Plan] | None = None) -> Plan:
+    folded = plans or {}
     for number, body in enumerate(bodies):
-        found = reduce_plans(found, Event(body, 100.0 + number, "person", f"k{number}", "app", seq=number))
-    return found["P1"]
+        folded = reduce_plans(folded, Event(body, 100.0 + number, "person", f"k{number}", "app", seq=number))
+    return folded["P1"]
 
 
-def test_the_way_of_a_plan() -> None:
-    assert told(ASKED).state == "planning"
-    draft = told(ASKED, DRAFTED)
+def test_the_states_of_a_plan_follow_its_events() -> None:
+    assert plan_after(REQUESTED).state == "planning"
+    draft = plan_after(REQUESTED, DRAFTED)
     assert (draft.state, draft.tasks[1].dependencies, draft.notes, draft.spent.usd) == ("draft", ("a",), ("n",), 0.5)
     apply = e.PlanApplyRequested("P1", start=False, group_limit=3)
-    applying = told(ASKED, DRAFTED, apply)
+    applying = plan_after(REQUESTED, DRAFTED, apply)
     assert (applying.state, applying.start, applying.group_limit, applying.applied_at) == ("applying", False, 3, 102.0)
-    done = told(ASKED, DRAFTED, apply, e.PlanApplied("P1", {"a": 1, "b": 2}))
+    done = plan_after(REQUESTED, DRAFTED, apply, e.PlanApplied("P1", {"a": 1, "b": 2}))
     assert (done.state, done.issues) == ("applied", {"a": 1, "b": 2})
-    again = told(ASKED, DRAFTED, apply, e.PlanRefused("P1", "no"))
+    again = plan_after(REQUESTED, DRAFTED, apply, e.PlanRefused("P1", "no"))
     assert (again.state, again.error) == ("draft", "no")
-    assert told(ASKED, e.PlanFailed("P1", "no", 3)).error == "no"
+    assert plan_after(REQUESTED, e.PlanFailed("P1", "no", 3)).error == "no"
 
 
-def test_what_comes_too_late_changes_nothing() -> None:
-    gone = told(ASKED, e.PlanDiscarded("P1"))
-    assert told(ASKED, e.PlanDiscarded("P1"), DRAFTED, e.PlanApplyRequested("P1")) == gone
+def test_late_events_change_nothing() -> None:
+    gone = plan_after(REQUESTED, e.PlanDiscarded("P1"))
+    assert plan_after(REQUESTED, e.PlanDiscarded("P1"), DRAFTED, e.PlanApplyRequested("P1")) == gone
     apply, applied = e.PlanApplyRequested("P1"), e.PlanApplied("P1", {"a": 1})
-    done = told(ASKED, DRAFTED, apply, applied)
+    done = plan_after(REQUESTED, DRAFTED, apply, applied)
     late = (e.PlanChanged("P1", TASKS[:1]), e.PlanDiscarded("P1"), e.PlanFailed("P1", "x"), e.PlanApplyRequested("P1"))
-    assert told(ASKED, DRAFTED, apply, applied, *late) == done
-    assert told(ASKED, e.PlanRequested("P1", "another")).goal == "all"
+    assert plan_after(REQUESTED, DRAFTED, apply, applied, *late) == done
+    assert plan_after(REQUESTED, e.PlanRequested("P1", "another")).goal == "all"
     assert reduce_plans({}, Event(DRAFTED, 0.0, "x", "k")) == {}
 
 
-def test_numbers() -> None:
-    plan = told(ASKED)
+def test_plan_numbers_are_counted_up() -> None:
+    plan = plan_after(REQUESTED)
     assert (next_plan({}), next_plan({"P1": plan, "P9": plan, "odd": plan}), plan_number("P²")) == ("P1", "P10", 0)
 
 
-def test_marks_differ_between_homes() -> None:
-    one, other = (
-        reduce_plans({}, Event(ASKED, 0.0, "person", key, "app"))["P1"].token for key in ("plan:app:1", "plan:app:2")
+def test_marks_of_different_homes_differ() -> None:
+    first, second = (
+        reduce_plans({}, Event(REQUESTED, 0.0, "person", key, "app"))["P1"].token
+        for key in ("plan:app:1", "plan:app:2")
     )
-    assert one != other
+    assert first != second
 
 
-def test_facts_and_events_survive_being_written() -> None:
+def test_facts_and_events_of_plans_can_be_written_and_read_back() -> None:
     home = HomeFacts()
-    for number, body in enumerate((ASKED, DRAFTED, e.PlanApplyRequested("P1"), e.PlanApplied("P1", {"a": 1}))):
+    for number, body in enumerate((REQUESTED, DRAFTED, e.PlanApplyRequested("P1"), e.PlanApplied("P1", {"a": 1}))):
         event = Event(body, 100.0, "person", f"k{number}", "app")
         assert event_from_json(event_json(event)).body == body
         home = reduce_home(home, event)

@@ -1,4 +1,4 @@
-"""The folder that plans are made in."""
+"""The folder in which plans are made."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from agent_orchestrator.testing.contracts.workspace import git_in
 pytestmark = pytest.mark.anyio
 
 
-async def test_plans_are_made_in_one_folder_however_often_the_base_moves(tmp_path: Path) -> None:
-    """Agents keep what they remember by folder: each would leave another one in the user's home."""
+async def test_the_planning_folder_stays_the_same_when_the_base_moves(tmp_path: Path) -> None:
+    """Agents store their data per folder, so each new folder would leave another one in the user's home."""
     repo = tmp_path / "repo"
     repo.mkdir()
     git_in(repo, "init", "-q", "-b", "main")

@@ -1,4 +1,4 @@
-"""What an agent is given: the lines around a comment, the errors of checks, comments with their thread."""
+"""Attachments of messages: the lines around a comment, errors of checks, and comments with their thread."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_any_text_has_a_hunk_or_none(text: str, line: int) -> None:
 
 
 @given(st.integers(1, 60), st.integers(0, 9000))
-def test_each_failing_check_has_its_share_of_the_room(count: int, size: int) -> None:
+def test_each_failing_check_gets_a_share_of_the_space(count: int, size: int) -> None:
     facts = replace(begun(), head="h")
     runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x" * size, f"/log/{n}") for n in range(count)}
     text = errors(facts, PullRequest(1, "x", "main", checks=runs))
@@ -63,7 +63,7 @@ def test_each_failing_check_has_its_share_of_the_room(count: int, size: int) -> 
     assert len(text) <= MAX_LENGTH + 400 * count
 
 
-def test_of_checks_by_the_thousand_a_message_tells_the_first_and_how_many_more() -> None:
+def test_of_thousands_of_checks_the_first_are_shown_and_the_rest_counted() -> None:
     facts = replace(begun(), head="h")
     runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x\n" * 500, f"/log/{n}") for n in range(5000)}
     text = errors(facts, PullRequest(1, "x", "main", checks=runs))
@@ -72,7 +72,7 @@ def test_of_checks_by_the_thousand_a_message_tells_the_first_and_how_many_more()
     assert len(text) < 4 * MAX_LENGTH
 
 
-def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None:
+def test_a_review_request_is_shown_with_author_location_and_thread() -> None:
     first = Comment("c-1", "why?", "ann", 1.0, "a.py", 2, head="h")
     mine = Comment("c-2", "because", "demo", 2.0, "a.py", 2, thread="c-1", by_agent=True)
     again = Comment("c-3", "do it\nplease", "critic", 3.0, "a.py", 2, thread="c-1", review="v", kind="agent", head="h")
@@ -88,8 +88,8 @@ def test_a_request_tells_who_what_he_is_where_and_what_was_said_before() -> None
 
 
 @pytest.mark.anyio
-async def test_a_checks_name_leads_its_log_nowhere_else(tmp_path: Path) -> None:
-    """At a forge a check is called whatever somebody likes."""
+async def test_the_name_of_a_check_cannot_lead_its_log_elsewhere(tmp_path: Path) -> None:
+    """The name of a forge's check is untrusted."""
     core, log = make_core(tmp_path / "home"), tmp_path / "log"
     log.write_text("it failed")
     gathering = AttachmentCollector(core)
@@ -98,4 +98,4 @@ async def test_a_checks_name_leads_its_log_nowhere_else(tmp_path: Path) -> None:
         run = cast("CheckRun", SimpleNamespace(name=name, head="0123456789", log=str(log)))
         copy = Path(await gathering._log(facts, run, keep=True))
         assert copy.resolve().parent == core.home.session("app-x") / "checks" and copy.read_text() == "it failed"
-    assert {one.name for one in tmp_path.iterdir()} == {"home", "log"}
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "log"}

@@ -1,4 +1,4 @@
-"""What others say on and on is put into words as far as a message has room for it, and takes no longer than that."""
+"""Texts of messages: long comments are cut, and no more of them is processed than needed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ LONG = "many words\n" * 6000
 
 @pytest.fixture
 def cleaned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of all texts that were looked through."""
-    found: list[int] = []
+    """Return a list that receives the lengths of all processed texts."""
+    lengths: list[int] = []
 
-    def noting(text: str) -> str:
-        found.append(len(text))
+    def recording_clean(text: str) -> str:
+        lengths.append(len(text))
         return clean_text(text)
 
-    monkeypatch.setattr(message_text, "clean_text", noting)
-    return found
+    monkeypatch.setattr(message_text, "clean_text", recording_clean)
+    return lengths
 
 
 def thread(count: int, body: str, review: str | None = None) -> tuple[Comment, ...]:
-    """So many comments, each an answer to the first one."""
+    """Return a thread of comments, each an answer to the first one."""
     return tuple(
         Comment(f"c{number}", body, "eve", float(number), thread="c0" if number else None, review=review)
         for number in range(count)
@@ -33,20 +33,20 @@ def thread(count: int, body: str, review: str | None = None) -> tuple[Comment, .
 
 
 @pytest.mark.parametrize("trigger", ["review-comment", "changes-requested"])
-def test_wording_a_long_thread_is_read_as_far_as_there_is_room(trigger: str, cleaned: list[int]) -> None:
-    asked = Review("r1", "changes_requested", "h", "bob", "look", 1.0)
-    said = thread(40, LONG, "r1")
-    pull = PullRequest(1, "t", "main", reviews=(asked,), comments=said)
-    told = message_text.comments(pull, said, trigger)
-    assert message_text.MAX_LENGTH - 100 < len(told) <= message_text.MAX_LENGTH + 20
-    assert told.endswith("… (cut)")
+def test_a_long_thread_is_processed_only_up_to_the_limit(trigger: str, cleaned: list[int]) -> None:
+    review = Review("r1", "changes_requested", "h", "bob", "look", 1.0)
+    comments = thread(40, LONG, "r1")
+    pull = PullRequest(1, "t", "main", reviews=(review,), comments=comments)
+    text = message_text.comments(pull, comments, trigger)
+    assert message_text.MAX_LENGTH - 100 < len(text) <= message_text.MAX_LENGTH + 20
+    assert text.endswith("… (cut)")
     assert sum(cleaned) < 4 * len(LONG), "it was not all looked through, again and again"
 
 
-def test_wording_what_has_room_is_told_whole() -> None:
-    said = thread(3, "a word")
-    told = message_text.comments(PullRequest(1, "t", "main", comments=said), said, "review-comment")
-    assert told == (
+def test_a_short_thread_is_shown_completely() -> None:
+    comments = thread(3, "a word")
+    text = message_text.comments(PullRequest(1, "t", "main", comments=comments), comments, "review-comment")
+    assert text == (
         "eve (comment c0):\n> a word\n\n"
         "eve (comment c1):\nin answer to:\n> > eve: a word\n> a word\n\n"
         "eve (comment c2):\nin answer to:\n> > eve: a word\n> > eve: a word\n> a word"

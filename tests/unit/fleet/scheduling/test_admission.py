@@ -1,4 +1,4 @@
-"""Around the scheduler: what is recorded of its verdicts, what makes it look, what is asked, and issues that cannot be taken."""
+"""Admission: recorded decisions, rechecks, questions about dependencies, and issues that cannot be assigned."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ class Stage:
         self.configure(CONFIG)
         self.backlog = Backlog(self.core)
         self.gate: Callable[[SessionFacts], str] = lambda _facts: ""
-        self.looked = 0
+        self.comparisons = 0
 
     def configure(self, text: str) -> None:
         self.core.home.config.write_text(text)
         self.core.config.load_home()
 
     async def expected(self, _sessions: Sequence[SessionFacts]) -> Mapping[str, frozenset[str]]:
-        self.looked += 1
+        self.comparisons += 1
         return {}
 
     async def queue(self, *names: str, **spec: Any) -> None:
         for name in names:
             await self.flow.append(created(name, **spec))
 
-    async def tell(self, session: str, *bodies: e.Body, generation: int = 0) -> None:
+    async def record(self, session: str, *bodies: e.Body, generation: int = 0) -> None:
         for body in bodies:
             key = f"{session}:{body.type}:{self.flow.seq}"
             await self.flow.append(Event(body, self.time(), "test", key, "app", session, generation))
 
     async def run(self, session: str) -> None:
         workspace = e.WorkspaceCreated("/w", "b", "main", "c0", "c0", "/g")
-        await self.tell(session, e.SessionAdmitted(), workspace)
-        await self.tell(session, e.AgentLaunched({"pid": 7}), e.AgentActivity("active"), generation=1)
+        await self.record(session, e.SessionAdmitted(), workspace)
+        await self.record(session, e.AgentLaunched({"pid": 7}), e.AgentActivity("active"), generation=1)
 
     async def log(self, kind: type[e.Body]) -> list[Event]:
-        return [one for one in await self.flow.store.events(0, 10_000) if isinstance(one.body, kind)]
+        return [event for event in await self.flow.store.events(0, 10_000) if isinstance(event.body, kind)]
 
     async def settle(self) -> None:
         for _ in range(60):
@@ -76,10 +76,10 @@ class Stage:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path / "home")
-    await made.flow.start()
-    yield made
-    await made.flow.stop()
+    scene = Stage(tmp_path / "home")
+    await scene.flow.start()
+    yield scene
+    await scene.flow.stop()
 
 
 # -- verdicts ----------------------------------------------------------------------------------------------------------
@@ -91,13 +91,13 @@ def admission(stage: Stage) -> Admission:
 
 
 @pytest.mark.anyio
-async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admission: Admission) -> None:
+async def test_a_decision_is_recorded_only_when_it_changes(stage: Stage, admission: Admission) -> None:
     await stage.queue("a", "b", "c")
     admission.start()
     await stage.settle()
-    assert [one.session for one in await stage.log(e.SessionAdmitted)] == ["a"]
+    assert [event.session for event in await stage.log(e.SessionAdmitted)] == ["a"]
     reason = "a free place (1 of 1 agents at work)"
-    waits = [(one.session, one.body) for one in await stage.log(e.SessionWaiting)]
+    waits = [(event.session, event.body) for event in await stage.log(e.SessionWaiting)]
     assert waits == [("b", e.SessionWaiting(reason, True)), ("c", e.SessionWaiting(reason, True))]
     since = stage.flow.sessions["b"].slot_wait_since
     assert since == stage.time()
@@ -105,23 +105,23 @@ async def test_a_verdict_is_recorded_when_it_is_another_one(stage: Stage, admiss
     for _ in range(5):
         admission.schedule_check()
         await stage.settle()
-    assert len(await stage.log(e.SessionWaiting)) == 2, "nothing is recorded that is known"
+    assert len(await stage.log(e.SessionWaiting)) == 2, "unchanged decisions are not recorded"
     assert stage.flow.sessions["b"].slot_wait_since == since
     await admission.close()
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), Temporary("the store cannot be written")])
-async def test_after_a_full_disk_who_waits_is_let_start(
+async def test_waiting_sessions_are_admitted_after_a_full_disk(
     stage: Stage, admission: Admission, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = admission.verdicts
+    original = admission.verdicts
     full = True
 
     async def verdicts() -> Any:
         if full:
             raise error
-        return await found()
+        return await original()
 
     monkeypatch.setattr(admission, "verdicts", verdicts)
     await stage.queue("a")
@@ -131,19 +131,21 @@ async def test_after_a_full_disk_who_waits_is_let_start(
     full = False
     stage.time.advance(RECHECK_SECONDS)
     await stage.settle()
-    assert [one.session for one in await stage.log(e.SessionAdmitted)] == ["a"]
+    assert [event.session for event in await stage.log(e.SessionAdmitted)] == ["a"]
     await admission.close()
 
 
 @pytest.mark.anyio
-async def test_who_loses_his_node_before_he_is_started_is_admitted_again(stage: Stage, admission: Admission) -> None:
+async def test_a_session_that_loses_its_node_before_the_launch_is_admitted_again(
+    stage: Stage, admission: Admission
+) -> None:
     await stage.queue("a", runtime="ray", workspace="clone")
     admission.start()
     for number in range(3):
         await stage.settle()
         assert stage.flow.sessions["a"].admitted, f"after {number} losses"
         lost = e.SessionDisplaced(f"n{number}", "it is lost", lost=True, restart=False)
-        await stage.tell("a", e.SessionPlaced(f"n{number}"), lost)
+        await stage.record("a", e.SessionPlaced(f"n{number}"), lost)
     await stage.settle()
     assert len(await stage.log(e.SessionAdmitted)) == 4
     await admission.close()
@@ -159,7 +161,7 @@ async def test_who_loses_his_node_before_he_is_started_is_admitted_again(stage: 
         "tomorrow: the day's budget of app is spent: 1,{} of {} tokens",
     ],
 )
-async def test_figures_that_are_measured_anew_are_not_recorded_each_time(
+async def test_changed_figures_in_a_reason_are_not_recorded_each_time(
     stage: Stage, admission: Admission, reason: str
 ) -> None:
     await stage.queue(*(f"s{number}" for number in range(20)))
@@ -182,7 +184,7 @@ async def test_figures_that_are_measured_anew_are_not_recorded_each_time(
 
 
 @pytest.mark.anyio
-async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admission: Admission) -> None:
+async def test_a_session_held_by_a_gate_loses_its_turn(stage: Stage, admission: Admission) -> None:
     await stage.queue("a", "b")
     held: list[str] = []
     stage.gate = lambda facts: "quota" if facts.id in held else ""
@@ -191,10 +193,10 @@ async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admi
     assert stage.flow.sessions["b"].slot_wait_since is not None
     since = stage.flow.sessions["b"].slot_wait_since
     stage.time.now += 50.0
-    await stage.tell("b", e.SessionWaiting("a free place for front (1 of 1 agents at work)", True))
+    await stage.record("b", e.SessionWaiting("a free place for front (1 of 1 agents at work)", True))
     assert stage.flow.sessions["b"].slot_wait_since == since, "another place, the same turn"
     held.append("b")
-    await stage.tell("a", e.StopRequested())
+    await stage.record("a", e.StopRequested())
     await stage.settle()
     b = stage.flow.sessions["b"]
     assert (b.admitted, b.waiting_for, b.slot_wait_since) == (False, "quota", None)
@@ -206,57 +208,57 @@ async def test_whoever_stops_waiting_for_his_turn_begins_anew(stage: Stage, admi
 
 
 @pytest.mark.anyio
-async def test_chatter_makes_nobody_look(stage: Stage, admission: Admission, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_of_agents_causes_no_new_decision(
+    stage: Stage, admission: Admission, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await stage.queue("a", "b")
     admission.start()
     await stage.settle()
     await stage.run("a")
     await stage.settle()
-    looks = 0
-    real = admission.verdicts
+    decisions = 0
+    original = admission.verdicts
 
-    async def counted() -> Any:
-        nonlocal looks
-        looks += 1
-        return await real()
+    async def counting_verdicts() -> Any:
+        nonlocal decisions
+        decisions += 1
+        return await original()
 
-    monkeypatch.setattr(admission, "verdicts", counted)
+    monkeypatch.setattr(admission, "verdicts", counting_verdicts)
     for _ in range(10):
-        await stage.tell("a", e.AgentOutput(), e.AgentProgress(1, 2), generation=1)
+        await stage.record("a", e.AgentOutput(), e.AgentProgress(1, 2), generation=1)
     await stage.settle()
-    assert looks == 0
-    await stage.tell("a", e.AgentActivity("idle"), generation=1)
+    assert decisions == 0
+    await stage.record("a", e.AgentActivity("idle"), generation=1)
     await stage.settle()
-    assert looks >= 1 and stage.flow.sessions["b"].admitted
+    assert decisions >= 1 and stage.flow.sessions["b"].admitted
     await admission.close()
 
 
 @pytest.mark.anyio
-async def test_files_are_looked_at_only_where_some_may_start_and_some_may_not(
-    stage: Stage, admission: Admission
-) -> None:
+async def test_files_are_compared_only_if_some_sessions_must_wait(stage: Stage, admission: Admission) -> None:
     await stage.queue("a")
     await admission.verdicts()
-    assert stage.looked == 0
+    assert stage.comparisons == 0
     await stage.queue("b", after=("a",))
     await admission.verdicts()
-    assert stage.looked == 0, "who waits for something else than his turn competes with nobody"
+    assert stage.comparisons == 0, "who waits for something else than his turn competes with nobody"
     await stage.queue("c")
     await admission.verdicts()
-    assert stage.looked == 1
+    assert stage.comparisons == 1
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- questions -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_a_question_is_asked_once_and_taken_back(stage: Stage) -> None:
+async def test_a_question_is_asked_once_and_withdrawn(stage: Stage) -> None:
     await stage.queue("a")
     await stage.queue("b", after=("a",))
     dependents = DependencyOffers(stage.core, never_quiet)
     dependents.start()
     await stage.run("a")
-    await stage.tell("a", e.StopRequested(), e.SessionStopped())
+    await stage.record("a", e.StopRequested(), e.SessionStopped())
     await stage.settle()
     [offer] = stage.flow.sessions["b"].offers
     assert (offer.action, offer.event["other"]) == ("start", "a")
@@ -264,72 +266,74 @@ async def test_a_question_is_asked_once_and_taken_back(stage: Stage) -> None:
     again.start()
     await stage.settle()
     assert len(await stage.log(e.Notified)) == 1, "another daemon does not ask again"
-    await stage.tell("a", e.RestoreRequested())
+    await stage.record("a", e.RestoreRequested())
     await stage.settle()
     assert stage.flow.sessions["b"].offers == ()
-    await stage.tell("a", e.StopRequested(), e.SessionStopped())
+    await stage.record("a", e.StopRequested(), e.SessionStopped())
     await stage.settle()
     assert len(stage.flow.sessions["b"].offers) == 1 and len(await stage.log(e.Notified)) == 2
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("decision", "waived", "wanted"), [("allow", ("a",), "run"), ("deny", (), "stop")])
-async def test_the_answer_counts(stage: Stage, decision: str, waived: tuple[str, ...], wanted: str) -> None:
+@pytest.mark.parametrize(("decision", "waived", "expected"), [("allow", ("a",), "run"), ("deny", (), "stop")])
+async def test_the_answer_starts_or_stops_the_session(
+    stage: Stage, decision: str, waived: tuple[str, ...], expected: str
+) -> None:
     await stage.queue("a")
     await stage.queue("b", after=("a",))
     DependencyOffers(stage.core, never_quiet).start()
     await stage.run("a")
-    await stage.tell("a", e.StopRequested(), e.SessionStopped())
+    await stage.record("a", e.StopRequested(), e.SessionStopped())
     await stage.settle()
-    await stage.tell("b", e.OfferAnswered(stage.flow.sessions["b"].offers[0].id, decision))
+    await stage.record("b", e.OfferAnswered(stage.flow.sessions["b"].offers[0].id, decision))
     await stage.settle()
     b = stage.flow.sessions["b"]
-    assert (b.waived, b.wanted, b.offers) == (waived, wanted, ())
+    assert (b.waived, b.wanted, b.offers) == (waived, expected, ())
     assert len(await stage.log(e.Notified)) == 1
 
 
 @pytest.mark.anyio
-async def test_nobody_is_asked_while_a_rule_starts_it_again(stage: Stage) -> None:
-    restart = [replace(one, action="restart") if one.name == "agent-exited" else one for one in DEFAULT_RULES]
+async def test_no_question_is_asked_while_a_rule_restarts_the_dependency(stage: Stage) -> None:
+    restart = [replace(rule, action="restart") if rule.name == "agent-exited" else rule for rule in DEFAULT_RULES]
     stage.rules = restart
     await stage.queue("a")
     await stage.queue("b", after=("a",))
     DependencyOffers(stage.core, never_quiet).start()
     await stage.run("a")
-    await stage.tell("a", e.AgentExited(1), generation=1)
+    await stage.record("a", e.AgentExited(1), generation=1)
     await stage.settle()
     assert await stage.log(e.Notified) == []
-    await stage.tell("a", e.Escalated("agent-exited", "agent-exited", "it did not help"))
+    await stage.record("a", e.Escalated("agent-exited", "agent-exited", "it did not help"))
     await stage.settle()
-    assert [one.session for one in await stage.log(e.Notified)] == ["b"]
+    assert [rule.session for rule in await stage.log(e.Notified)] == ["b"]
 
 
 # -- issues that cannot be taken ---------------------------------------------------------------------------------------
 
 
-class Makes:
-    """Makes sessions, or refuses."""
+class RecordingSessions:
+    """A session service that records requests, and raises the given error."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.error: AoError | None = None
-        self.asked: list[NewSession] = []
+        self.requests: list[NewSession] = []
 
     async def create(self, request: NewSession, key: str, _context: object) -> None:
-        self.asked.append(request)
+        self.requests.append(request)
         if self.error:
             raise self.error
-        made = created(f"s{request.issue}", issue=request.issue)
-        await self.stage.flow.append(replace(made, key=f"create:{key}"))
+        event = created(f"s{request.issue}", issue=request.issue)
+        await self.stage.flow.append(replace(event, key=f"create:{key}"))
 
 
 @pytest.fixture
-def makes(stage: Stage) -> Makes:
-    return Makes(stage)
+def recording_sessions(stage: Stage) -> RecordingSessions:
+    return RecordingSessions(stage)
 
 
-def assigning(stage: Stage, makes: Makes) -> AutoAssigner:
-    return AutoAssigner(stage.core, stage.backlog, makes, never_quiet)  # type: ignore[arg-type]
+def make_assigner(stage: Stage, recording_sessions: RecordingSessions) -> AutoAssigner:
+    return AutoAssigner(stage.core, stage.backlog, recording_sessions, never_quiet)  # type: ignore[arg-type]
 
 
 async def open_issue(stage: Stage, number: int, planned: e.IssuePlanned | None = None) -> None:
@@ -339,55 +343,61 @@ async def open_issue(stage: Stage, number: int, planned: e.IssuePlanned | None =
 
 
 @pytest.mark.anyio
-async def test_what_could_not_be_taken_is_told_and_tried_again_later(stage: Stage, makes: Makes) -> None:
-    makes.error = NotFound("there is no runtime docker", "choose another")
+async def test_an_issue_that_cannot_be_assigned_is_reported_and_retried(
+    stage: Stage, recording_sessions: RecordingSessions
+) -> None:
+    recording_sessions.error = NotFound("there is no runtime docker", "choose another")
     await open_issue(stage, 1)
     await open_issue(stage, 2)
-    taking = assigning(stage, makes)
-    taking.start()
+    assigner = make_assigner(stage, recording_sessions)
+    assigner.start()
     await stage.settle()
-    assert [one.issue for one in makes.asked] == ["1", "2"], "the place of the first is free for the second"
+    assert [item.issue for item in recording_sessions.requests] == ["1", "2"], (
+        "the place of the first is free for the second"
+    )
     reasons = next(entry.reasons for entry in stage.backlog.entries("app") if entry.issue.number == 1)
     assert reasons[-1].startswith("it could not be taken: there is no runtime docker: choose another; tried again at ")
     for _ in range(5):
-        taking.schedule_check()
+        assigner.schedule_check()
         await stage.settle()
-    assert len(makes.asked) == 2, "not before its time"
+    assert len(recording_sessions.requests) == 2, "not before its time"
     stage.time.now += FIRST_PAUSE
-    taking.schedule_check()
+    assigner.schedule_check()
     await stage.settle()
-    assert len(makes.asked) == 4
+    assert len(recording_sessions.requests) == 4
     stage.time.now += FIRST_PAUSE * 0.9
-    taking.schedule_check()
+    assigner.schedule_check()
     await stage.settle()
-    assert len(makes.asked) == 4, "the next pause is longer"
-    titles = [one.body.title for one in await stage.log(e.Notified) if isinstance(one.body, e.Notified)]
+    assert len(recording_sessions.requests) == 4, "the next pause is longer"
+    titles = [item.body.title for item in await stage.log(e.Notified) if isinstance(item.body, e.Notified)]
     assert titles == ["issue 1: claude-code could not take it", "issue 2: claude-code could not take it"]
-    makes.error = None
+    recording_sessions.error = None
     stage.flow.listeners.emit(ConfigurationReloaded())
     await stage.settle()
     assert stage.flow.sessions.keys() == {"s1"} and stage.backlog.refusals == {}, "one place, one session"
-    await taking.close()
+    await assigner.close()
 
 
 @pytest.mark.anyio
-async def test_a_passing_trouble_is_not_told_at_once(stage: Stage, makes: Makes) -> None:
-    makes.error = Temporary("the tracker does not answer")
+async def test_a_temporary_failure_is_not_reported_at_once(stage: Stage, recording_sessions: RecordingSessions) -> None:
+    recording_sessions.error = Temporary("the tracker does not answer")
     await open_issue(stage, 1)
-    taking = assigning(stage, makes)
-    taking.start()
+    assigner = make_assigner(stage, recording_sessions)
+    assigner.start()
     await stage.settle()
     assert stage.backlog.refusals and await stage.log(e.Notified) == []
-    await taking.close()
+    await assigner.close()
 
 
 @pytest.mark.anyio
-async def test_a_plans_issues_are_taken_without_auto_assign_with_group_and_priority(stage: Stage, makes: Makes) -> None:
+async def test_issues_of_a_plan_are_assigned_without_auto_assign(
+    stage: Stage, recording_sessions: RecordingSessions
+) -> None:
     stage.configure("projects: {app: {path: app}}\n")
     await open_issue(stage, 1)
     await open_issue(stage, 2, e.IssuePlanned(2, "P1", "t1", None, 7))
-    taking = assigning(stage, makes)
-    taking.start()
+    assigner = make_assigner(stage, recording_sessions)
+    assigner.start()
     await stage.settle()
-    assert makes.asked == [NewSession("app", "2", agent="claude-code", group="P1", priority=7)]
-    await taking.close()
+    assert recording_sessions.requests == [NewSession("app", "2", agent="claude-code", group="P1", priority=7)]
+    await assigner.close()

@@ -1,4 +1,4 @@
-"""Which issue is taken next, by whom, and why not yet."""
+"""Assignment of issues: order, profile, and reasons for waiting."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ TEAM = Team("app", (FRONT, BACK, ANY), auto=True)
 
 
 def issue(number: int, *labels: str, project: str = "app", **more: object) -> Issue:
-    made = Issue(number, project, f"issue {number}", 1000.0, 1000.0, labels=labels)
-    return replace(made, **more)  # type: ignore[arg-type]
+    base = Issue(number, project, f"issue {number}", 1000.0, 1000.0, labels=labels)
+    return replace(base, **more)  # type: ignore[arg-type]
 
 
 def session(name: str, number: int = 0, profile: str | None = None, project: str = "app") -> SessionFacts:
-    made = created(f"{project}-{name}", issue=str(number) if number else None, profile=profile)
-    facts = reduce(None, replace(made, project=project))
+    event = created(f"{project}-{name}", issue=str(number) if number else None, profile=profile)
+    facts = reduce(None, replace(event, project=project))
     assert facts is not None
     return facts
 
@@ -36,20 +36,20 @@ def session(name: str, number: int = 0, profile: str | None = None, project: str
 def planned(
     *issues: Issue, sessions: tuple[SessionFacts, ...] = (), team: Team = TEAM, limits: tuple[Limit, ...] = ()
 ) -> list[tuple[int, str | None, tuple[str, ...]]]:
-    found = plan_assignments({f"{one.project}#{one.number}": one for one in issues}, sessions, [team], limits)
-    return [(entry.issue.number, entry.taker, entry.reasons) for entry in found]
+    entries = plan_assignments({f"{item.project}#{item.number}": item for item in issues}, sessions, [team], limits)
+    return [(entry.issue.number, entry.taker, entry.reasons) for entry in entries]
 
 
-def test_what_may_be_taken_comes_first_each_by_its_profile() -> None:
+def test_ready_issues_come_first_with_their_profile() -> None:
     assert planned(
         issue(1, "ui", after=(3,)), issue(2, "api"), issue(3), issue(4, "ui", state="closed"), issue(5, project="other")
     ) == [(2, "back", ()), (3, "any", ()), (1, "front", ("issue 3 is open",))]
 
 
-def test_each_reason_is_told() -> None:
+def test_every_reason_for_waiting_is_named() -> None:
     stopped = reduce(session("old", 2), Event(e.SessionStopped(), 1001.0, "daemon", "s", "app", "app-old"))
     assert stopped is not None
-    found = planned(
+    rows = planned(
         issue(1),
         issue(2, assignee="app-old"),
         issue(3, assignee="bob"),
@@ -57,7 +57,7 @@ def test_each_reason_is_told() -> None:
         issue(5, after=(1, 3), assignee="bob"),
         sessions=(session("one", 1, "back"), stopped),
     )
-    assert found == [
+    assert rows == [
         (1, "back", ("app-one works on it",)),
         (2, "any", ("app-old has attempted it: try again by ao new 2",)),
         (3, "any", ("it is assigned to bob",)),
@@ -72,7 +72,7 @@ def test_each_reason_is_told() -> None:
     ]
 
 
-def test_without_auto_assign_everything_waits_to_be_asked_for_and_is_ready() -> None:
+def test_without_auto_assign_issues_are_ready_on_request() -> None:
     entries = plan_assignments({"app#1": issue(1), "app#2": issue(2, after=(1,))}, [], [replace(TEAM, auto=False)])
     assert [(entry.ready, entry.reasons) for entry in entries] == [
         (True, ("autoAssign is off: take it by ao new 1",)),
@@ -80,11 +80,11 @@ def test_without_auto_assign_everything_waits_to_be_asked_for_and_is_ready() -> 
     ]
 
 
-def test_places_are_given_in_order_and_what_waits_for_a_place_takes_one() -> None:
+def test_slots_are_assigned_in_order_and_waiting_sessions_count() -> None:
     limits = (Limit(frozenset({"app"}), 2, "file"),)
     queued = session("first", profile="any")
-    found = planned(issue(1), issue(2), issue(3), sessions=(queued,), limits=limits)
-    assert found == [
+    rows = planned(issue(1), issue(2), issue(3), sessions=(queued,), limits=limits)
+    assert rows == [
         (1, "any", ()),
         (2, "any", ("no place is free (2 of 2 taken)",)),
         (3, "any", ("no place is free (2 of 2 taken)",)),
@@ -98,19 +98,19 @@ def test_places_are_given_in_order_and_what_waits_for_a_place_takes_one() -> Non
     ]
 
 
-def test_equals_share_the_work() -> None:
+def test_equal_profiles_share_the_issues() -> None:
     team = Team("app", (Candidate("b"), Candidate("a")), auto=True)
     assert [by for _, by, _ in planned(*map(issue, range(1, 6)), team=team)] == ["a", "b", "a", "b", "a"]
     busy = session("x", profile="a")
     assert [by for _, by, _ in planned(issue(1), issue(2), sessions=(busy,), team=team)] == ["b", "a"]
 
 
-def test_an_entry_is_ready_when_nothing_but_a_word_is_missing() -> None:
+def test_an_entry_is_ready_if_only_a_request_is_missing() -> None:
     assert Entry(issue(1), "a").ready and Entry(issue(1), "a", reasons=("x",), asked=True).ready
     assert not Entry(issue(1), "a", reasons=("x",)).ready
 
 
-def test_one_that_waits_for_something_else_than_a_place_takes_none() -> None:
+def test_a_session_waiting_for_something_else_uses_no_slot() -> None:
     limits = (Limit(frozenset({"app"}), 1, "file"),)
     held = replace(session("held"), waiting_for="app-a to be done")
     assert planned(issue(1), sessions=(held,), limits=limits) == [(1, "any", ())]
@@ -122,69 +122,69 @@ def task(number: int, priority: int = 0, *, start: bool = True, **more: Any) -> 
     return issue(number, planned=Planned("P1", f"t{number}", priority=priority, start=start), **more)
 
 
-def test_what_a_plan_starts_is_taken_by_itself_the_most_urgent_first() -> None:
+def test_issues_of_a_plan_are_started_by_priority() -> None:
     team = replace(TEAM, auto=False)
-    found = plan_assignments(
-        {f"app#{one.number}": one for one in (task(1), task(2, 5), task(3, start=False))}, [], [team]
+    entries = plan_assignments(
+        {f"app#{item.number}": item for item in (task(1), task(2, 5), task(3, start=False))}, [], [team]
     )
-    assert [(entry.issue.number, entry.asked, entry.reasons) for entry in found] == [
+    assert [(entry.issue.number, entry.asked, entry.reasons) for entry in entries] == [
         (2, False, ()),
         (1, False, ()),
         (3, True, ("autoAssign is off: take it by ao new 3",)),
     ]
 
 
-def test_no_more_of_a_plan_at_once_than_it_allows() -> None:
+def test_a_plan_limits_its_parallel_sessions() -> None:
     issues = {f"app#{number}": task(number) for number in (1, 2, 3)}
     busy = replace(session("x"), spec=replace(session("x").spec, group="P1"))
-    found = plan_assignments(issues, [busy], [TEAM], group_limits={"P1": 2})
+    entries = plan_assignments(issues, [busy], [TEAM], group_limits={"P1": 2})
     full = ("no place is free in P1 (2 of 2 taken)",)
-    assert [(entry.issue.number, entry.reasons) for entry in found] == [(1, ()), (2, full), (3, full)]
+    assert [(entry.issue.number, entry.reasons) for entry in entries] == [(1, ()), (2, full), (3, full)]
 
 
-def test_a_coordinating_session_gets_no_more_than_it_may_have() -> None:
+def test_a_coordinator_has_a_limit_of_sessions() -> None:
     issues = {f"app#{number}": task(number) for number in (1, 2, 3)} | {"app#4": issue(4)}
-    wanted = CoordinatorDemand(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
-    found = plan_assignments(issues, [], [TEAM], wanted=wanted)
+    demand = CoordinatorDemand(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
+    entries = plan_assignments(issues, [], [TEAM], wanted=demand)
     full = ("app-coordinator has as many unfinished sessions as it may have",)
-    assert [(entry.issue.number, entry.parent, entry.reasons) for entry in found] == [
+    assert [(entry.issue.number, entry.parent, entry.reasons) for entry in entries] == [
         (1, "app-coordinator", ()),
         (2, "app-coordinator", ()),
         (4, None, ()),
         (3, "app-coordinator", full),
     ]
-    asked = plan_assignments(
+    without_auto = plan_assignments(
         issues, [], [replace(TEAM, auto=False)], wanted=CoordinatorDemand(dict.fromkeys(issues, "app-coordinator"))
     )
-    assert {entry.issue.number: entry.ready for entry in asked}[4], "a person may always ask for it"
+    assert {entry.issue.number: entry.ready for entry in without_auto}[4], "a person may always ask for it"
 
 
-def test_projects_share_the_places() -> None:
+def test_projects_share_the_slots() -> None:
     issues = {f"{name}#{number}": issue(number, project=name) for name in ("app", "zoo") for number in (1, 2, 3)}
     limits = (Limit(frozenset({"app", "zoo"}), 4, "file"),)
-    found = plan_assignments(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
-    taken = [(entry.issue.project, entry.issue.number) for entry in found if entry.ready]
-    assert taken == [("app", 1), ("zoo", 1), ("app", 2), ("zoo", 2)]
+    entries = plan_assignments(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
+    ready = [(entry.issue.project, entry.issue.number) for entry in entries if entry.ready]
+    assert ready == [("app", 1), ("zoo", 1), ("app", 2), ("zoo", 2)]
 
 
-def test_an_issue_that_could_not_be_taken_keeps_no_place_from_others() -> None:
+def test_a_refused_issue_uses_no_slot() -> None:
     limits = (Limit(frozenset({"app"}), 1, "file"),)
     issues = {"app#1": issue(1), "app#2": issue(2)}
-    found = plan_assignments(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
-    assert [(entry.issue.number, entry.reasons) for entry in found] == [(2, ()), (1, ("there is no runtime docker",))]
+    entries = plan_assignments(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
+    assert [(entry.issue.number, entry.reasons) for entry in entries] == [(2, ()), (1, ("there is no runtime docker",))]
 
 
-def test_what_became_of_the_issue_before_is_told() -> None:
+def test_the_outcome_of_an_earlier_session_is_named() -> None:
     stopped = reduce(session("old", 1), Event(e.SessionStopped(), 1001.0, "daemon", "s", "app", "app-old"))
     assert stopped is not None
     waits = "issue 1 is open: app-old was stopped without landing"
-    found = planned(issue(1), issue(2, after=(1,)), sessions=(stopped,))
-    assert (2, "any", (waits,)) in found
+    rows = planned(issue(1), issue(2, after=(1,)), sessions=(stopped,))
+    assert (2, "any", (waits,)) in rows
     again = replace(session("new", 1), created_at=2000.0)
     assert (2, "any", ("issue 1 is open",)) in planned(issue(1), issue(2, after=(1,)), sessions=(stopped, again))
 
 
-def test_who_waits_to_work_on_it_says_what_for() -> None:
+def test_a_waiting_session_of_an_issue_names_its_reason() -> None:
     queued = replace(session("one", 1, "back"), waiting_for="a free place (1 of 1 agents at work)")
     [(_, _, reasons)] = planned(issue(1), sessions=(queued,))
     assert reasons == ("app-one is to work on it and waits for a free place (1 of 1 agents at work)",)
@@ -193,9 +193,9 @@ def test_who_waits_to_work_on_it_says_what_for() -> None:
     assert reasons == ("app-one failed at preparing: bring it back by ao restore app-one, or stop it",)
 
 
-def test_an_entry_says_by_what_it_matched() -> None:
-    found = plan_assignments({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
-    assert {entry.issue.number: entry.match_reason for entry in found} == {1: "labels ui", 2: "it takes any work"}
+def test_an_entry_names_what_its_profile_matched() -> None:
+    entries = plan_assignments({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
+    assert {entry.issue.number: entry.match_reason for entry in entries} == {1: "labels ui", 2: "it takes any work"}
     own = Team("app", (Candidate("demo", profile=False),))
     [entry] = plan_assignments({"app#1": issue(1)}, [], [own])
     assert (entry.taker, entry.profile, entry.match_reason) == ("demo", False, "it is the project's agent")

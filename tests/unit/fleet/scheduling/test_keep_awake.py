@@ -1,4 +1,4 @@
-"""The machine is kept awake while agents are in a turn, and by what there is."""
+"""Keeping the machine awake while agents are working, and the available methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Lock:
-    """Something that can be held, and says so; or cannot."""
+    """A wake lock that records when it is held, or fails."""
 
     def __init__(self) -> None:
         self.log: list[str] = []
@@ -59,10 +59,10 @@ async def lock() -> Lock:
 
 @contextlib.asynccontextmanager
 async def following(
-    world: World, lock: Lock, folder: Path = Path("/nowhere"), *, wanted: bool = True
+    world: World, lock: Lock, folder: Path = Path("/nowhere"), *, prevents_sleep: bool = True
 ) -> AsyncIterator[Power]:
     core = make_core(folder, world.flow)
-    if not wanted:
+    if not prevents_sleep:
         core.home.config.write_text("power: {preventIdleSleep: false}")
         core.config.load_home()
     power = Power(core, lock, rest=0.0)
@@ -80,7 +80,7 @@ async def say(world: World, activity: str) -> None:
     await asyncio.sleep(0.01)
 
 
-async def test_awake_in_a_turn_and_released_when_idle(world: World, lock: Lock) -> None:
+async def test_the_lock_is_held_during_turns_only(world: World, lock: Lock) -> None:
     await say(world, "idle")
     async with following(world, lock) as power:
         await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ async def test_awake_in_a_turn_and_released_when_idle(world: World, lock: Lock) 
     assert lock.log[-1] == "released"
 
 
-async def test_one_that_asks_a_person_keeps_nothing_awake(world: World, lock: Lock) -> None:
+async def test_a_question_to_a_person_releases_the_lock(world: World, lock: Lock) -> None:
     await say(world, "active")
     async with following(world, lock):
         await asyncio.sleep(0.01)
@@ -106,14 +106,14 @@ async def test_one_that_asks_a_person_keeps_nothing_awake(world: World, lock: Lo
         assert lock.log == ["held", "released"]
 
 
-async def test_it_may_sleep_where_that_is_configured(world: World, lock: Lock, tmp_path: Path) -> None:
-    async with following(world, lock, tmp_path, wanted=False) as power:
+async def test_sleep_prevention_can_be_disabled(world: World, lock: Lock, tmp_path: Path) -> None:
+    async with following(world, lock, tmp_path, prevents_sleep=False) as power:
         await say(world, "active")
         assert lock.log == []
         assert "preventIdleSleep is false" in (await power.checkup())[0]["detail"]
 
 
-async def test_a_failure_is_told_once_and_tried_again_after_a_while(world: World, lock: Lock) -> None:
+async def test_a_failure_is_logged_once_and_retried_later(world: World, lock: Lock) -> None:
     lock.fails = "nothing here can"
     await say(world, "idle")
     with structlog.testing.capture_logs() as logs:
@@ -121,8 +121,8 @@ async def test_a_failure_is_told_once_and_tried_again_after_a_while(world: World
             for _ in range(3):
                 await say(world, "active")
                 await say(world, "idle")
-            found = (await power.checkup())[0]
-            assert found["state"] == "warning" and "nothing here can" in found["detail"] and found["remedy"]
+            check = (await power.checkup())[0]
+            assert check["state"] == "warning" and "nothing here can" in check["detail"] and check["remedy"]
             lock.fails = ""
             await say(world, "active")
             assert lock.log == ["refused"], "each try costs programs"
@@ -131,14 +131,14 @@ async def test_a_failure_is_told_once_and_tried_again_after_a_while(world: World
             await say(world, "active")
             assert (await power.checkup())[0]["state"] == "ok"
     assert lock.log == ["refused", "held", "released"]
-    assert len([one for one in logs if "not kept awake" in one["event"]]) == 1
+    assert len([line for line in logs if "not kept awake" in line["event"]]) == 1
 
 
-# -- by what -------------------------------------------------------------------------------------------------------
+# -- methods ------------------------------------------------------------------------------------------------------
 
 
 class Mode:
-    """As much of wakepy's as is used; it wants to be left by the thread that entered it."""
+    """The used part of wakepy; it must be exited by the thread that entered it."""
 
     def __init__(self, works: bool) -> None:
         import threading
@@ -167,7 +167,7 @@ def mode(monkeypatch: pytest.MonkeyPatch) -> Mode:
     return mode
 
 
-async def test_wakepy_is_entered_and_left_by_one_thread(mode: Mode, tmp_path: Path) -> None:
+async def test_wakepy_is_entered_and_exited_by_one_thread(mode: Mode, tmp_path: Path) -> None:
     async with Machine(Programs(tmp_path).host, "darwin", "")() as by:
         assert by == "wakepy (caffeinate)" and mode.active
     assert not mode.active and len(mode.log) == 2 and len(set(mode.log)) == 1
@@ -176,7 +176,7 @@ async def test_wakepy_is_entered_and_left_by_one_thread(mode: Mode, tmp_path: Pa
 INHIBIT = 'while [ "$1" != sh ]; do shift; done; exec "$@"'
 
 
-async def test_a_linux_without_a_desktop_asks_systemd(tmp_path: Path) -> None:
+async def test_a_linux_without_a_desktop_uses_systemd_inhibit(tmp_path: Path) -> None:
     programs = Programs(tmp_path, "systemd-inhibit", then={"systemd-inhibit": INHIBIT})
     host = programs.host
     real = host.pipe
@@ -187,7 +187,7 @@ async def test_a_linux_without_a_desktop_asks_systemd(tmp_path: Path) -> None:
     assert argv[:3] == ["systemd-inhibit", "--what=idle", "--mode=block"]
 
 
-async def test_where_nothing_can_every_reason_is_told(mode: Mode, tmp_path: Path) -> None:
+async def test_if_no_method_works_every_reason_is_named(mode: Mode, tmp_path: Path) -> None:
     mode.works = False
     programs = Programs(tmp_path, "systemd-inhibit", then={"systemd-inhibit": "exit 1"})
     host = programs.host

@@ -1,4 +1,4 @@
-"""Which profile fits which work: labels, paths, languages, skills, and what a plan says."""
+"""Matching of profiles to work: labels, paths, languages, skills and plans."""
 
 from __future__ import annotations
 
@@ -35,22 +35,24 @@ PAGES = Candidate("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
         (("ui", "css", "db"), {"front": 9}, "front"),
     ],
 )
-def test_the_best_match_takes_it(labels: tuple[str, ...], load: dict[str, int], name: str) -> None:
+def test_the_best_match_is_chosen(labels: tuple[str, ...], load: dict[str, int], name: str) -> None:
     chosen = choose(TAKERS, Work(labels), load)
     assert chosen is not None and chosen[0].name == name
     assert choose(reversed(TAKERS), Work(labels), load) == chosen
 
 
 @given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))
-def test_what_is_excluded_is_never_taken_and_what_is_named_is_there(
-    labels: set[str], wanted: set[str], excluded: set[str]
+def test_excluded_labels_prevent_and_required_labels_are_needed(
+    labels: set[str], required: set[str], excluded: set[str]
 ) -> None:
-    fit = match(Candidate("x", labels=tuple(wanted), excluded=tuple(excluded)), Work(tuple(labels)))
-    if excluded & labels or (wanted and not wanted & labels):
+    fit = match(Candidate("x", labels=tuple(required), excluded=tuple(excluded)), Work(tuple(labels)))
+    if excluded & labels or (required and not required & labels):
         assert fit is None
     else:
         assert (
-            fit is not None and fit.points == LABEL * len(wanted & labels) and fit.is_explicit == bool(wanted & labels)
+            fit is not None
+            and fit.points == LABEL * len(required & labels)
+            and fit.is_explicit == bool(required & labels)
         )
 
 
@@ -59,11 +61,11 @@ def files(*paths: str, planned: bool = False, labels: tuple[str, ...] = (), titl
 
 
 def why(taker: Candidate, work: Work) -> str | None:
-    found = match(taker, work)
-    return found.why if found else None
+    fit = match(taker, work)
+    return fit.why if fit else None
 
 
-def test_files_and_languages_speak_for_a_profile_as_labels_do() -> None:
+def test_files_and_languages_count_like_labels() -> None:
     assert why(PAGES, files("src/ui/a/Button.tsx")) == "paths src/ui/**"
     assert why(PAGES, files("deep/in/x.css", labels=("ui",))) == "labels ui; paths *.css"
     assert why(PAGES, files("src/api.py")) is None
@@ -72,13 +74,13 @@ def test_files_and_languages_speak_for_a_profile_as_labels_do() -> None:
     assert best is not None and best[0] is PAGES
 
 
-def test_paths_and_languages_keep_nobody_from_work_that_no_plan_describes() -> None:
+def test_paths_and_languages_do_not_exclude_work_without_a_plan() -> None:
     assert why(PYTHON, Work()) == "it takes any work"
     assert why(PYTHON, files("main.go")) == "it takes any work"
     assert why(PYTHON, files("main.go", planned=True)) is None
 
 
-def test_skills_are_the_weakest_word() -> None:
+def test_skills_count_least() -> None:
     react = Candidate("react", skills=("react-development", "css-styling"))
     api = Candidate("api", skills=("api-development", "database-migrations"))
     assert why(react, Work(title="The React page is slow")) == "skills react-development"
@@ -88,23 +90,23 @@ def test_skills_are_the_weakest_word() -> None:
     assert best is not None and best[0].name == "python", "a filter counts more than a skill, among equals the name"
 
 
-def test_a_plan_names_the_profile_unless_that_excludes_it() -> None:
+def test_a_plans_profile_is_used_unless_it_excludes_the_work() -> None:
     def planned(profile: str | None, *labels: str) -> Work:
         issue = Issue(1, "app", "t", 1.0, 1.0, labels=labels, planned=Planned("P1", "t1", profile, files=("a.py",)))
         return work_of(issue)
 
-    found = choose(TAKERS, planned("back", "ui"), {})
-    assert found is not None and (found[0], found[1].why) == (BACK, "its plan names it")
-    found = choose(TAKERS, planned("front", "api"), {})
-    assert found is not None and found[0] is BACK
-    found = choose(TAKERS, planned("nobody", "ui"), {})
-    assert found is not None and found[0] is FRONT
+    choice = choose(TAKERS, planned("back", "ui"), {})
+    assert choice is not None and (choice[0], choice[1].why) == (BACK, "its plan names it")
+    choice = choose(TAKERS, planned("front", "api"), {})
+    assert choice is not None and choice[0] is BACK
+    choice = choose(TAKERS, planned("nobody", "ui"), {})
+    assert choice is not None and choice[0] is FRONT
 
 
-def test_files_that_an_issue_names_in_its_text() -> None:
+def test_files_named_in_an_issues_text_are_used() -> None:
     body = "See src/ui/Button.tsx:12 and https://example.com/x.py, e.g. in `api.go`."
     work = work_of(Issue(1, "app", "Button", 1.0, 1.0, body=body))
-    assert {"src/ui/Button.tsx", "api.go"} <= work.files and not any("example.com" in one for one in work.files)
+    assert {"src/ui/Button.tsx", "api.go"} <= work.files and not any("example.com" in name for name in work.files)
     assert not work.planned
     assert work_of(Issue(1, "app", "x.py", 1.0, 1.0, planned=Planned("P1", "t", files=("y.go",)))).files == {"y.go"}
 
@@ -131,12 +133,12 @@ def test_files_that_an_issue_names_in_its_text() -> None:
         ("a.py", "aXpy", False),
     ],
 )
-def test_globs(pattern: str, path: str, holds: bool) -> None:
+def test_globs_match_paths(pattern: str, path: str, holds: bool) -> None:
     assert matches(pattern, path) is holds
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
+def test_any_pattern_can_be_matched(pattern: str, path: str) -> None:
     assert matching_paths([pattern], [path]) <= {path}
 
 
@@ -149,39 +151,39 @@ def test_no_pattern_breaks_it(pattern: str, path: str) -> None:
         ("x/" + "*a?" * 12 + "b", "x/" + "a" * 60),
     ],
 )
-def test_no_pattern_takes_longer_than_its_length_times_the_paths(pattern: str, path: str) -> None:
+def test_matching_time_is_bounded_for_any_pattern(pattern: str, path: str) -> None:
     begun = time.process_time()
     assert not matches(pattern, path)
     assert time.process_time() - begun < 0.5
 
 
-def plainly(pattern: str, name: str) -> bool:
-    """The same of one name, by all ways that there are."""
+def matches_by_search(pattern: str, name: str) -> bool:
+    """Return whether a pattern matches a name, by trying all possibilities."""
     if not pattern or not name:
         return not name and not pattern.strip("*")
     if pattern[0] == "*":
-        return plainly(pattern[1:], name) or plainly(pattern, name[1:])
-    return pattern[0] in ("?", name[0]) and plainly(pattern[1:], name[1:])
+        return matches_by_search(pattern[1:], name) or matches_by_search(pattern, name[1:])
+    return pattern[0] in ("?", name[0]) and matches_by_search(pattern[1:], name[1:])
 
 
 @given(st.lists(st.text("ab*?", min_size=1, max_size=5), min_size=2, max_size=3), st.text("ab/", max_size=10))
-def test_a_star_that_does_not_come_back_finds_all_the_same(pattern: list[str], path: str) -> None:
+def test_globs_agree_with_an_exhaustive_search(pattern: list[str], path: str) -> None:
     names, parts = path.split("/"), [re.sub(r"\*+", "*", part) for part in pattern]
-    fits = len(names) >= len(parts) and all(map(plainly, parts, names))
+    fits = len(names) >= len(parts) and all(map(matches_by_search, parts, names))
     assert matches("/".join(parts), path) is fits
 
 
-def test_what_stands_behind_twenty_stars_does_not_count() -> None:
+def test_only_the_first_twenty_stars_of_a_pattern_count() -> None:
     assert matches("a*" * 20 + "b", "a" * 20 + "c") and not matches("a*" * 19 + "b", "a" * 20 + "c")
 
 
 @pytest.mark.parametrize("pattern", ["", "/", "./", "[z-a]", "[]", "[!]", "[a--]", "[[:x]"])
-def test_what_is_no_pattern_means_itself_or_nothing(pattern: str) -> None:
+def test_invalid_patterns_match_only_themselves(pattern: str) -> None:
     assert not matches(pattern, "b.py")
 
 
-def test_what_is_a_glob() -> None:
-    assert [one for one in ("a.py", "src/*", "src/", "x?.py", "a[b]") if is_glob(one)] == [
+def test_globs_are_recognized() -> None:
+    assert [pattern for pattern in ("a.py", "src/*", "src/", "x?.py", "a[b]") if is_glob(pattern)] == [
         "src/*",
         "src/",
         "x?.py",
@@ -189,7 +191,7 @@ def test_what_is_a_glob() -> None:
     ]
 
 
-def test_languages_by_name() -> None:
+def test_languages_are_recognized_by_file_name() -> None:
     assert languages_of("a/b.py") == {"python"} and languages_of("x.h") == {"c", "c++"}
     assert languages_of("deploy/Dockerfile") == {"docker"} and languages_of("LICENSE") == frozenset()
     assert (language_named(" TS "), language_named("Rust")) == ("typescript", "rust")

@@ -1,4 +1,4 @@
-"""Who may start: limits of every kind, what comes after what, who goes first, what is held back; and what the whole comes to."""
+"""Admission of sessions: limits, dependencies, order, gates; and simulations of whole fleets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def limit(count: int, *projects: str, **more: Any) -> Limit:
     return Limit(frozenset(projects or ("app",)), count, "file", **more)
 
 
-def of(project: str, facts: SessionFacts) -> SessionFacts:
+def in_project(project: str, facts: SessionFacts) -> SessionFacts:
     return replace(facts, project=project)
 
 
@@ -42,138 +42,159 @@ def busy(name: str, **spec: Any) -> SessionFacts:
     return replace(facts, spec=replace(facts.spec, **spec))
 
 
-def on(node: str | None, facts: SessionFacts) -> SessionFacts:
+def on_node(node: str | None, facts: SessionFacts) -> SessionFacts:
     return replace(facts, spec=replace(facts.spec, runtime="ray"), node=node)
 
 
-def started(verdicts: Sequence[StartDecision]) -> list[str]:
+def started_sessions(verdicts: Sequence[StartDecision]) -> list[str]:
     return [verdict.session for verdict in verdicts if not verdict.reason]
 
 
-def reasons(verdicts: Sequence[StartDecision]) -> dict[str, str]:
+def reasons_by_session(verdicts: Sequence[StartDecision]) -> dict[str, str]:
     return {verdict.session: verdict.reason for verdict in verdicts if verdict.reason}
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_profile_has_places_of_its_own() -> None:
+def test_a_profile_has_its_own_limit() -> None:
     sessions = [
         busy("a", profile="front"),
         waiting_session("b", 1.0, profile="front"),
         waiting_session("c", 2.0, profile="back"),
     ]
-    found = admit(sessions, [limit(1, profile="front")], PLENTY)
-    assert started(found) == ["c"]
-    assert reasons(found) == {"b": "a free place for front (1 of 1 agents at work)"}
+    decisions = admit(sessions, [limit(1, profile="front")], PLENTY)
+    assert started_sessions(decisions) == ["c"]
+    assert reasons_by_session(decisions) == {"b": "a free place for front (1 of 1 agents at work)"}
 
 
-def test_a_machine_has_places_of_its_own() -> None:
-    there = [on("n1", busy("b")), on("n1", waiting_session("d", 2.0)), on("n1", waiting_session("f", 4.0))]
+def test_a_machine_has_its_own_limit() -> None:
+    there = [
+        on_node("n1", busy("b")),
+        on_node("n1", waiting_session("d", 2.0)),
+        on_node("n1", waiting_session("f", 4.0)),
+    ]
     sessions = [busy("a"), *there, waiting_session("c", 1.0), waiting_session("e", 3.0)]
-    found = admit(sessions, [limit(2, machine=True)], PLENTY)
-    assert started(found) == ["c", "d"]
-    assert reasons(found) == {
+    decisions = admit(sessions, [limit(2, machine=True)], PLENTY)
+    assert started_sessions(decisions) == ["c", "d"]
+    assert reasons_by_session(decisions) == {
         "e": "a free place on this machine (2 of 2 agents at work)",
         "f": "a free place on n1 (2 of 2 agents at work)",
     }
 
 
-def test_who_goes_to_a_node_needs_nothing_of_this_machine() -> None:
-    """Neither its memory nor a place on it; what the node has is for whoever chooses one."""
-    sessions = [on(None, waiting_session("a", 1.0)), on("n1", waiting_session("b", 2.0)), waiting_session("c", 3.0)]
-    found = admit(sessions, [limit(1, machine=True)], Resources(0, 0), gates=[lambda one, _: f"a node for {one.id}"])
-    assert reasons(found)["a"] == "a node for a" and reasons(found)["b"] == "a node for b"
-    assert reasons(found)["c"].startswith("memory")
-
-
-def test_a_group_has_as_many_places_as_its_members_say() -> None:
-    one = {"group": "P1", "group_limit": 2}
+def test_a_session_for_a_node_needs_no_resources_of_this_machine() -> None:
+    """It needs neither memory nor a slot here; the resources of nodes are considered when a node is chosen."""
     sessions = [
-        busy("a", **one),
-        waiting_session("b", 1.0, **one),
-        waiting_session("c", 2.0, **one),
+        on_node(None, waiting_session("a", 1.0)),
+        on_node("n1", waiting_session("b", 2.0)),
+        waiting_session("c", 3.0),
+    ]
+    decisions = admit(
+        sessions, [limit(1, machine=True)], Resources(0, 0), gates=[lambda facts, _: f"a node for {facts.id}"]
+    )
+    assert reasons_by_session(decisions)["a"] == "a node for a" and reasons_by_session(decisions)["b"] == "a node for b"
+    assert reasons_by_session(decisions)["c"].startswith("memory")
+
+
+def test_a_group_has_the_limit_of_its_members() -> None:
+    group = {"group": "P1", "group_limit": 2}
+    sessions = [
+        busy("a", **group),
+        waiting_session("b", 1.0, **group),
+        waiting_session("c", 2.0, **group),
         waiting_session("d", 3.0, group="P2"),
     ]
-    found = admit(sessions, [], PLENTY)
-    assert started(found) == ["b", "d"] and reasons(found) == {"c": "a free place in P1 (2 of 2 agents at work)"}
+    decisions = admit(sessions, [], PLENTY)
+    assert started_sessions(decisions) == ["b", "d"] and reasons_by_session(decisions) == {
+        "c": "a free place in P1 (2 of 2 agents at work)"
+    }
 
 
-def test_every_limit_must_hold() -> None:
+def test_every_limit_must_allow_a_start() -> None:
     limits = [limit(3, "app", "zoo"), limit(1, "zoo")]
     sessions = [
-        of("zoo", waiting_session("a", 1.0)),
-        of("zoo", waiting_session("b", 2.0)),
+        in_project("zoo", waiting_session("a", 1.0)),
+        in_project("zoo", waiting_session("b", 2.0)),
         waiting_session("c", 3.0),
         waiting_session("d", 4.0),
     ]
-    assert started(admit(sessions, limits, PLENTY)) == ["a", "c", "d"]
+    assert started_sessions(admit(sessions, limits, PLENTY)) == ["a", "c", "d"]
 
 
 # -- who goes first ----------------------------------------------------------------------------------------------------
 
 
-def test_among_equals_the_project_with_the_fewest_at_work_is_next() -> None:
+def test_the_project_with_the_fewest_agents_is_next() -> None:
     crowd = [waiting_session(f"a{number}", float(number)) for number in range(50)]
-    late = [of("zoo", waiting_session(f"z{number}", 100.0 + number)) for number in range(3)]
-    found = admit([*crowd, *late], [limit(4, "app", "zoo")], PLENTY)
-    assert started(found) == ["a0", "z0", "a1", "z1"]
-    working = [of("app", working_session(f"w{number}")) for number in range(3)]
-    found = admit([*working, *crowd, *late], [limit(5, "app", "zoo")], PLENTY)
-    assert started(found) == ["z0", "z1"], "those at work count"
+    late = [in_project("zoo", waiting_session(f"z{number}", 100.0 + number)) for number in range(3)]
+    decisions = admit([*crowd, *late], [limit(4, "app", "zoo")], PLENTY)
+    assert started_sessions(decisions) == ["a0", "z0", "a1", "z1"]
+    working = [in_project("app", working_session(f"w{number}")) for number in range(3)]
+    decisions = admit([*working, *crowd, *late], [limit(5, "app", "zoo")], PLENTY)
+    assert started_sessions(decisions) == ["z0", "z1"], "those at work count"
 
 
-def test_a_higher_priority_goes_before_fairness() -> None:
-    sessions = [of("zoo", working_session("w")), waiting_session("a"), of("zoo", waiting_session("z", 5.0, priority=1))]
-    assert started(admit(sessions, [limit(2, "app", "zoo")], PLENTY)) == ["z"]
+def test_a_higher_priority_counts_before_fairness() -> None:
+    sessions = [
+        in_project("zoo", working_session("w")),
+        waiting_session("a"),
+        in_project("zoo", waiting_session("z", 5.0, priority=1)),
+    ]
+    assert started_sessions(admit(sessions, [limit(2, "app", "zoo")], PLENTY)) == ["z"]
 
 
-def test_who_has_waited_long_for_his_turn_gets_it_however_many_urgent_ones_come() -> None:
+def test_a_long_wait_overtakes_higher_priorities() -> None:
     old = replace(waiting_session("old", 1.0), slot_wait_since=1000.0)
     urgent = [replace(waiting_session(f"u{number}", 2.0, priority=3), slot_wait_since=1000.0) for number in range(9)]
     sessions = [*urgent, old]
     for waited, first in ((0.0, "u0"), (2.9 * AGING, "u0"), (3 * AGING, "old"), (1e9, "old")):
-        assert started(admit(sessions, [limit(1)], PLENTY, now=1000.0 + waited)) == [first]
-    assert started(admit(sessions, [limit(1)], PLENTY, now=0.0)) == ["u0"], "a clock that went back"
+        assert started_sessions(admit(sessions, [limit(1)], PLENTY, now=1000.0 + waited)) == [first]
+    assert started_sessions(admit(sessions, [limit(1)], PLENTY, now=0.0)) == ["u0"], "a clock that went back"
 
 
-def test_age_alone_is_no_priority() -> None:
+def test_waiting_time_does_not_override_fairness() -> None:
     crowd = [replace(waiting_session(f"a{number}", float(number)), slot_wait_since=1.0) for number in range(9)]
-    late = of("zoo", replace(waiting_session("z", 50.0), slot_wait_since=1e6))
-    assert started(admit([*crowd, late], [limit(2, "app", "zoo")], PLENTY, now=1e6)) == ["a0", "z"]
+    late = in_project("zoo", replace(waiting_session("z", 50.0), slot_wait_since=1e6))
+    assert started_sessions(admit([*crowd, late], [limit(2, "app", "zoo")], PLENTY, now=1e6)) == ["a0", "z"]
 
 
-def test_a_verdict_says_whether_it_is_but_a_matter_of_turns() -> None:
+def test_a_decision_says_whether_only_a_slot_is_missing() -> None:
     sessions = [working_session("w"), waiting_session("a", 1.0), waiting_session("b", 2.0, after=("w",))]
-    assert {one.session: one.turn for one in admit(sessions, [limit(1)], PLENTY)} == {"a": True, "b": False}
+    assert {decision.session: decision.turn for decision in admit(sessions, [limit(1)], PLENTY)} == {
+        "a": True,
+        "b": False,
+    }
 
 
 # -- memory, disk, gates -----------------------------------------------------------------------------------------------
 
 
-def test_each_start_is_expected_to_take_memory_that_is_not_seen_yet() -> None:
+def test_memory_is_reserved_for_sessions_about_to_start() -> None:
     sessions = [waiting_session(f"s{number}", float(number)) for number in range(50)]
     free = Resources(LEAST_MEMORY + 3 * MEMORY_A_START, 1 << 40)
-    found = admit(sessions, [], free)
-    assert started(found) == ["s0", "s1", "s2", "s3"]
-    assert found[4].reason == "memory (2048 MB free, 4 about to start)"
+    decisions = admit(sessions, [], free)
+    assert started_sessions(decisions) == ["s0", "s1", "s2", "s3"]
+    assert decisions[4].reason == "memory (2048 MB free, 4 about to start)"
     starting = replace(waiting_session("x"), admitted=True)
-    assert len(started(admit([starting, *sessions], [], free))) == 3, "one that was let in before has not taken its own"
-    assert len(started(admit([working_session("y"), *sessions], [], free))) == 4, "one that runs has"
+    assert len(started_sessions(admit([starting, *sessions], [], free))) == 3, (
+        "one that was let in before has not taken its own"
+    )
+    assert len(started_sessions(admit([working_session("y"), *sessions], [], free))) == 4, "one that runs has"
     scarce = admit(sessions, [], Resources(1 << 40, LEAST_DISK))
-    assert len(started(scarce)) == 1 and "disk space" in scarce[1].reason
+    assert len(started_sessions(scarce)) == 1 and "disk space" in scarce[1].reason
 
 
-def test_named_ones_without_a_task_need_no_room() -> None:
+def test_a_deferred_session_without_a_task_needs_no_resources() -> None:
     sessions = [working_session("a"), waiting_session("named", 1.0, defer=True, prompt="")]
-    assert started(admit(sessions, [limit(1)], Resources(0, 0))) == ["named"]
+    assert started_sessions(admit(sessions, [limit(1)], Resources(0, 0))) == ["named"]
 
 
-def test_gates_hold_those_who_could_start_and_see_whom_it_let_in() -> None:
-    asked: list[tuple[str, list[str]]] = []
+def test_a_gate_sees_the_admitted_sessions_and_may_hold_others() -> None:
+    gate_calls: list[tuple[str, list[str]]] = []
 
     def gate(facts: SessionFacts, working: Sequence[SessionFacts]) -> str:
-        asked.append((facts.id, [one.id for one in working]))
+        gate_calls.append((facts.id, [other.id for other in working]))
         return "the limit of work to end" if facts.spec.account == "work" else ""
 
     sessions = [
@@ -183,10 +204,10 @@ def test_gates_hold_those_who_could_start_and_see_whom_it_let_in() -> None:
         waiting_session("d", 3.0),
         waiting_session("e", 4.0),
     ]
-    found = admit(sessions, [limit(3)], PLENTY, gates=[gate])
-    assert started(found) == ["b", "d"], "one that is held takes no place"
-    assert reasons(found)["c"] == "the limit of work to end"
-    assert asked == [("b", ["a"]), ("c", ["a", "b"]), ("d", ["a", "b"])]
+    decisions = admit(sessions, [limit(3)], PLENTY, gates=[gate])
+    assert started_sessions(decisions) == ["b", "d"], "one that is held takes no place"
+    assert reasons_by_session(decisions)["c"] == "the limit of work to end"
+    assert gate_calls == [("b", ["a"]), ("c", ["a", "b"]), ("d", ["a", "b"])]
 
 
 # -- what comes after what ---------------------------------------------------------------------------------------------
@@ -196,7 +217,7 @@ BADLY = Launch(1, {}, 1.0, ended=True, code=1)
 
 
 @pytest.mark.parametrize(
-    ("changes", "ended"),
+    ("changes", "failure"),
     [
         ({}, ""),
         ({"stopped": True}, "first was stopped without landing"),
@@ -215,13 +236,13 @@ BADLY = Launch(1, {}, 1.0, ended=True, code=1)
         ({"done": "all", "stopped": True}, ""),
     ],
 )
-def test_whatever_did_not_land_keeps_those_behind_it_waiting(changes: dict[str, Any], ended: str) -> None:
+def test_a_dependency_without_a_merge_keeps_others_waiting(changes: dict[str, Any], failure: str) -> None:
     first, last = replace(working_session("first"), **changes), waiting_session("last", after=("first",))
-    assert failure_text(first) == ended
-    assert not (ended and is_done(first))
+    assert failure_text(first) == failure
+    assert not (failure and is_done(first))
     [verdict] = admit([first, last], [], PLENTY)
-    if ended:
-        assert verdict.reason == f"your word: {ended}"
+    if failure:
+        assert verdict.reason == f"your word: {failure}"
         assert admit([first, replace(last, waived=("first",))], [], PLENTY) == [StartDecision("last")], (
             "a person's word"
         )
@@ -229,13 +250,13 @@ def test_whatever_did_not_land_keeps_those_behind_it_waiting(changes: dict[str, 
         assert verdict.reason == ("" if is_done(first) else "first to be done")
 
 
-def test_a_review_is_done_when_it_is_over() -> None:
+def test_a_review_is_done_when_it_is_stopped() -> None:
     review = busy("r", kind="reviewer")
     assert not is_done(review) and is_done(replace(review, stopped=True))
     assert is_over(replace(working_session("a"), stopped=True)) and not is_over(working_session("a"))
 
 
-def test_a_stack_stands_on_what_was_stopped_but_not_on_what_was_given_up() -> None:
+def test_a_stacked_session_starts_on_a_stopped_but_not_on_a_closed_change() -> None:
     last = waiting_session("last", after=("first",), stack="first", base="b")
     last = replace(last, base="b")
     first = replace(working_session("first"), stopped=True, **CHANGED, pr=PullRequest(1, "x", "main", draft=False))
@@ -245,7 +266,9 @@ def test_a_stack_stands_on_what_was_stopped_but_not_on_what_was_given_up() -> No
         StartDecision("last", "your word: the pull request of first was closed")
     ]
     empty = replace(working_session("first"), stopped=True)
-    assert reasons(admit([empty, last], [], PLENTY)) == {"last": "your word: first was stopped without landing"}
+    assert reasons_by_session(admit([empty, last], [], PLENTY)) == {
+        "last": "your word: first was stopped without landing"
+    }
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
@@ -254,7 +277,7 @@ SLOTS = 8
 
 
 class World:
-    """Thirty tasks that come after one another at random, and agents that take their time; a clock that jumps from end to end."""
+    """A simulation of thirty tasks with random dependencies and durations; the clock jumps from end to end."""
 
     def __init__(self, seed: int, tasks: int = 30) -> None:
         self.random = random.Random(seed)
@@ -268,7 +291,7 @@ class World:
             facts = waiting_session(
                 name, float(number), after=tuple(before), priority=self.random.choice((0, 0, 0, 1, 5))
             )
-            self.sessions[name] = of(self.random.choice(("app", "zoo")), facts)
+            self.sessions[name] = in_project(self.random.choice(("app", "zoo")), facts)
         self.files = {name: frozenset(self.random.sample("abcdefgh", self.random.randint(0, 2))) for name in names}
 
     def eligible(self) -> list[str]:
@@ -281,7 +304,7 @@ class World:
     def play(self) -> None:
         while not all(is_done(facts) for facts in self.sessions.values()):
             verdicts = admit([*self.sessions.values()], [limit(SLOTS, "app", "zoo")], PLENTY, expected=self.files)
-            for name in started(verdicts):
+            for name in started_sessions(verdicts):
                 facts = self.sessions[name]
                 assert all(is_done(self.sessions[other]) for other in facts.spec.after), f"{name} was let in too early"
                 launch = Launch(1, {}, self.now)
@@ -290,9 +313,9 @@ class World:
                 self.ends[name] = self.now + self.random.expovariate(1.0)
             self.most = max(self.most, len(self.ends))
             assert len(self.ends) <= SLOTS
-            assert len(self.ends) == SLOTS or not self.eligible(), "a place is free, and somebody could have it"
-            assert self.ends, "nobody is at work, and not all is done"
-            name = min(self.ends, key=lambda one: self.ends[one])
+            assert len(self.ends) == SLOTS or not self.eligible(), "a slot is free although a session is eligible"
+            assert self.ends, "no agent is working although tasks remain"
+            name = min(self.ends, key=lambda session: self.ends[session])
             self.now = self.ends.pop(name)
             facts = self.sessions[name]
             assert facts.launch is not None
@@ -301,7 +324,7 @@ class World:
 
 
 @pytest.mark.parametrize("part", range(5))
-def test_no_place_is_idle_while_somebody_could_have_it_and_nothing_starts_too_early(part: int) -> None:
+def test_no_slot_is_idle_and_no_session_starts_too_early(part: int) -> None:
     most = []
     for seed in range(100):
         world = World(part * 100 + seed)
@@ -312,16 +335,16 @@ def test_no_place_is_idle_while_somebody_could_have_it_and_nothing_starts_too_ea
 
 def crowd(count: int) -> list[SessionFacts]:
     queued = [
-        of(
+        in_project(
             f"p{number % 7}",
             waiting_session(f"s{number}", float(number), after=(f"s{number - 1}",) if number % 3 else ()),
         )
         for number in range(count)
     ]
-    return [of("p0", working_session("w")), *queued]
+    return [in_project("p0", working_session("w")), *queued]
 
 
-def test_a_decision_grows_no_faster_than_the_number_of_those_who_wait() -> None:
+def test_a_decision_takes_time_proportional_to_the_waiting_sessions() -> None:
     limits = [limit(4, *(f"p{number}" for number in range(7))), limit(2, "p1"), limit(3, "p2", profile="x")]
 
     def decision(count: int) -> int:
@@ -333,28 +356,28 @@ def test_a_decision_grows_no_faster_than_the_number_of_those_who_wait() -> None:
     assert large < 6 * small
 
 
-def test_a_look_at_the_backlog_grows_no_faster_than_the_number_of_issues() -> None:
-    def look(count: int) -> int:
+def test_reading_the_backlog_takes_time_proportional_to_its_issues() -> None:
+    def count_calls(count: int) -> int:
         issues = {f"app#{number}": Issue(number, "app", f"i{number}", 1.0, 1.0) for number in range(1, count + 1)}
         sessions = [waiting_session(f"s{number}", issue=str(number)) for number in range(1, count, 2)]
         team = Team("app", (Candidate("a", labels=("x",)), Candidate("b")), auto=True)
         return calls(lambda: plan_assignments(issues, sessions, [team], [limit(8)]))
 
-    small, large = look(200), look(1000)
+    small, large = count_calls(200), count_calls(1000)
     assert large < 6 * small
 
 
-def test_places_are_shared_evenly_over_time() -> None:
-    """Three projects, one with ten times the work: while all want something, each has a third of the places."""
-    given: Counter[str] = Counter()
+def test_slots_are_shared_evenly_over_time() -> None:
+    """Of three projects one has ten times the work; while all have work, each gets a third of the slots."""
+    starts: Counter[str] = Counter()
     queues = {"a": 100, "b": 10, "c": 10}
     sessions = [
-        of(name, waiting_session(f"{name}{number}", float(number)))
+        in_project(name, waiting_session(f"{name}{number}", float(number)))
         for name, count in queues.items()
         for number in range(count)
     ]
     for _ in range(10):
-        for name in started(admit(sessions, [limit(3, "a", "b", "c")], PLENTY)):
-            given[name[0]] += 1
+        for name in started_sessions(admit(sessions, [limit(3, "a", "b", "c")], PLENTY)):
+            starts[name[0]] += 1
             sessions = [facts for facts in sessions if facts.id != name]
-    assert given == {"a": 10, "b": 10, "c": 10}
+    assert starts == {"a": 10, "b": 10, "c": 10}

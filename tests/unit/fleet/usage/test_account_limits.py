@@ -1,4 +1,4 @@
-"""Usage limits with a clock that is moved by hand: who is held, who tries first, who follows when, and what a restart keeps."""
+"""Usage limits with a manual clock: held sessions, the first retry, the order of the others, and restarts."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ HOUR = 3600.0
 
 
 class Provider:
-    """What the agents' provider allows: by account and model, until when it refuses, and what it says of that."""
+    """The provider of the agents, which refuses accounts and models until a given time."""
 
     def __init__(self) -> None:
         self.refuses: dict[str, tuple[float, float | None, str]] = {}
-        """Account → until when, what it tells as reset time, which model."""
+        """Account → refused until, announced reset time, model."""
 
 
 class Fleet:
-    """Sessions that start, work and are refused; everything but the agents is the daemon's own."""
+    """A daemon with simulated agents, whose requests may be refused by the provider."""
 
     def __init__(self, folder: Path, rules: Sequence[Rule] = DEFAULT_RULES) -> None:
         self.time = Time()
@@ -53,9 +53,9 @@ class Fleet:
         self.store = MemoryStore()
         self.provider = Provider()
         self.heard = "transcript"
-        """Where a refusal is heard of."""
+        """The source that reports a refusal."""
         self.began: list[tuple[str, float]] = []
-        """Whose agent asked its model, and when."""
+        """The sessions whose agents sent a request to their model, with the time."""
 
     async def start(self) -> None:
         self.time.timers.clear()
@@ -106,22 +106,22 @@ class Fleet:
             return [self._event(intent, e.StartPutOff(later.reason), "put-off")]
         launched = self._event(intent, e.AgentLaunched({}), "done", intent.generation)
         message = facts.next_message
-        taken = [self._event(intent, e.MessageDelivered(message.id), "taken", intent.generation)] if message else []
-        return [launched, *taken, *self._turn(intent, facts, intent.generation)]
+        delivered = [self._event(intent, e.MessageDelivered(message.id), "taken", intent.generation)] if message else []
+        return [launched, *delivered, *self._turn(intent, facts, intent.generation)]
 
     async def _deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self.flow.sessions[intent.session]
         assert self.quota.take(facts) is None, "it may go on: it was its turn"
-        taken = self._event(intent, e.MessageDelivered(intent.args["message"]), "done")
-        return [taken, *self._turn(intent, facts, facts.generation)]
+        delivered = self._event(intent, e.MessageDelivered(intent.args["message"]), "done")
+        return [delivered, *self._turn(intent, facts, facts.generation)]
 
     def _turn(self, intent: Intent, facts: SessionFacts, generation: int) -> list[Event]:
-        """The agent asks its model: an answer, or a refusal."""
+        """Return the events of a turn: an answer of the model, or a refusal."""
         self.began.append((facts.name, self.time()))
-        until, told, model = self.provider.refuses.get(q.account_of(facts), (0.0, None, ""))
+        until, notified, model = self.provider.refuses.get(q.account_of(facts), (0.0, None, ""))
         active = self._event(intent, e.AgentActivity("active"), "active", generation)
         if self.time() < until and q.same_model(model, facts.spec.model or ""):
-            return [active, self._event(intent, e.AgentLimit(told, model), "limit", generation)]
+            return [active, self._event(intent, e.AgentLimit(notified, model), "limit", generation)]
         worked = self._event(intent, e.AgentUsage("m", 10, 10, usd=0.1), "usage", generation)
         return [active, worked, self._event(intent, e.AgentTurnEnded("done so far."), "turn", generation)]
 
@@ -136,14 +136,14 @@ class Fleet:
             await asyncio.sleep(0)
 
     async def passes(self, seconds: float) -> None:
-        """Time goes by from timer to timer, and everything has its chance after each."""
+        """Advance the time from timer to timer."""
         end = self.time() + seconds
         while self.time() < end:
-            coming = min((one.at for one in self.time.timers if not one.cancelled), default=end)
+            coming = min((timer.at for timer in self.time.timers if not timer.cancelled), default=end)
             self.time.advance(max(0.0, min(coming, end) - self.time()))
             await self.settle()
 
-    def who(self) -> list[str]:
+    def requesters(self) -> list[str]:
         return [name for name, _ in self.began]
 
     def facts(self, name: str) -> SessionFacts:
@@ -173,21 +173,21 @@ NAMES = [f"s{number:02d}" for number in range(20)]
 
 
 @played()
-async def test_after_the_first_refusal_nobody_of_the_account_starts(fleet: Fleet) -> None:
+async def test_after_the_first_refusal_no_session_of_the_account_starts(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     assert fleet.facts("first").activity.state == "limited"
     await fleet.new(*NAMES)
     await fleet.passes(600.0)
-    assert fleet.who() == ["first"]
+    assert fleet.requesters() == ["first"]
     for name in NAMES:
         status = fleet.views.status(fleet.facts(name))
         assert (status.name, status.waiting_for) == ("queued", "the usage limit of demo to end at 1970-01-01T01:16:40Z")
 
 
 @played()
-async def test_those_that_were_let_start_before_the_refusal_give_their_places_back(fleet: Fleet) -> None:
-    """All are admitted in one decision; the first that asks its model is refused, and no other asks."""
+async def test_sessions_admitted_before_the_refusal_return_their_slots(fleet: Fleet) -> None:
+    """All are admitted in one decision; the first request is refused, and no other is sent."""
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     held = fleet.runner.effects["launch"].run
 
@@ -199,14 +199,14 @@ async def test_those_that_were_let_start_before_the_refusal_give_their_places_ba
     fleet.runner.effects = {**fleet.runner.effects, "launch": Effect(late)}
     await fleet.new(*NAMES)
     assert all(fleet.facts(name).run == 2 for name in NAMES[1:]), "each was let start, and is put off"
-    assert fleet.who() == ["s00"]
+    assert fleet.requesters() == ["s00"]
     assert not any(fleet.facts(name).admitted for name in NAMES[1:])
     await fleet.passes(HOUR + 300.0)
-    assert sorted(set(fleet.who())) == NAMES, "all of them had their turn"
+    assert sorted(set(fleet.requesters())) == NAMES, "all of them had their turn"
 
 
 @played()
-async def test_after_the_reset_one_tries_and_the_others_follow_a_few_seconds_apart(fleet: Fleet) -> None:
+async def test_after_the_reset_one_session_tries_and_the_others_follow_with_pauses(fleet: Fleet) -> None:
     reset = 1000.0 + HOUR
     fleet.provider.refuses["demo"] = (reset, reset, "")
     await fleet.new("first")
@@ -215,17 +215,17 @@ async def test_after_the_reset_one_tries_and_the_others_follow_a_few_seconds_apa
     await fleet.passes(HOUR - 1.0)
     assert fleet.began == []
     await fleet.passes(200.0)
-    assert fleet.who()[0] == "first", "who met the limit tries"
-    assert sorted(fleet.who()) == sorted(["first", *NAMES])
+    assert fleet.requesters()[0] == "first", "who met the limit tries"
+    assert sorted(fleet.requesters()) == sorted(["first", *NAMES])
     times = [at for _, at in fleet.began]
     assert times[0] >= reset
     gaps = [later - earlier for earlier, later in pairwise(times)]
     assert min(gaps) >= q.SESSION_INTERVAL and max(gaps) <= 1.5 * q.SESSION_INTERVAL + 2.0, gaps
-    assert fleet.who()[1:] == NAMES, "in their order"
+    assert fleet.requesters()[1:] == NAMES, "in their order"
 
 
 @played()
-async def test_who_met_the_limit_goes_on_in_that_order_before_those_that_wait(fleet: Fleet) -> None:
+async def test_limited_sessions_continue_in_order_before_waiting_ones(fleet: Fleet) -> None:
     met = ["d", "b", "c", "a"]
     await fleet.new(*met)
     fleet.began.clear()
@@ -237,32 +237,32 @@ async def test_who_met_the_limit_goes_on_in_that_order_before_those_that_wait(fl
         await fleet.settle()
     await fleet.new("new")
     await fleet.passes(HOUR + 60.0)
-    assert fleet.who() == [*met, "new"]
+    assert fleet.requesters() == [*met, "new"]
 
 
 @played()
-async def test_a_probe_that_is_refused_keeps_the_others_held(fleet: Fleet) -> None:
+async def test_a_refused_retry_keeps_the_others_held(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + 3 * HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.new(*NAMES)
     await fleet.passes(HOUR + 300.0)
-    assert fleet.who() == ["first", "first"], "one tried, and was refused"
+    assert fleet.requesters() == ["first", "first"], "one tried, and was refused"
     await fleet.passes(3 * HOUR + 600.0)
-    assert sorted(set(fleet.who())) == sorted(["first", *NAMES])
+    assert sorted(set(fleet.requesters())) == sorted(["first", *NAMES])
 
 
 @played()
 async def test_without_a_reset_time_the_pause_is_half_an_hour_and_grows(fleet: Fleet) -> None:
-    await grows(fleet)
+    await assert_pauses_grow(fleet)
 
 
 @played()
-async def test_the_pause_of_a_session_that_says_so_by_word_grows_too(fleet: Fleet) -> None:
+async def test_the_pause_grows_also_for_an_unconfirmed_limit(fleet: Fleet) -> None:
     fleet.heard = "spool"
-    await grows(fleet)
+    await assert_pauses_grow(fleet)
 
 
-async def grows(fleet: Fleet) -> None:
+async def assert_pauses_grow(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + 24 * HOUR, None, "")
     await fleet.new("first")
     await fleet.passes(12 * HOUR)
@@ -271,111 +271,109 @@ async def grows(fleet: Fleet) -> None:
     assert [round(pause / 60) for pause in pauses] == [30, 60, 120, 240, 240]
 
 
-async def lies(fleet: Fleet, name: str, resets_at: float | None) -> None:
-    """Something in a session writes a line to its spool; its provider refuses nothing."""
+async def report_false_limit(fleet: Fleet, name: str, resets_at: float | None) -> None:
+    """A program in a session writes a false limit to its spool; its provider refuses nothing."""
     facts = fleet.facts(name)
     event = Event(e.AgentLimit(resets_at), fleet.time(), "spool", f"lie {fleet.time()} {name}", "app", facts.id, 1)
     await fleet.flow.append(event)
     await fleet.settle()
 
 
-@pytest.mark.parametrize("told", [6 * 86400.0, None])
-def test_one_sessions_word_holds_itself_and_the_others_for_a_quarter_of_an_hour(
-    tmp_path: Path, told: float | None
-) -> None:
+@pytest.mark.parametrize("notified", [6 * 86400.0, None])
+def test_one_sessions_unconfirmed_limit_holds_others_for_a_short_time(tmp_path: Path, notified: float | None) -> None:
     @played()
     async def play(fleet: Fleet) -> None:
         await fleet.new("liar")
-        await lies(fleet, "liar", None if told is None else fleet.time() + told)
+        await report_false_limit(fleet, "liar", None if notified is None else fleet.time() + notified)
         fleet.began.clear()
         await fleet.new(*NAMES[:3])
         [row] = fleet.quota.accounts()
         assert (row["state"], row["resetKnown"]) == ("held", False)
         await fleet.passes(q.CLAIM_HOLD_SECONDS - 5.0)
-        assert fleet.who() == []
+        assert fleet.requesters() == []
         await fleet.passes(30.0)
-        assert fleet.who() == ["s00", "liar", *NAMES[1:3]], "one tried, and works: nobody waits any more"
+        assert fleet.requesters() == ["s00", "liar", *NAMES[1:3]], "one tried, and works: no session waits any more"
         assert [row["state"] for row in fleet.quota.accounts()] == ["free"]
 
     play(tmp_path)
 
 
 @played()
-async def test_a_session_that_names_its_reset_by_word_goes_on_then_and_not_before(fleet: Fleet) -> None:
+async def test_a_session_with_an_unconfirmed_reset_time_continues_at_that_time(fleet: Fleet) -> None:
     fleet.heard, reset = "spool", 1000.0 + 3 * HOUR
     fleet.provider.refuses["demo"] = (reset, reset, "")
     await fleet.new("first")
     await fleet.passes(3 * HOUR - 10.0)
-    assert fleet.who() == ["first"] and fleet.views.status(fleet.facts("first")).name == "limited"
+    assert fleet.requesters() == ["first"] and fleet.views.status(fleet.facts("first")).name == "limited"
     await fleet.passes(20.0)
-    assert fleet.who() == ["first", "first"]
+    assert fleet.requesters() == ["first", "first"]
 
 
 @played()
-async def test_a_second_sessions_word_holds_the_account_for_as_long_as_both_say(fleet: Fleet) -> None:
+async def test_two_sessions_reports_hold_the_account_until_their_reset(fleet: Fleet) -> None:
     fleet.heard, reset = "spool", 1000.0 + 3 * HOUR
     fleet.provider.refuses["demo"] = (reset, reset, "")
     await fleet.new("first")
     await fleet.new(*NAMES)
     await fleet.passes(2 * HOUR)
-    assert fleet.who() == ["first", "s00"], "one tried, was refused, and no other asked"
+    assert fleet.requesters() == ["first", "s00"], "one tried, was refused, and no other asked"
     await fleet.passes(HOUR + 300.0)
-    assert sorted(set(fleet.who())) == sorted(["first", *NAMES])
+    assert sorted(set(fleet.requesters())) == sorted(["first", *NAMES])
 
 
 @played()
-async def test_a_second_word_is_not_good_for_longer_than_the_first(fleet: Fleet) -> None:
+async def test_a_second_report_extends_no_hold_beyond_the_first(fleet: Fleet) -> None:
     await fleet.new("one", "two")
-    await lies(fleet, "one", fleet.time() + HOUR)
-    await lies(fleet, "two", fleet.time() + 6 * 86400.0)
+    await report_false_limit(fleet, "one", fleet.time() + HOUR)
+    await report_false_limit(fleet, "two", fleet.time() + 6 * 86400.0)
     held = q.active_hold(fleet.quota.holds(), "demo", "", fleet.time())
     assert held is not None and held.until == 1000.0 + HOUR
     assert fleet.facts("two").limit_until == 1000.0 + 6 * 86400.0, "it waits as it said"
 
 
 @played()
-async def test_a_session_that_says_it_again_and_again_holds_nobody_twice(fleet: Fleet) -> None:
-    """Neither while the hold stands, nor when it is over, nor after it seemed to work."""
+async def test_repeated_reports_of_a_session_extend_no_hold(fleet: Fleet) -> None:
+    """Neither during the hold, nor after it, nor after its agent seemed to work."""
     await fleet.new("liar")
     end = fleet.time() + q.CLAIM_HOLD_SECONDS
     for number in range(40):
-        await lies(fleet, "liar", fleet.time() + (60.0 if number % 2 else HOUR))
+        await report_false_limit(fleet, "liar", fleet.time() + (60.0 if number % 2 else HOUR))
         await fleet.passes(60.0)
     await fleet.new("honest")
     await fleet.passes(q.TRIAL + 10.0)
-    assert "honest" in fleet.who() and fleet.time() > end
+    assert "honest" in fleet.requesters() and fleet.time() > end
     generation = fleet.facts("liar").generation
     works = Event(e.AgentActivity("active"), fleet.time(), "spool", "a", "app", "app-liar", generation)
     await fleet.flow.append(works)
-    await lies(fleet, "liar", fleet.time() + HOUR)
+    await report_false_limit(fleet, "liar", fleet.time() + HOUR)
     await fleet.new("other")
     await fleet.passes(q.TRIAL + 10.0)
-    assert "other" in fleet.who()
+    assert "other" in fleet.requesters()
 
 
 @played()
-async def test_nobody_is_said_to_wait_for_a_word_that_holds_nobody(fleet: Fleet) -> None:
+async def test_the_notification_of_an_ineffective_report_names_no_held_sessions(fleet: Fleet) -> None:
     await fleet.new("liar")
-    await lies(fleet, "liar", fleet.time() + HOUR)
+    await report_false_limit(fleet, "liar", fleet.time() + HOUR)
     await fleet.passes(q.CLAIM_HOLD_SECONDS + q.ONE_BY_ONE_SECONDS + 60.0)
     works = Event(e.AgentActivity("active"), fleet.time(), "spool", "works", "app", "app-liar", 1)
     await fleet.flow.append(works)
     await fleet.settle()
-    await lies(fleet, "liar", (again := fleet.time() + HOUR))
+    await report_false_limit(fleet, "liar", (again := fleet.time() + HOUR))
     assert q.active_hold(fleet.quota.holds(), "demo", "", fleet.time()) is None
-    told = [event.body for event in await fleet.flow.store.events(kind="notified")]
-    first, second = [body.message for body in told if isinstance(body, e.Notified)]
+    notified = [event.body for event in await fleet.flow.store.events(kind="notified")]
+    first, second = [body.message for body in notified if isinstance(body, e.Notified)]
     assert f"no other session of demo starts before {rfc3339(1000.0 + q.CLAIM_HOLD_SECONDS)}" in first
     assert "no other session" not in second and f"this session goes on at {rfc3339(again)}" in second
 
 
 @played()
-async def test_a_word_is_remembered_across_a_restart(fleet: Fleet) -> None:
+async def test_a_report_is_remembered_across_a_restart(fleet: Fleet) -> None:
     await fleet.new("liar")
-    await lies(fleet, "liar", fleet.time() + HOUR)
+    await report_false_limit(fleet, "liar", fleet.time() + HOUR)
     await fleet.passes(q.CLAIM_HOLD_SECONDS / 2)
     await fleet.restart()
-    await lies(fleet, "liar", fleet.time() + HOUR)
+    await report_false_limit(fleet, "liar", fleet.time() + HOUR)
     held = q.active_hold(fleet.quota.holds(), "demo", "", fleet.time())
     assert held is not None and held.until == 1000.0 + q.CLAIM_HOLD_SECONDS
 
@@ -395,18 +393,18 @@ async def test_a_word_is_remembered_across_a_restart(fleet: Fleet) -> None:
         ("o1", "foo1", False),
     ],
 )
-def test_which_names_may_be_one_model(held: str, mine: str, same: bool) -> None:
+def test_names_of_models_are_compared(held: str, mine: str, same: bool) -> None:
     assert q.same_model(held, mine) is q.same_model(mine, held) is same
 
 
-@pytest.mark.parametrize("told", [500.0, 1000.0 + 9 * 86400.0])
-def test_a_reset_time_that_cannot_be_is_none(told: float) -> None:
-    held = q.next_hold({}, "demo", "", told, 1000.0)
+@pytest.mark.parametrize("notified", [500.0, 1000.0 + 9 * 86400.0])
+def test_an_implausible_reset_time_is_ignored(notified: float) -> None:
+    held = q.next_hold({}, "demo", "", notified, 1000.0)
     assert (held.until, held.named) == (1000.0 + q.UNKNOWN_RESET_HOLD, False)
 
 
 @played()
-async def test_another_account_and_another_model_are_not_held(fleet: Fleet) -> None:
+async def test_other_accounts_and_models_are_not_held(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "opus")
     await fleet.new("first", model="claude-opus-4-6")
     await fleet.new("big", model="claude-opus-4-6")
@@ -414,13 +412,13 @@ async def test_another_account_and_another_model_are_not_held(fleet: Fleet) -> N
     await fleet.new("any")
     await fleet.new("work", account="work", model="claude-opus-4-6")
     await fleet.passes(60.0)
-    assert fleet.who() == ["first", "small", "work"]
+    assert fleet.requesters() == ["first", "small", "work"]
     assert fleet.facts("big").waiting_for.startswith("the usage limit of demo opus")
     assert fleet.facts("any").waiting_for, "its model is not known: it may be that one"
 
 
 @played()
-async def test_a_message_to_a_session_of_a_held_account_goes_after_the_limit(fleet: Fleet) -> None:
+async def test_a_message_to_a_held_account_waits_for_the_reset(fleet: Fleet) -> None:
     await fleet.new("idle")
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
@@ -429,7 +427,7 @@ async def test_a_message_to_a_session_of_a_held_account_goes_after_the_limit(fle
 
 
 @played()
-async def test_a_restart_keeps_the_hold_and_the_turns(fleet: Fleet) -> None:
+async def test_a_restart_keeps_the_hold_and_the_order(fleet: Fleet) -> None:
     reset = 1000.0 + HOUR
     fleet.provider.refuses["demo"] = (reset, reset, "")
     await fleet.new("first")
@@ -440,65 +438,65 @@ async def test_a_restart_keeps_the_hold_and_the_turns(fleet: Fleet) -> None:
     await fleet.passes(HOUR / 2 - 10.0)
     assert fleet.began == []
     await fleet.passes(20.0)
-    assert fleet.who()[0] == "first"
+    assert fleet.requesters()[0] == "first"
     await fleet.restart()
     await fleet.passes(200.0)
-    assert sorted(fleet.who()) == sorted(["first", *NAMES[:5]]), "each once"
+    assert sorted(fleet.requesters()) == sorted(["first", *NAMES[:5]]), "each once"
 
 
 @played()
-async def test_a_clock_that_jumps_ahead_lets_one_try_and_no_more(fleet: Fleet) -> None:
+async def test_a_clock_that_jumps_ahead_lets_one_session_try(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + 100 * HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.new(*NAMES[:5])
     fleet.time.now += 3 * HOUR
     await fleet.passes(60.0)
-    assert fleet.who() == ["first", "first"]
+    assert fleet.requesters() == ["first", "first"]
 
 
 @played()
-async def test_a_clock_that_jumps_back_holds_nobody_beyond_the_pause(fleet: Fleet) -> None:
+async def test_a_clock_that_jumps_back_holds_no_session_beyond_the_pause(fleet: Fleet) -> None:
     fleet.time.now = 1e6
     fleet.provider.refuses["demo"] = (1e6 + 1.0, None, "")
     await fleet.new("first")
     await fleet.new("second")
-    assert fleet.who() == ["first"]
+    assert fleet.requesters() == ["first"]
     fleet.time.now = 1e6 - 86400.0
     for timer in fleet.time.timers:
         timer.at = min(timer.at, fleet.time.now + 300.0)
     fleet.provider.refuses.clear()
     await fleet.passes(400.0)
-    assert sorted(fleet.who()) == ["first", "first", "second"]
+    assert sorted(fleet.requesters()) == ["first", "first", "second"]
 
 
 @played()
-async def test_a_person_may_lift_a_hold(fleet: Fleet) -> None:
+async def test_a_person_can_lift_a_hold(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1001.0, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.new("second")
     await fleet.passes(10.0)
-    assert fleet.who() == ["first"]
+    assert fleet.requesters() == ["first"]
     assert [row["state"] for row in fleet.quota.accounts()] == ["held"]
     with pytest.raises(NotFound, match="held are: demo"):
         await fleet.quota.release("claude")
     assert (await fleet.quota.release("demo"))["released"] == ["demo"]
     await fleet.settle()
     await fleet.passes(15.0)
-    assert sorted(fleet.who()) == ["first", "first", "second"]
+    assert sorted(fleet.requesters()) == ["first", "first", "second"]
     assert [row["state"] for row in fleet.quota.accounts()] == ["free"]
 
 
 @played(Rule("r", "usage-limit", action="notify"))
-async def test_where_the_rule_does_not_hold_nobody_is_held(fleet: Fleet) -> None:
+async def test_without_the_hold_action_no_session_is_held(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.new("second")
-    assert fleet.who() == ["first", "second"]
+    assert fleet.requesters() == ["first", "second"]
 
 
 @played()
-async def test_an_agent_that_ended_at_the_limit_is_started_again_after_it(fleet: Fleet) -> None:
-    """The account is held all the same, the session counts as limited and not as failed, and nobody is called for it."""
+async def test_an_agent_that_exited_at_the_limit_is_restarted_after_it(fleet: Fleet) -> None:
+    """The account is held, the session counts as limited and not as failed, and no person is notified."""
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     turn = fleet._turn
 
@@ -511,57 +509,57 @@ async def test_an_agent_that_ended_at_the_limit_is_started_again_after_it(fleet:
     await fleet.new("first")
     await fleet.new(*NAMES[:3])
     await fleet.passes(30.0)
-    assert fleet.who() == ["first"]
+    assert fleet.requesters() == ["first"]
     assert fleet.views.status(fleet.facts("first")).name == "limited"
     await fleet.restart()
     await fleet.passes(HOUR + 60.0)
-    assert fleet.who() == ["first", "first", *NAMES[:3]]
-    told = [event.body for event in await fleet.flow.store.events(kind="notified")]
-    assert [body.trigger for body in told if isinstance(body, e.Notified)] == ["usage-limit"]
+    assert fleet.requesters() == ["first", "first", *NAMES[:3]]
+    notified = [event.body for event in await fleet.flow.store.events(kind="notified")]
+    assert [body.trigger for body in notified if isinstance(body, e.Notified)] == ["usage-limit"]
 
 
 @played()
-async def test_while_one_tries_and_has_no_answer_yet_the_others_wait(fleet: Fleet) -> None:
+async def test_the_others_wait_while_one_session_tries(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.new(*NAMES[:3])
     turn = fleet._turn
-    fleet._turn = lambda *given: turn(*given)[:1]  # type: ignore[method-assign]
+    fleet._turn = lambda *args: turn(*args)[:1]  # type: ignore[method-assign]
     await fleet.passes(HOUR + 40.0)
-    assert fleet.who() == ["first", "first"], "it thinks"
+    assert fleet.requesters() == ["first", "first"], "it thinks"
     assert fleet.facts("s00").waiting_for.endswith("app-first tries whether it is over")
     limit = e.AgentLimit(fleet.time() + HOUR)
     await fleet.flow.append(Event(limit, fleet.time(), "transcript", "late", "app", "app-first", 1))
     await fleet.passes(300.0)
-    assert fleet.who() == ["first", "first"]
+    assert fleet.requesters() == ["first", "first"]
     fleet._turn = turn  # type: ignore[method-assign]
     fleet.provider.refuses.clear()
     await fleet.passes(HOUR)
-    assert fleet.who()[2:] == ["first", *NAMES[:3]]
+    assert fleet.requesters()[2:] == ["first", *NAMES[:3]]
 
 
-def test_the_jitter_is_each_sessions_own_and_always_the_same() -> None:
+def test_each_session_has_its_own_constant_delay() -> None:
     apart = [q.delay_after(name) for name in NAMES]
     assert apart == [q.delay_after(name) for name in NAMES] and len(set(apart)) == len(NAMES)
-    assert all(q.SESSION_INTERVAL <= one <= 1.5 * q.SESSION_INTERVAL for one in apart)
+    assert all(q.SESSION_INTERVAL <= delay <= 1.5 * q.SESSION_INTERVAL for delay in apart)
 
 
-def test_a_hold_that_cannot_be_true_by_the_clock_is_over() -> None:
+def test_a_hold_that_is_implausible_by_the_clock_is_over() -> None:
     hold = AccountHold("demo", "", 5000.0, 1000.0)
     assert q.end_of(hold, 2000.0) == 5000.0
     assert q.end_of(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
     assert q.end_of(replace(hold, named=False), 500.0) == 500.0
 
 
-def test_where_two_profiles_fit_the_one_whose_account_is_free_takes_the_work() -> None:
+def test_of_two_matching_profiles_the_one_with_a_free_account_is_chosen() -> None:
     takers = [Candidate("best", labels=("ui", "css"), held=True), Candidate("other", labels=("ui",))]
-    found = choose(takers, Work(labels=("ui", "css")), {})
-    assert found is not None and found[0].name == "other"
+    choice = choose(takers, Work(labels=("ui", "css")), {})
+    assert choice is not None and choice[0].name == "other"
     alone = choose(takers[:1], Work(labels=("ui",)), {})
-    assert alone is not None and alone[0].name == "best", "it waits, rather than going to nobody"
+    assert alone is not None and alone[0].name == "best", "it waits, rather than staying unassigned"
 
 
-def test_which_account_is_held_is_told_by_account_and_model() -> None:
+def test_a_hold_is_looked_up_by_account_and_model() -> None:
     holds = {"work opus": AccountHold("work", "opus", 5000.0, 1000.0)}
     assert q.active_hold(holds, "work", "claude-opus-4-6", 2000.0) is not None
     assert q.active_hold(holds, "work", "claude-sonnet-4-6", 2000.0) is None
@@ -570,12 +568,12 @@ def test_which_account_is_held_is_told_by_account_and_model() -> None:
 
 
 @played()
-async def test_who_waits_for_a_held_account_is_asked_quickly_however_many_there_are(fleet: Fleet) -> None:
+async def test_checking_many_held_sessions_is_quick(fleet: Fleet) -> None:
     fleet.provider.refuses["demo"] = (1000.0 + HOUR, 1000.0 + HOUR, "")
     await fleet.new("first")
     await fleet.flow.append(*(created(f"app-n{number}", 1000.0) for number in range(1000)))
     await fleet.settle()
-    waiting = [one for one in fleet.flow.sessions.values() if not one.admitted]
+    waiting = [facts for facts in fleet.flow.sessions.values() if not facts.admitted]
     reasons: set[str] = set()
     assert calls(lambda: reasons.update(fleet.quota.gate(facts, ()) for facts in waiting)) < 20 * len(waiting)
     assert len(waiting) == 1000 and len(reasons) == 1

@@ -1,4 +1,4 @@
-"""Budgets with a clock that is moved by hand: what is set aside, who may start, who is paused, who is asked, who goes on tomorrow."""
+"""Budgets with a manual clock: reservations, starts, pauses, questions, and continuation on the next day."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DAY = 86400.0
 
 
 class Till:
-    """Sessions that spend; the budgets are the daemon's own."""
+    """A daemon's budgets, with simulated sessions that spend."""
 
     def __init__(self, folder: Path, config: str) -> None:
         self.time = Time(NOON)
@@ -48,7 +48,7 @@ class Till:
         reacting = make_executor(core, limits, SessionUsageGate(self.budgets, limits))
         effects = {**reacting.effects(), "stop": Effect(self._stop), "clean-up": Effect(self._clean_up)}
         self.runner = Runner(self.flow, effects)
-        self._told = 0
+        self._count = 0
 
     async def _stop(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         return [self._event(intent.session, e.AgentStopped(0), intent.generation)]
@@ -57,9 +57,9 @@ class Till:
         return [self._event(intent.session, e.SessionStopped(("commits",)))]
 
     def _event(self, session: str, body: e.Body, generation: int = 0) -> Event:
-        self._told += 1
+        self._count += 1
         project = session.partition("-")[0]
-        return Event(body, self.time(), "spool", f"t{self._told}", project, session, generation)
+        return Event(body, self.time(), "spool", f"t{self._count}", project, session, generation)
 
     async def start(self) -> None:
         self.runner.start(await self.flow.start())
@@ -77,19 +77,19 @@ class Till:
     async def passes(self, seconds: float) -> None:
         end = self.time() + seconds
         while self.time() < end:
-            coming = min((one.at for one in self.time.timers if not one.cancelled), default=end)
+            coming = min((timer.at for timer in self.time.timers if not timer.cancelled), default=end)
             self.time.advance(max(0.0, min(coming, end) - self.time()))
             await self.settle()
 
     async def wants(self, *names: str, **more: object) -> None:
-        """Sessions that wait to start."""
+        """Queue sessions that wait to start."""
         for name in names:
-            made = created(f"app-{name}", self.time(), **more)
-            await self.flow.append(replace(made, project="app"))
+            event = created(f"app-{name}", self.time(), **more)
+            await self.flow.append(replace(event, project="app"))
             self.time.now += 0.001
 
     async def works(self, *names: str, **more: object) -> None:
-        """Sessions whose agents are in a turn."""
+        """Create sessions whose agents are in a turn."""
         await self.wants(*names, **more)
         for name in names:
             session = f"app-{name}"
@@ -112,11 +112,15 @@ class Till:
 
     def verdicts(self) -> dict[str, str]:
         sessions = list(self.flow.sessions.values())
-        return {one.session: one.reason for one in admit(sessions, (), PLENTY, gates=[self.budgets.gate])}
+        return {
+            decision.session: decision.reason for decision in admit(sessions, (), PLENTY, gates=[self.budgets.gate])
+        }
 
-    async def told(self, level: str) -> list[str]:
+    async def notified(self, level: str) -> list[str]:
         events = await self.flow.store.events(kind="notified")
-        return [one.body.title for one in events if isinstance(one.body, e.Notified) and one.body.level == level]
+        return [
+            event.body.title for event in events if isinstance(event.body, e.Notified) and event.body.level == level
+        ]
 
 
 Play = Callable[[Till], Awaitable[None]]
@@ -146,7 +150,7 @@ TEN = [f"n{number}" for number in range(10)]
 
 
 @played(budget("perDay: 5 USD, perSession: 1 USD"))
-async def test_ten_that_start_at_once_do_not_start_more_than_the_day_bears(till: Till) -> None:
+async def test_simultaneous_starts_stay_within_the_days_budget(till: Till) -> None:
     await till.wants(*TEN)
     reasons = till.verdicts()
     free = [name for name, reason in reasons.items() if not reason]
@@ -157,7 +161,7 @@ async def test_ten_that_start_at_once_do_not_start_more_than_the_day_bears(till:
 
 
 @played(budget("perDay: 1M tokens"))
-async def test_what_earlier_ones_used_is_what_is_expected(till: Till) -> None:
+async def test_the_expected_usage_is_the_median_of_earlier_sessions(till: Till) -> None:
     await till.wants("unknown")
     day = next(cap for cap in till.budgets.caps("app", None) if cap.scope == "day")
     assert till.budgets.expected(till.facts("unknown"), day) == min(EXPECTED["tokens"], 100_000.0)
@@ -171,13 +175,13 @@ async def test_what_earlier_ones_used_is_what_is_expected(till: Till) -> None:
 
 
 @played(budget("perDay: 5 USD, perSession: 2 USD"))
-async def test_what_is_measured_takes_the_place_of_what_was_set_aside(till: Till) -> None:
+async def test_measured_usage_replaces_the_reservation(till: Till) -> None:
     await till.works("a", "b")
-    at_work = [one for one in till.flow.sessions.values() if holds_slot(one)]
+    at_work = [facts for facts in till.flow.sessions.values() if holds_slot(facts)]
     day = next(cap for cap in till.budgets.caps("app", None) if cap.scope == "day")
     assert till.budgets.reserved(day, at_work) == 4.0
     await till.uses("a", usd=1.5)
-    at_work = [one for one in till.flow.sessions.values() if holds_slot(one)]
+    at_work = [facts for facts in till.flow.sessions.values() if holds_slot(facts)]
     assert (till.budgets.spent(day), till.budgets.reserved(day, at_work)) == (1.5, 2.5), "together as before"
     await till.wants("c")
     assert "room in the day's budget" in till.verdicts()["app-c"]
@@ -187,12 +191,12 @@ async def test_what_is_measured_takes_the_place_of_what_was_set_aside(till: Till
 
 
 @played(budget("perDay: 0.1 USD"))
-async def test_a_budget_smaller_than_what_is_expected_lets_one_start(till: Till) -> None:
+async def test_a_budget_below_the_expected_usage_lets_one_session_start(till: Till) -> None:
     await till.works("dear")
     await till.uses("dear", usd=0.05)
     await till.ends("dear")
     await till.wants("next", "after")
-    assert [not one for one in till.verdicts().values()] == [True, False]
+    assert [not reason for reason in till.verdicts().values()] == [True, False]
 
 
 @pytest.mark.parametrize(("cap", "usd", "tokens"), [("1 USD", 1.01, 0), ("1k tokens", None, 1001)])
@@ -206,13 +210,13 @@ def test_a_session_over_its_budget_is_paused_and_a_person_is_asked(
         facts, status = till.facts("a"), derive(till.facts("a"), till.time())
         assert facts.stopped and facts.stopped_by == "rule budget-exceeded" and not till.facts("b").stopped
         assert (status.name, status.column) == ("stopped", "Needs you") and "ao answer app-a" in str(status.waiting_for)
-        assert await till.told("urgent") == ["app-a: working"]
+        assert await till.notified("urgent") == ["app-a: working"]
         [offer] = facts.offers
         await till.flow.append(till._event("app-a", e.OfferAnswered(offer.id, "allow")))
         await till.settle()
         facts = till.facts("a")
         assert (facts.wanted, facts.stopped, facts.raised, facts.offers) == ("run", False, {"session": 1}, ())
-        assert [one.text for one in facts.messages if one.pending] == [
+        assert [message.text for message in facts.messages if message.pending] == [
             "Your budget was raised. Go on where you left off."
         ]
         assert till.verdicts()["app-a"] == ""
@@ -221,7 +225,7 @@ def test_a_session_over_its_budget_is_paused_and_a_person_is_asked(
 
 
 @played(budget("perSession: 1 USD"))
-async def test_a_raised_budget_is_twice_as_much_and_then_a_person_is_asked_again(till: Till) -> None:
+async def test_a_raised_budget_is_doubled_and_asked_about_again(till: Till) -> None:
     await till.works("a")
     await till.flow.append(till._event("app-a", e.BudgetRaised("session", "1 USD")))
     await till.uses("a", usd=1.9)
@@ -231,7 +235,7 @@ async def test_a_raised_budget_is_twice_as_much_and_then_a_person_is_asked_again
 
 
 @played(budget("perSession: 1 USD"))
-async def test_who_says_no_leaves_it_stopped(till: Till) -> None:
+async def test_a_denied_raise_leaves_the_session_stopped(till: Till) -> None:
     await till.works("a")
     await till.uses("a", usd=2.0)
     [offer] = till.facts("a").offers
@@ -242,7 +246,7 @@ async def test_who_says_no_leaves_it_stopped(till: Till) -> None:
 
 
 @played(budget("perDay: 1 USD"))
-async def test_at_the_days_cap_all_at_work_pause_and_go_on_the_next_day(till: Till) -> None:
+async def test_at_the_days_limit_working_sessions_pause_until_the_next_day(till: Till) -> None:
     await till.works("a", "b", "idle")
     await till.ends("idle")
     await till.wants("new")
@@ -257,13 +261,13 @@ async def test_at_the_days_cap_all_at_work_pause_and_go_on_the_next_day(till: Ti
     for name in ("a", "b"):
         facts = till.facts(name)
         assert (facts.wanted, facts.stopped, facts.admitted) == ("run", False, False), "it waits for its place"
-        assert next(one.text for one in facts.messages if one.pending).startswith("Another day has begun")
+        assert next(message.text for message in facts.messages if message.pending).startswith("Another day has begun")
     assert till.budgets.wait(till.facts("idle")) is None
     assert till.verdicts()["app-a"] == ""
 
 
 @played(budget("perDay: 1 USD"))
-async def test_what_landed_meanwhile_is_not_taken_up_again(till: Till) -> None:
+async def test_a_merged_session_is_not_resumed(till: Till) -> None:
     await till.works("a")
     await till.flow.append(till._event("app-a", e.HeadMoved("c1")), till._event("app-a", e.PrOpened(1, "x", "main")))
     await till.uses("a", usd=1.2)
@@ -274,14 +278,14 @@ async def test_what_landed_meanwhile_is_not_taken_up_again(till: Till) -> None:
 
 
 @played(budget("perSession: 1 USD"))
-async def test_a_review_that_is_too_dear_is_over_and_nobody_is_asked(till: Till) -> None:
+async def test_a_review_over_budget_ends_without_a_question(till: Till) -> None:
     await till.works("r", reviews="app-a", kind="reviewer")
     await till.uses("r", usd=1.2)
     assert till.facts("r").stopped and till.facts("r").offers == ()
 
 
 @played(budget("perDay: 1 USD"))
-async def test_a_days_budget_raised_for_one_is_raised_for_that_day(till: Till) -> None:
+async def test_a_days_budget_is_raised_for_one_session_and_that_day(till: Till) -> None:
     await till.works("a", "b")
     await till.uses("a", usd=1.2)
     [offer] = till.facts("a").offers
@@ -295,7 +299,7 @@ async def test_a_days_budget_raised_for_one_is_raised_for_that_day(till: Till) -
 
 
 @played(budget("perProject: 2k tokens"))
-async def test_a_projects_budget_is_for_ever(till: Till) -> None:
+async def test_a_projects_budget_does_not_reset(till: Till) -> None:
     await till.works("a")
     await till.uses("a", tokens=1500)
     till.time.now += 5 * DAY
@@ -309,7 +313,7 @@ async def test_a_projects_budget_is_for_ever(till: Till) -> None:
 
 
 @played(budget("perProject: 400 USD"))
-async def test_what_one_session_says_it_used_does_not_keep_others_from_going_on_for_ever(till: Till) -> None:
+async def test_implausible_usage_of_one_session_does_not_block_others_forever(till: Till) -> None:
     await till.works("a", "b")
     await till.uses("a", usd=2.0**53)
     assert till.facts("a").stopped and till.facts("b").stopped
@@ -322,7 +326,7 @@ async def test_what_one_session_says_it_used_does_not_keep_others_from_going_on_
 
 
 @played(budget("perProject: 400 USD, perSession: 5 USD"))
-async def test_nor_does_it_pause_them_where_it_has_a_budget_of_its_own(till: Till) -> None:
+async def test_implausible_usage_is_limited_by_the_sessions_own_budget(till: Till) -> None:
     await till.works("a", "b")
     await till.uses("a", usd=2.0**53)
     await till.wants("c")
@@ -334,7 +338,7 @@ PROFILES = "agents: {dear: {tool: demo, budget: {perDay: 1 USD, perSession: 3 US
 
 
 @played(budget("perDay: 10 USD, perSession: 1 USD", PROFILES))
-async def test_a_profiles_budget_counts_its_sessions_alone(till: Till) -> None:
+async def test_a_profiles_budget_counts_only_its_sessions(till: Till) -> None:
     await till.works("c", profile="cheap")
     await till.uses("c", usd=0.9)
     await till.works("d", profile="dear")
@@ -348,7 +352,7 @@ async def test_a_profiles_budget_counts_its_sessions_alone(till: Till) -> None:
 @played(
     "orchestrator: {budget: {perDay: 1 USD}}\nprojects: {app: {path: ., agent: demo}, lib: {path: ./lib, agent: demo}}\n"
 )
-async def test_a_files_budget_is_for_all_its_projects(till: Till) -> None:
+async def test_a_files_budget_is_shared_by_all_its_projects(till: Till) -> None:
     await till.works("a")
     lib = replace(created("lib-x", till.time()), project="lib")
     await till.flow.append(lib)
@@ -358,7 +362,7 @@ async def test_a_files_budget_is_for_all_its_projects(till: Till) -> None:
 
 
 @played(budget("perDay: 1 USD"))
-async def test_planning_counts_into_the_day(till: Till) -> None:
+async def test_planning_counts_toward_the_days_budget(till: Till) -> None:
     plan = Plan("P1", "app", "goal", NOON, NOON, "t", spent=Spent(10, 10, 0.95))
     till.flow.facts.home = replace(till.flow.home, plans={"P1": plan})
     await till.works("a")
@@ -367,20 +371,20 @@ async def test_planning_counts_into_the_day(till: Till) -> None:
 
 
 @played(budget("perDay: 10 USD, perSession: 5 USD"))
-async def test_a_person_is_told_once_at_four_fifths(till: Till) -> None:
+async def test_a_person_is_notified_once_at_80_percent(till: Till) -> None:
     await till.works("a", "b")
     await till.uses("a", usd=3.9)
-    assert await till.told("warning") == []
+    assert await till.notified("warning") == []
     await till.uses("a", usd=0.2)
     await till.uses("a", usd=0.2)
-    assert await till.told("warning") == ["app-a: the session's budget is nearly spent"]
+    assert await till.notified("warning") == ["app-a: the session's budget is nearly spent"]
     await till.uses("b", usd=3.9)
     await till.uses("b", usd=0.05)
-    assert (await till.told("warning"))[1:] == ["app-b: the day's budget of app is nearly spent"]
+    assert (await till.notified("warning"))[1:] == ["app-b: the day's budget of app is nearly spent"]
 
 
 @played(budget("perDay: 1 USD"))
-async def test_what_nobody_knows_is_not_taken_for_nothing(till: Till) -> None:
+async def test_unknown_usage_is_not_counted_as_zero(till: Till) -> None:
     await till.works("silent", "priced")
     await till.uses("priced", tokens=500)
     await till.ends("silent")
@@ -394,7 +398,7 @@ async def test_what_nobody_knows_is_not_taken_for_nothing(till: Till) -> None:
 
 
 @played(budget("perDay: 5 USD"))
-async def test_a_decision_grows_no_faster_than_the_number_of_those_who_wait(till: Till) -> None:
+async def test_a_decision_takes_time_proportional_to_the_waiting_sessions(till: Till) -> None:
     await till.flow.append(*(replace(created(f"app-n{n}", NOON + n), project="app") for n in range(1000)))
     sessions = list(till.flow.sessions.values())
     small, large = (

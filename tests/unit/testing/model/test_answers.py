@@ -1,4 +1,4 @@
-"""What the scripted model answers, on the wire, in all four formats."""
+"""Responses of the scripted model in all four wire formats."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def model() -> Iterator[ScriptedModel]:
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_it_says_calls_and_counts(model: ScriptedModel, protocol: str, stream: bool) -> None:
+def test_text_tool_calls_and_usage_are_returned(model: ScriptedModel, protocol: str, stream: bool) -> None:
     prompt = (
         "Do it. [[say: I look.]] [[sh: ls -l]] [[usage: input=10 output=7 read=20 written=3]] [[say: It is «done».]]"
     )
@@ -46,9 +46,9 @@ def test_it_says_calls_and_counts(model: ScriptedModel, protocol: str, stream: b
     second = ask(model.url, protocol, talk, stream=stream)
     assert (second.text, second.calls, second.usage) == ("It is «done».", (), (33, 20, 7))
 
-    asked = model.requests[-1]
-    assert (asked.user, asked.stream, asked.protocol) == (prompt, stream, protocol)
-    assert "total 0" in asked.results[0]
+    request = model.requests[-1]
+    assert (request.user, request.stream, request.protocol) == (prompt, stream, protocol)
+    assert "total 0" in request.results[0]
     assert model.exchanges[-1].outcome == "answered"
 
 
@@ -59,7 +59,7 @@ def test_the_next_message_gets_its_own_answer(model: ScriptedModel, protocol: st
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_word_in_the_middle_of_a_turn_does_not_stop_the_work(model: ScriptedModel, protocol: str) -> None:
+def test_a_message_during_a_turn_does_not_stop_the_script(model: ScriptedModel, protocol: str) -> None:
     work = [("user", "[[sh: one]] [[sh: two]] [[say: end]]"), ("call", "bash"), ("result", "")]
     assert ask(model.url, protocol, [*work, ("user", "hurry up")]).calls == (("bash", {"command": "two"}),)
     assert ask(model.url, protocol, [*work, ("user", "no: [[say: other]]")]).text == "other"
@@ -80,7 +80,7 @@ def test_a_word_in_the_middle_of_a_turn_does_not_stop_the_work(model: ScriptedMo
         ("gemini", 503, "UNAVAILABLE"),
     ],
 )
-def test_errors_are_the_providers_own(model: ScriptedModel, protocol: str, status: int, kind: str) -> None:
+def test_errors_have_the_format_of_their_provider(model: ScriptedModel, protocol: str, status: int, kind: str) -> None:
     for _ in range(3):
         got = ask(model.url, protocol, f"[[error: {status}]] [[say: never]]")
         assert (got.status, got.error.get("status") or got.error["type"]) == (status, kind)
@@ -88,7 +88,7 @@ def test_errors_are_the_providers_own(model: ScriptedModel, protocol: str, statu
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_error_can_pass(model: ScriptedModel, protocol: str) -> None:
+def test_an_error_can_be_temporary(model: ScriptedModel, protocol: str) -> None:
     prompt = "[[error: 529 x2 retry=1.5]] [[say: here]]"
     got = [ask(model.url, protocol, prompt) for _ in range(3)]
     assert [answer.status for answer in got] == [529, 529, 200]
@@ -97,7 +97,7 @@ def test_an_error_can_pass(model: ScriptedModel, protocol: str) -> None:
     assert ask(model.url, protocol, "another: " + prompt).status == 529
 
 
-def test_the_usage_limit_of_anthropic_tells_when_it_ends(model: ScriptedModel) -> None:
+def test_the_usage_limit_of_anthropic_names_its_reset_time(model: ScriptedModel) -> None:
     got = ask(model.url, "anthropic", "[[limit: 3600]]")
     assert got.status == 429
     assert got.headers["anthropic-ratelimit-unified-status"] == "rejected"
@@ -105,14 +105,14 @@ def test_the_usage_limit_of_anthropic_tells_when_it_ends(model: ScriptedModel) -
     assert got.headers["anthropic-ratelimit-unified-representative-claim"] == "five_hour"
 
 
-def test_the_usage_limit_of_openai_tells_when_it_ends(model: ScriptedModel) -> None:
+def test_the_usage_limit_of_openai_names_its_reset_time(model: ScriptedModel) -> None:
     got = ask(model.url, "responses", "[[limit: 3600]]")
     assert (got.status, got.error["type"]) == (429, "usage_limit_reached")
     assert abs(got.error["resets_at"] - time.time() - 3600) < 5
     assert 3590 <= got.error["resets_in_seconds"] <= 3600
 
 
-def test_the_usage_limit_of_gemini_tells_when_it_ends(model: ScriptedModel) -> None:
+def test_the_usage_limit_of_gemini_names_its_retry_delay(model: ScriptedModel) -> None:
     got = ask(model.url, "gemini", "[[limit: 60 x1]] [[say: again]]")
     kinds = {detail["@type"].rpartition(".")[2]: detail for detail in got.error["details"]}
     assert kinds["RetryInfo"]["retryDelay"] == "60s"
@@ -122,19 +122,19 @@ def test_the_usage_limit_of_gemini_tells_when_it_ends(model: ScriptedModel) -> N
 
 @pytest.mark.parametrize("directive", ["hang", "stall"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_it_waits_until_told(model: ScriptedModel, protocol: str, directive: str) -> None:
+def test_a_held_response_waits_until_it_is_released(model: ScriptedModel, protocol: str, directive: str) -> None:
     with ThreadPoolExecutor() as pool:
-        asked = pool.submit(ask, model.url, protocol, f"[[{directive}: door]] [[say: I am out]]")
+        response = pool.submit(ask, model.url, protocol, f"[[{directive}: door]] [[say: I am out]]")
         held = model.wait_for(lambda exchange: exchange.held == "door")
         model.release("window")
-        assert not asked.done()
+        assert not response.done()
         assert model.turns()[0].ended is None
         model.release("door")
-        assert asked.result().text == "I am out"
+        assert response.result().text == "I am out"
     assert (held.outcome, held.held) == ("answered", None)
 
 
-def test_it_thinks_before_and_while_it_speaks(model: ScriptedModel) -> None:
+def test_responses_can_be_delayed_and_slow(model: ScriptedModel) -> None:
     began = time.monotonic()
     request = urllib.request.Request(
         model.url + "/v1/messages",
@@ -150,7 +150,7 @@ def test_it_thinks_before_and_while_it_speaks(model: ScriptedModel) -> None:
     assert time.monotonic() - began >= 0.35
 
 
-def test_a_connection_can_be_cut_in_the_middle(model: ScriptedModel) -> None:
+def test_a_connection_can_be_cut_in_the_middle_of_a_response(model: ScriptedModel) -> None:
     body = {"stream": True, "messages": [{"role": "user", "content": "[[drop]] [[say: a b c d e f]]"}]}
     request = urllib.request.Request(model.url + "/v1/messages", json.dumps(body).encode())
     with pytest.raises(IncompleteRead) as cut, urllib.request.urlopen(request, timeout=60) as answer:
@@ -160,14 +160,14 @@ def test_a_connection_can_be_cut_in_the_middle(model: ScriptedModel) -> None:
     assert model.wait_for(lambda exchange: exchange.outcome == "dropped")
 
 
-def test_an_agent_that_hangs_up_is_noticed(model: ScriptedModel) -> None:
+def test_an_agent_that_disconnects_is_noticed(model: ScriptedModel) -> None:
     with pytest.raises(TimeoutError):
         ask(model.url, "chat", "[[hang]]", timeout=0.2)
-    left = model.wait_for(lambda exchange: exchange.outcome == "left")
-    assert left.ended is not None
+    abandoned = model.wait_for(lambda exchange: exchange.outcome == "left")
+    assert abandoned.ended is not None
 
 
-def test_a_rule_decides_first(model: ScriptedModel) -> None:
+def test_a_rule_has_precedence_over_directives(model: ScriptedModel) -> None:
     def rule(request: Request) -> Reply | str | None:
         if "rule" not in request.user:
             return None
@@ -189,17 +189,17 @@ def test_a_rule_decides_first(model: ScriptedModel) -> None:
     assert "ZeroDivisionError" in ask(model.url, "chat", "[[say: own]]").error["message"]
 
 
-def test_a_directive_that_makes_no_sense_is_told(model: ScriptedModel) -> None:
+def test_an_invalid_directive_is_reported(model: ScriptedModel) -> None:
     assert ask(model.url, "chat", "[[wait: soon]]").text.startswith("Not understood: [[wait: soon]]")
     assert ask(model.url, "chat", "[[tool: bash {]]").text.startswith("Not understood: [[tool: bash {]]")
 
 
-def test_what_an_agent_asks_for_itself_runs_no_directive(model: ScriptedModel) -> None:
+def test_side_requests_of_an_agent_run_no_directives(model: ScriptedModel) -> None:
     title = ask(model.url, "chat", [("system", "You are a title generator."), ("user", "[[sh: ls]]")], tools={})
     assert (title.text, title.calls) == ("Scripted change", ())
     schema = {"type": "object", "properties": {"title": {"type": "string"}, "new": {"type": "boolean"}}}
-    wanted = {"format": {"type": "json_schema", "schema": schema}}
-    got = ask(model.url, "anthropic", "[[sh: ls]]", tools={}, extra={"output_config": wanted})
+    output_format = {"format": {"type": "json_schema", "schema": schema}}
+    got = ask(model.url, "anthropic", "[[sh: ls]]", tools={}, extra={"output_config": output_format})
     assert json.loads(got.text) == {"title": "scripted title", "new": False}
     config = {"responseMimeType": "application/json", "responseJsonSchema": schema}
     assert json.loads(ask(model.url, "gemini", "[[sh: ls]]", extra={"generationConfig": config}).text)["new"] is False
@@ -207,17 +207,17 @@ def test_what_an_agent_asks_for_itself_runs_no_directive(model: ScriptedModel) -
     assert all(exchange.request.side for exchange in model.exchanges)
 
 
-def test_many_streams_at_once(model: ScriptedModel) -> None:
-    """Twenty answers that all wait for each other: each is begun before any is finished."""
+def test_many_responses_can_be_streamed_at_once(model: ScriptedModel) -> None:
+    """Twenty responses that wait for each other: each begins before any is finished."""
     with ThreadPoolExecutor(20) as pool:
         prompts = [f"[[stall]] [[say: this is answer {number}]]" for number in range(20)]
-        asked = [pool.submit(ask, model.url, PROTOCOLS[n % 4], prompt) for n, prompt in enumerate(prompts)]
+        responses = [pool.submit(ask, model.url, PROTOCOLS[n % 4], prompt) for n, prompt in enumerate(prompts)]
         model.wait_for(lambda _: sum(exchange.held is not None for exchange in model.exchanges) == 20)
         model.release()
-        assert [answer.result().text for answer in asked] == [f"this is answer {number}" for number in range(20)]
+        assert [answer.result().text for answer in responses] == [f"this is answer {number}" for number in range(20)]
 
 
-def test_the_small_questions(model: ScriptedModel) -> None:
+def test_the_other_endpoints_are_served(model: ScriptedModel) -> None:
     def get(path: str, method: str = "GET", data: bytes | None = None) -> tuple[int, bytes]:
         request = urllib.request.Request(model.url + path, data, method=method)
         try:
@@ -238,7 +238,7 @@ def test_the_small_questions(model: ScriptedModel) -> None:
     assert json.loads(get("/_model/exchanges")[1])[0]["users"] == ["[[say: hi]]"]
 
 
-def test_a_request_may_come_in_chunks(model: ScriptedModel) -> None:
+def test_a_request_may_be_chunked(model: ScriptedModel) -> None:
     body = json.dumps({"messages": [{"role": "user", "content": "[[say: «whole»]]"}]}).encode()
     halves = iter([body[:20], body[20:]])
     request = urllib.request.Request(
@@ -248,41 +248,41 @@ def test_a_request_may_come_in_chunks(model: ScriptedModel) -> None:
         assert json.loads(answer.read())["content"][0]["text"] == "«whole»"
 
 
-def test_it_ends_with_requests_open() -> None:
+def test_the_server_can_be_closed_with_open_requests() -> None:
     with ThreadPoolExecutor() as pool:
         with ScriptedModel() as model:
-            asked = pool.submit(ask, model.url, "chat", "[[hang]]")
+            response = pool.submit(ask, model.url, "chat", "[[hang]]")
             model.wait_for(lambda exchange: exchange.held is not None)
         with pytest.raises(OSError):
-            asked.result(60)
+            response.result(60)
 
 
 @pytest.mark.anyio
-async def test_it_serves_async_tests_too() -> None:
+async def test_the_model_works_in_async_tests() -> None:
     async with ScriptedModel() as model:
         assert model.url.startswith("http://127.0.0.1:")
 
 
-def test_a_taken_port_is_an_error(model: ScriptedModel) -> None:
+def test_a_used_port_is_an_error(model: ScriptedModel) -> None:
     with pytest.raises(OSError), ScriptedModel(port=int(model.url.rpartition(":")[2])):
         pass
 
 
-def test_free_text_tools_get_text(model: ScriptedModel) -> None:
+def test_tools_with_free_text_input_get_text(model: ScriptedModel) -> None:
     tool = {"type": "custom", "name": "exec", "description": "Run JavaScript"}
     more = {
         "type": "additional_tools",
         "role": "developer",
         "tools": [{"type": "namespace", "name": "functions", "tools": [tool]}],
     }
-    asked = {"type": "message", "role": "user", "content": "[[sh: echo 'a \"b\"']]"}
-    got = ask(model.url, "responses", "", tools={}, extra={"input": [more, asked]})
+    message = {"type": "message", "role": "user", "content": "[[sh: echo 'a \"b\"']]"}
+    got = ask(model.url, "responses", "", tools={}, extra={"input": [more, message]})
     ((name, code),) = got.calls
     assert name == "exec"
     assert json.dumps("echo 'a \"b\"'") in code
 
 
-def test_the_schema_is_filled(model: ScriptedModel) -> None:
+def test_required_arguments_of_a_tool_are_filled_in(model: ScriptedModel) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -304,35 +304,35 @@ def test_any_tool_can_be_called(model: ScriptedModel) -> None:
     assert got.calls == (("Ask", {"question": "Which [one]?"}),)
 
 
-WANTED = {"tasks": [{"id": "a", "after": [], "say": '[[say: "later"]]'}], "grid": [[[1], []]]}
+PLAN = {"tasks": [{"id": "a", "after": [], "say": '[[say: "later"]]'}], "grid": [[[1], []]]}
 
 
-def test_an_answer_of_a_given_shape_goes_by_the_agents_tool_for_it(model: ScriptedModel) -> None:
+def test_structured_output_uses_the_agents_tool_for_it(model: ScriptedModel) -> None:
     tools = {**SHELL, "StructuredOutput": {"type": "object"}}
-    prompt = f"Plan. [[usage: input=1 output=2 read=0 written=0]] [[json: {as_argument(WANTED)}]]"
+    prompt = f"Plan. [[usage: input=1 output=2 read=0 written=0]] [[json: {as_argument(PLAN)}]]"
     got = ask(model.url, "anthropic", prompt, tools=tools)
-    assert (got.text, got.calls, got.usage) == ("", (("StructuredOutput", WANTED),), (1, 0, 2))
+    assert (got.text, got.calls, got.usage) == ("", (("StructuredOutput", PLAN),), (1, 0, 2))
     talk = [("user", prompt), ("call", "StructuredOutput"), ("result", "Structured output provided successfully")]
     assert (ask(model.url, "anthropic", talk, tools=tools).text, model.exchanges[-1].ends_turn) == ("Done.", True)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_answer_of_a_given_shape_is_text_where_there_is_no_tool_for_it(model: ScriptedModel, protocol: str) -> None:
-    got = ask(model.url, protocol, f"[[sh: ls]] [[json: {as_argument(WANTED)}]]")
+def test_structured_output_without_a_tool_is_text(model: ScriptedModel, protocol: str) -> None:
+    got = ask(model.url, protocol, f"[[sh: ls]] [[json: {as_argument(PLAN)}]]")
     assert got.calls == (("bash", {"command": "ls"}),), "what comes before it is done before"
-    assert json.loads(ask(model.url, protocol, f"[[json: {as_argument(WANTED)}]]").text) == WANTED
-    model.rule = lambda _: Reply(calls=(Json(WANTED),))
-    assert json.loads(ask(model.url, protocol, "Plan.").text) == WANTED
+    assert json.loads(ask(model.url, protocol, f"[[json: {as_argument(PLAN)}]]").text) == PLAN
+    model.rule = lambda _: Reply(calls=(Json(PLAN),))
+    assert json.loads(ask(model.url, protocol, "Plan.").text) == PLAN
 
 
-def test_a_turn_that_is_held_to_a_schema_is_no_call_on_the_side(model: ScriptedModel) -> None:
+def test_a_turn_with_a_json_schema_is_no_side_request(model: ScriptedModel) -> None:
     shape = {"text": {"format": {"type": "json_schema", "name": "plan", "schema": {"type": "object"}}}}
-    got = ask(model.url, "responses", f"[[json: {as_argument(WANTED)}]]", extra=shape)
-    assert (json.loads(got.text), model.requests[0].side) == (WANTED, False)
+    got = ask(model.url, "responses", f"[[json: {as_argument(PLAN)}]]", extra=shape)
+    assert (json.loads(got.text), model.requests[0].side) == (PLAN, False)
     assert model.requests[0].json_schema == {"type": "object"}
 
 
-def test_json_in_a_directive_neither_begins_nor_ends_one() -> None:
-    text = as_argument(WANTED)
-    assert json.loads(text) == WANTED
+def test_json_in_a_directive_contains_no_brackets_of_directives() -> None:
+    text = as_argument(PLAN)
+    assert json.loads(text) == PLAN
     assert "[[" not in text and "]]" not in text

@@ -1,4 +1,4 @@
-"""The installer of the real agents, with an `npm` that does what it is told."""
+"""The installer of real agents, with a scripted `npm`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ done
 
 @pytest.fixture
 def world(tmp_path: Path) -> dict[str, str]:
-    """An empty cache, and a PATH with that `npm` first."""
+    """Return an environment with an empty cache and the scripted `npm` first on the PATH."""
     (tmp_path / "bin").mkdir()
     npm = tmp_path / "bin" / "npm"
     npm.write_text(NPM)
@@ -42,9 +42,9 @@ def installer(world: dict[str, str], *argv: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_an_agent_is_installed_once_in_a_folder_of_its_own(world: dict[str, str]) -> None:
-    done = installer(world, "claude-code", "codex")
-    assert sorted(done.stdout.splitlines()) == ["claude-code: 9.8.7", "codex: 9.8.7"]
+def test_an_agent_is_installed_once_in_its_own_folder(world: dict[str, str]) -> None:
+    completed = installer(world, "claude-code", "codex")
+    assert sorted(completed.stdout.splitlines()) == ["claude-code: 9.8.7", "codex: 9.8.7"]
     cache = Path(world["AO_AGENT_CACHE"])
     assert (cache / "claude-code" / "package.json").read_text().count("@anthropic-ai/claude-code") == 1
     calls = Path(world["NPM_LOG"]).read_text()
@@ -54,22 +54,22 @@ def test_an_agent_is_installed_once_in_a_folder_of_its_own(world: dict[str, str]
     assert table["codex"] == {"bin": str(folder / "codex"), "version": "9.8.7", "path": [str(folder)], "seeds": {}}
 
 
-def test_another_version_is_installed_anew(world: dict[str, str]) -> None:
+def test_another_version_is_reinstalled(world: dict[str, str]) -> None:
     installer(world, "codex")
     (Path(world["AO_AGENT_CACHE"]) / "codex" / "stamp").write_text("@openai/codex@0.0.1\n")
     installer(world, "codex")
     assert len(Path(world["NPM_LOG"]).read_text().splitlines()) == 2
 
 
-def test_what_an_agent_would_fetch_at_its_start_is_there_already(world: dict[str, str]) -> None:
+def test_packages_fetched_at_an_agents_start_are_preinstalled(world: dict[str, str]) -> None:
     seeds = json.loads(installer(world, "--json", "opencode").stdout)["opencode"]["seeds"]
     assert "@opencode-ai/plugin" in (Path(seeds[".config/opencode"]) / "package.json").read_text()
 
 
-def test_what_cannot_be_had_is_named_with_the_reason_and_stops_nothing(world: dict[str, str]) -> None:
-    done = installer({**world, "NPM_FAILS": "1"}, "codex")
-    assert done.returncode == 0
-    assert done.stdout == "codex: cannot be had: npm install --no-audit failed (1): npm error 404 not found\n"
+def test_a_failed_installation_is_reported_and_stops_nothing(world: dict[str, str]) -> None:
+    completed = installer({**world, "NPM_FAILS": "1"}, "codex")
+    assert completed.returncode == 0
+    assert completed.stdout == "codex: cannot be had: npm install --no-audit failed (1): npm error 404 not found\n"
     assert installer({**world, "NPM_FAILS": "1"}, "--json", "--no-install", "codex").stdout == "{}\n"
     assert installer(world, "gemini").stdout.startswith("gemini: cannot be had: ")
     assert installer(world, "claude").returncode == 2

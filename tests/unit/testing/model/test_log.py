@@ -1,4 +1,4 @@
-"""What the scripted model tells of the agents that asked it: who said what, how often it arrived, and when they were at work."""
+"""The log of the scripted model: messages, how often they arrived, and turns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model() -> Iterator[ScriptedModel]:
         yield model
 
 
-def test_a_message_counts_once_however_often_it_is_sent_again(model: ScriptedModel) -> None:
+def test_a_repeated_message_counts_once(model: ScriptedModel) -> None:
     first = [("user", "MARK [[error: 500 x1]] [[sh: ls]]")]
     ask(model.url, "chat", first)
     ask(model.url, "chat", first)
@@ -41,14 +41,14 @@ def test_a_message_counts_once_however_often_it_is_sent_again(model: ScriptedMod
     assert model.count("MARK") == 2
 
 
-def test_a_message_that_was_taken_back_does_not_make_others_count_twice(model: ScriptedModel) -> None:
+def test_a_withdrawn_message_does_not_duplicate_others(model: ScriptedModel) -> None:
     start = [("user", "one"), ("assistant", ".")]
     ask(model.url, "chat", [*start, ("user", "two")])
     ask(model.url, "chat", [*start, ("user", "two, but better")])
     assert [model.count(text) for text in ("one", "two", "better")] == [1, 2, 1]
 
 
-def test_sessions_are_told_apart(model: ScriptedModel) -> None:
+def test_sessions_are_distinguished(model: ScriptedModel) -> None:
     for session in ("a", "b"):
         ask(model.url, "anthropic", "same", headers={"X-Claude-Code-Session-Id": session})
     ask(model.url, "responses", "same", extra={"prompt_cache_key": "c"})
@@ -59,7 +59,7 @@ def test_sessions_are_told_apart(model: ScriptedModel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "typed"),
+    ("content", "expected"),
     [
         ("<system-reminder>\nToday is Sunday.\n</system-reminder>", None),
         ("<environment_context>\n<cwd>/tmp/x</cwd>\n</environment_context>", None),
@@ -73,26 +73,26 @@ def test_sessions_are_told_apart(model: ScriptedModel) -> None:
         ("hostile \x1b[201~ \u202e text", "hostile \x1b[201~ \u202e text"),
     ],
 )  # fmt: skip
-def test_only_what_somebody_typed_is_a_message(model: ScriptedModel, said: str, typed: str | None) -> None:
-    ask(model.url, "anthropic", [("user", "before"), ("assistant", "."), ("user", said)])
-    assert model.requests[-1].users == (("before",) if typed is None else ("before", typed))
+def test_only_typed_text_is_a_message(model: ScriptedModel, content: str, expected: str | None) -> None:
+    ask(model.url, "anthropic", [("user", "before"), ("assistant", "."), ("user", content)])
+    assert model.requests[-1].users == (("before",) if expected is None else ("before", expected))
 
 
-def test_aiders_own_words_are_taken_out(model: ScriptedModel) -> None:
+def test_aiders_own_text_is_removed(model: ScriptedModel) -> None:
     ask(model.url, "chat", [*AIDER_EXAMPLES, ("user", "Here are summaries of some files present in my git repository.\n"),
                             ("assistant", "Ok."), ("user", "my words" + AIDER_RULES)], tools={})  # fmt: skip
     assert model.requests[-1].users == ("my words",)
 
 
-def test_turns_are_told(model: ScriptedModel) -> None:
+def test_turns_are_recognized(model: ScriptedModel) -> None:
     talk = [("user", "[[sh: ls]] [[say: done]]")]
     ask(model.url, "chat", talk)
     (turn,) = model.turns()
     assert turn.ended is None
     ask(model.url, "chat", [*talk, ("call", "bash"), ("result", "")])
     (turn,) = model.turns()
-    asked = model.exchanges
-    assert (turn.began, turn.ended) == (asked[0].request.at, asked[1].ended)
+    exchanges = model.exchanges
+    assert (turn.began, turn.ended) == (exchanges[0].request.at, exchanges[1].ended)
     ask(model.url, "chat", [*talk, ("assistant", "done"), ("user", "[[error: 500]]")])
     ask(model.url, "chat", [*talk, ("assistant", "done"), ("user", "[[error: 500]]")])
     assert [turn.ended is None for turn in model.turns()] == [False, True]
@@ -100,13 +100,13 @@ def test_turns_are_told(model: ScriptedModel) -> None:
     assert [turn.ended for turn in model.turns()][1:] == [model.exchanges[3].ended, model.exchanges[4].ended]
 
 
-def test_a_wait_that_is_in_vain_says_what_came(model: ScriptedModel) -> None:
+def test_a_timeout_shows_the_exchanges(model: ScriptedModel) -> None:
     ask(model.url, "chat", "hello")
     with pytest.raises(TimeoutError, match="hello"):
         model.wait_for(lambda exchange: exchange.outcome == "failed", timeout=0.05)
 
 
-def test_what_was_asked_is_written_down(tmp_path: Path) -> None:
+def test_exchanges_are_written_to_the_log_file(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     with ScriptedModel(log=log) as model, ThreadPoolExecutor() as pool:
         list(pool.map(lambda number: ask(model.url, "chat", f"[[say: {number}]] «ü»"), range(12)))
@@ -129,7 +129,7 @@ def _todos(text: str, *states: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("tools", "wanted"),
+    ("tools", "expected"),
     [
         (
             {"Write": _properties("file_path", "content")},
@@ -143,11 +143,11 @@ def _todos(text: str, *states: str) -> dict[str, Any]:
         ({"bash": _properties("command")}, ("bash", {"command": "mkdir -p a && printf %s 'text\n' > a/b.txt"})),
     ],
 )
-def test_files_are_written_with_the_agents_own_tool(
-    model: ScriptedModel, tools: dict[str, Any], wanted: tuple[str, Any]
+def test_files_are_written_with_the_agents_own_tool_for_it(
+    model: ScriptedModel, tools: dict[str, Any], expected: tuple[str, Any]
 ) -> None:
     talk = [("system", "Working directory: /w"), ("user", "[[write: a/b.txt|text]]")]
-    assert ask(model.url, "chat", talk, tools=tools).calls == (wanted,)
+    assert ask(model.url, "chat", talk, tools=tools).calls == (expected,)
 
 
 def test_a_file_is_read_before_it_is_edited(model: ScriptedModel) -> None:
@@ -160,14 +160,14 @@ def test_a_file_is_read_before_it_is_edited(model: ScriptedModel) -> None:
 
 
 @pytest.mark.parametrize("blocks", [True, False])
-def test_an_agent_without_tools_gets_its_files_in_the_text(model: ScriptedModel, blocks: bool) -> None:
+def test_an_agent_without_tools_gets_files_as_text(model: ScriptedModel, blocks: bool) -> None:
     rules = AIDER_RULES if blocks else "\n\nTo suggest changes to a file you MUST return the entire content"
     got = ask(model.url, "chat", "[[say: Look.]] [[write: f.py|x = 1]] [[say: Done.]]" + rules, tools={})
     body = "<<<<<<< SEARCH\n=======\nx = 1\n>>>>>>> REPLACE\n" if blocks else "x = 1\n"
     assert got.text == f"Look.\nf.py\n```\n{body}```\n\nDone."
 
 
-def test_the_to_do_list_is_kept_by_the_agents_own_tool(model: ScriptedModel) -> None:
+def test_the_to_do_list_uses_the_agents_own_tool(model: ScriptedModel) -> None:
     prompt = "[[todo: x one; > two; - three]]"
     ((name, arguments),) = ask(
         model.url, "chat", prompt, tools={"TodoList": _todos("title", "pending", "in_progress", "done")}
@@ -180,11 +180,11 @@ def test_the_to_do_list_is_kept_by_the_agents_own_tool(model: ScriptedModel) -> 
     assert ask(model.url, "chat", prompt).calls == ()
 
 
-def test_tasks_are_created_and_changed_one_by_one(model: ScriptedModel) -> None:
-    """As Claude Code has it: the tools are there after a search, and tasks of earlier turns are known by their number."""
+def test_tasks_are_created_and_updated_one_by_one(model: ScriptedModel) -> None:
+    """In Claude Code the tools are available after a search, and tasks of earlier turns have numbers."""
     system = "The following deferred tools are now available via ToolSearch. Use it:\nTaskCreate\nTaskUpdate\nWebFetch\n\nBye."
     messages: list[dict[str, Any]] = []
-    seen = []
+    tool_calls = []
     for prompt in ("[[todo: > one; - two]]", "[[todo: x one; > two; - three]]"):
         messages.append({"role": "user", "content": prompt})
         while True:
@@ -196,12 +196,12 @@ def test_tasks_are_created_and_changed_one_by_one(model: ScriptedModel) -> None:
             if not answer.calls:
                 break
             ((name, arguments),) = answer.calls
-            seen.append((name, arguments.get("subject") or (arguments.get("taskId"), arguments.get("status"))))
+            tool_calls.append((name, arguments.get("subject") or (arguments.get("taskId"), arguments.get("status"))))
             use = {"type": "tool_use", "id": "t", "name": name, "input": arguments}
             messages.append({"role": "assistant", "content": [use]})
             messages.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "ok"}]})
         messages.append({"role": "assistant", "content": "Done."})
-    assert seen == [
+    assert tool_calls == [
         ("ToolSearch", (None, None)),
         ("TaskCreate", "one"),
         ("TaskCreate", "two"),

@@ -1,4 +1,4 @@
-"""Requests as agents make them, and the same things read back out of every provider's answers."""
+"""Requests in the formats of agents, and parsing of every provider's responses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ PROTOCOLS = ("anthropic", "chat", "responses", "gemini")
 SHELL_SCHEMA = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 SHELL = {"bash": SHELL_SCHEMA}
 
-Said = tuple[str, str]
-"""Who ("user", "assistant", "call" or "result") and what."""
+ChatEntry = tuple[str, str]
+"""Role ("user", "assistant", "call" or "result") and content."""
 
 
 @dataclass(frozen=True)
-class Got:
-    """An answer, whatever the provider."""
+class ModelAnswer:
+    """A response, independent of the provider."""
 
     text: str = ""
     calls: tuple[tuple[str, Any], ...] = ()
@@ -33,16 +33,16 @@ class Got:
 def ask(
     url: str,
     protocol: str,
-    said: str | Sequence[Said],
+    conversation: str | Sequence[ChatEntry],
     *,
     tools: Mapping[str, Any] = SHELL,
     stream: bool = True,
     timeout: float = 20.0,
     headers: Mapping[str, str] | None = None,
     extra: Mapping[str, object] | None = None,
-) -> Got:
-    """Ask the model as an agent would."""
-    talk: list[Said] = [("user", said)] if isinstance(said, str) else list(said)
+) -> ModelAnswer:
+    """Send a request as an agent would, and return the parsed response."""
+    talk: list[ChatEntry] = [("user", conversation)] if isinstance(conversation, str) else list(conversation)
     path, body = _request(protocol, talk, tools, stream)
     request = urllib.request.Request(
         url + path,
@@ -54,11 +54,13 @@ def ask(
             data = answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
-            return Got(status=error.code, headers=dict(error.headers), error=json.loads(error.read())["error"])
+            return ModelAnswer(status=error.code, headers=dict(error.headers), error=json.loads(error.read())["error"])
     return _streamed(protocol, list(_events(data))) if stream else _whole(protocol, json.loads(data))
 
 
-def _request(protocol: str, talk: Sequence[Said], tools: Mapping[str, Any], stream: bool) -> tuple[str, dict[str, Any]]:
+def _request(
+    protocol: str, talk: Sequence[ChatEntry], tools: Mapping[str, Any], stream: bool
+) -> tuple[str, dict[str, Any]]:
     match protocol:
         case "anthropic":
             messages = [_anthropic(who, what) for who, what in talk]
@@ -124,8 +126,8 @@ def _events(data: str) -> Iterator[Any]:
             yield json.loads(line[6:])
 
 
-def _streamed(protocol: str, events: Sequence[Any]) -> Got:
-    """Put a stream together as the providers' own libraries do."""
+def _streamed(protocol: str, events: Sequence[Any]) -> ModelAnswer:
+    """Assemble a stream as the providers' own libraries do."""
     match protocol:
         case "anthropic":
             assert [e["type"] for e in events][:1] + [e["type"] for e in events][-1:] == [
@@ -168,7 +170,7 @@ def _streamed(protocol: str, events: Sequence[Any]) -> Got:
     return _whole(protocol, {**events[-1], "candidates": [last]})
 
 
-def _whole(protocol: str, answer: Any) -> Got:
+def _whole(protocol: str, answer: Any) -> ModelAnswer:
     match protocol:
         case "anthropic":
             usage = answer["usage"]
@@ -177,13 +179,13 @@ def _whole(protocol: str, answer: Any) -> Got:
             calls = tuple((block["name"], block["input"]) for block in blocks if block["type"] == "tool_use")
             assert answer["stop_reason"] == ("tool_use" if calls else "end_turn")
             text = "".join(block["text"] for block in blocks if block["type"] == "text")
-            return Got(text, calls, (usage["input_tokens"] + read + written, read, usage["output_tokens"]))
+            return ModelAnswer(text, calls, (usage["input_tokens"] + read + written, read, usage["output_tokens"]))
         case "chat":
             message, usage = answer["choices"][0]["message"], answer["usage"]
             functions = [call["function"] for call in message.get("tool_calls") or []]
             assert answer["choices"][0]["finish_reason"] == ("tool_calls" if functions else "stop")
             cached = usage["prompt_tokens_details"]["cached_tokens"]
-            return Got(
+            return ModelAnswer(
                 message["content"] or "",
                 tuple((function["name"], json.loads(function["arguments"])) for function in functions),
                 (usage["prompt_tokens"], cached, usage["completion_tokens"]),
@@ -192,13 +194,15 @@ def _whole(protocol: str, answer: Any) -> Got:
             usage = answer["usage"]
             items = answer["output"]
             texts = [part["text"] for item in items if item["type"] == "message" for part in item["content"]]
-            made = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
+            function_calls = [(i["name"], json.loads(i["arguments"])) for i in items if i["type"] == "function_call"]
             free = [(item["name"], item["input"]) for item in items if item["type"] == "custom_tool_call"]
             cached = usage["input_tokens_details"]["cached_tokens"]
-            return Got("".join(texts), (*made, *free), (usage["input_tokens"], cached, usage["output_tokens"]))
+            return ModelAnswer(
+                "".join(texts), (*function_calls, *free), (usage["input_tokens"], cached, usage["output_tokens"])
+            )
     usage = answer["usageMetadata"]
     parts = answer["candidates"][0]["content"]["parts"]
-    return Got(
+    return ModelAnswer(
         "".join(part.get("text", "") for part in parts),
         tuple((part["functionCall"]["name"], part["functionCall"]["args"]) for part in parts if "functionCall" in part),
         (usage["promptTokenCount"], usage["cachedContentTokenCount"], usage["candidatesTokenCount"]),

@@ -1,4 +1,4 @@
-"""What stands above a button in Slack is what is allowed by it: all of it, letter by letter."""
+"""The text above a Slack button is the complete request, without markup."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ ASKS = replace(NOTED, actions=(NotificationAction("allow", "Allow", "http://h/an
 def section(noted: Notification) -> dict[str, Any]:
     body = Slack({"webhookUrl": "https://h.example/x", "signingSecret": "s"}, LocalHost()).payload(noted)
     assert violations("slack", body) == []
-    (found,) = (block for block in body["blocks"] if block["type"] == "section")
-    return dict(found)
+    (section_block,) = (block for block in body["blocks"] if block["type"] == "section")
+    return dict(section_block)
 
 
-def test_shown_a_request_is_no_markup_and_nothing_of_it_waits_behind_see_more() -> None:
-    shown = section(ASKS)
-    assert shown["text"] == {"type": "plain_text", "text": f"Bash: {COMMAND}".strip(), "emoji": False}
-    assert shown["expand"] is True
+def test_a_request_is_plain_text_and_fully_expanded() -> None:
+    block = section(ASKS)
+    assert block["text"] == {"type": "plain_text", "text": f"Bash: {COMMAND}".strip(), "emoji": False}
+    assert block["expand"] is True
 
 
-def test_shown_what_asks_nothing_may_have_markup() -> None:
-    shown = section(NOTED)
-    assert shown["text"]["type"] == "mrkdwn"
-    assert "expand" not in shown
+def test_a_message_without_a_request_may_have_markup() -> None:
+    block = section(NOTED)
+    assert block["text"]["type"] == "mrkdwn"
+    assert "expand" not in block

@@ -1,4 +1,4 @@
-"""A conversation goes to the next machine, if the agent says where it is kept."""
+"""Copying an agent's conversation to the next node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Machine:
-    """A node's files."""
+    """The files of a node."""
 
     def __init__(self) -> None:
         self.files: dict[Path, bytes] = {}
@@ -34,12 +34,12 @@ class Machine:
         self.files[path] = data
 
 
-class Talkative:
+class AgentWithConversations:
     def conversation_files(self, env: dict[str, str], workspace: Path, conversation: str) -> tuple[Path, ...]:
         return (Path(env["HOME"], workspace.name, f"{conversation}.jsonl"),)
 
 
-def carrying(folder: Path, agent: object, machines: dict[str, Machine]) -> ConversationCopier:
+def make_copier(folder: Path, agent: object, machines: dict[str, Machine]) -> ConversationCopier:
     plugins = cast(Any, SimpleNamespace(agent_of=lambda _facts: agent))
     homes = {"n1": "/home/one", "n2": "/home/two"}
     nodes = SimpleNamespace(site=lambda node: SimpleNamespace(remote=machines[node]))
@@ -47,26 +47,26 @@ def carrying(folder: Path, agent: object, machines: dict[str, Machine]) -> Conve
     return ConversationCopier(replace(make_core(folder), plugins=plugins), cast(Any, nodes), cast(Any, specs))
 
 
-def on(node: str, conversation: str | None = "c1") -> SessionFacts:
+def facts_on(node: str, conversation: str | None = "c1") -> SessionFacts:
     launch = Launch(1, {"address": {"node": "n1"}}, 1000.0)
     return replace(begun(), node=node, conversation=conversation, launch=launch)
 
 
-async def test_it_goes_along_and_never_replaces_what_is_there(tmp_path: Path) -> None:
+async def test_a_conversation_is_copied_and_replaces_no_existing_one(tmp_path: Path) -> None:
     machines = {"n1": Machine(), "n2": Machine()}
     machines["n1"].files[Path("/home/one/w/c1.jsonl")] = b"hello\n"
-    made = carrying(tmp_path, Talkative(), machines)
-    assert not await made.restore(on("n2"))  # nothing was saved yet
-    await made.save(on("n1"))
-    assert await made.restore(on("n2"))
+    copier = make_copier(tmp_path, AgentWithConversations(), machines)
+    assert not await copier.restore(facts_on("n2"))  # nothing was saved yet
+    await copier.save(facts_on("n1"))
+    assert await copier.restore(facts_on("n2"))
     assert machines["n2"].files == {Path("/home/two/w/c1.jsonl"): b"hello\n"}
     machines["n2"].files[Path("/home/two/w/c1.jsonl")] = b"hello\nand more\n"
-    assert await made.restore(on("n2"))
+    assert await copier.restore(facts_on("n2"))
     assert machines["n2"].files[Path("/home/two/w/c1.jsonl")] == b"hello\nand more\n"
 
 
-async def test_one_that_keeps_its_conversations_to_itself_begins_anew_elsewhere(tmp_path: Path) -> None:
-    made = carrying(tmp_path, MemoryAgent(), {"n1": Machine(), "n2": Machine()})
-    await made.save(on("n1"))
-    assert await made.restore(on("n1")) and not await made.restore(on("n2"))
-    assert await made.restore(on("n2", None)) and await made.restore(replace(on("n2"), launch=None))
+async def test_without_conversation_files_an_agent_starts_over_on_another_node(tmp_path: Path) -> None:
+    copier = make_copier(tmp_path, MemoryAgent(), {"n1": Machine(), "n2": Machine()})
+    await copier.save(facts_on("n1"))
+    assert await copier.restore(facts_on("n1")) and not await copier.restore(facts_on("n2"))
+    assert await copier.restore(facts_on("n2", None)) and await copier.restore(replace(facts_on("n2"), launch=None))

@@ -1,4 +1,4 @@
-"""What a workspace on a node is given of the main checkout: files of the checkout itself, of a bearable size, and nothing else."""
+"""Files copied from the main checkout to a workspace on a node: only its own regular files of limited size."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from agent_orchestrator.cluster.nodes.site import NodeWorkspace
 pytestmark = pytest.mark.anyio
 
 
-class There:
-    """A node on which nothing is yet."""
+class EmptyNode:
+    """An empty node."""
 
     def __init__(self) -> None:
         self.written: dict[str, bytes] = {}
@@ -31,10 +31,12 @@ class There:
         self.written[path.name] = data
 
     def git(self, _path: Path) -> None:
-        """Of no use here."""
+        """Not used in this test."""
 
 
-async def test_what_is_copied_to_a_node_is_the_checkouts_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_checkouts_own_files_are_copied_to_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     repo = tmp_path / "repo"
     subprocess.run(["git", "init", "-q", str(repo)], check=True, env=clean_environment())
     (tmp_path / "id_rsa").write_text("PRIVATE KEY")
@@ -45,12 +47,12 @@ async def test_what_is_copied_to_a_node_is_the_checkouts_own(tmp_path: Path, mon
     (repo / "large").write_bytes(b"x" * 101)
     monkeypatch.setattr(sites, "LARGEST_COPY", 100)
 
-    async def none(*_given: Any) -> list[str]:
+    async def no_patterns(*_args: Any) -> list[str]:
         return []
 
-    monkeypatch.setattr("agent_orchestrator.plugins.workspaces.contents.visible_patterns", none)
-    there = There()
+    monkeypatch.setattr("agent_orchestrator.plugins.workspaces.contents.visible_patterns", no_patterns)
+    node = EmptyNode()
     spec = SimpleNamespace(repo=repo, path=Path("/n/w"), copy=("out", "git", ".env", "within", "large"), symlinks=())
-    notes = await NodeWorkspace(cast(Any, there), cast(Any, None))._copied(cast(Any, spec))
-    assert there.written == {".env": b"A=1", "within": b"A=1"}
+    notes = await NodeWorkspace(cast(Any, node), cast(Any, None))._copied(cast(Any, spec))
+    assert node.written == {".env": b"A=1", "within": b"A=1"}
     assert [note.split(" ")[0] for note in notes] == ["out", "git", "large"] and "too long" in notes[2]

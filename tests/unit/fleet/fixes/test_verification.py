@@ -1,4 +1,4 @@
-"""What counts as fixed, and what does not."""
+"""Verification of fixes: which results count as fixed."""
 
 from __future__ import annotations
 
@@ -40,88 +40,92 @@ BEFORE = Report(
 TARGETS = [Target("pytest", failed("one").id)]
 
 
-def after(*failures: Failure, states: dict[str, str] | None = None, ruff: int = 2) -> Report:
-    told = of_tests(one="passed", two="failed", fine="passed") if states is None else states
+def report_after(*failures: Failure, states: dict[str, str] | None = None, ruff: int = 2) -> Report:
+    test_states = of_tests(one="passed", two="failed", fine="passed") if states is None else states
     lints = tuple(lint("F401", line=20 + number) for number in range(ruff))
-    return replace(BEFORE, tools=(ToolResult(PYTEST, failures=failures, tests=told), ToolResult(RUFF, failures=lints)))
+    return replace(
+        BEFORE, tools=(ToolResult(PYTEST, failures=failures, tests=test_states), ToolResult(RUFF, failures=lints))
+    )
 
 
-def said(report: Report, targets: list[Target] = TARGETS, before: Report = BEFORE) -> str:
+def reasons_text(report: Report, targets: list[Target] = TARGETS, before: Report = BEFORE) -> str:
     return "\n".join(reason.text for reason in reasons_not_fixed(before, report, targets))
 
 
-def test_its_failures_gone_and_nothing_new_is_fixed() -> None:
-    assert said(after(failed("two"))) == ""
-    assert said(after()) == "", "more than was asked for may be mended"
+def test_a_fix_removes_its_failures_and_adds_none() -> None:
+    assert reasons_text(report_after(failed("two"))) == ""
+    assert reasons_text(report_after()) == "", "more than the targets may be fixed"
 
 
-def test_what_still_fails_is_not_fixed() -> None:
-    assert "1 of 1 failures to be fixed still fail" in said(after(failed("one"), failed("two")))
-    one_of_two = said(after(failed("two"), ruff=1), [Target("ruff", lint("F401").id)])
+def test_a_target_that_still_fails_is_not_fixed() -> None:
+    assert "1 of 1 failures to be fixed still fail" in reasons_text(report_after(failed("one"), failed("two")))
+    one_of_two = reasons_text(report_after(failed("two"), ruff=1), [Target("ruff", lint("F401").id)])
     assert "still fail" in one_of_two, "the same complaint twice: both must go"
-    assert said(after(failed("two"), ruff=0), [Target("ruff", lint("F401").id)]) == ""
+    assert reasons_text(report_after(failed("two"), ruff=0), [Target("ruff", lint("F401").id)]) == ""
 
 
 @pytest.mark.parametrize(("state", "word"), [(None, "is not there any more"), ("skipped", "is skipped")])
-def test_a_test_that_is_not_run_is_not_fixed(state: str | None, word: str) -> None:
+def test_a_target_that_is_no_longer_run_is_not_fixed(state: str | None, word: str) -> None:
     states = of_tests(two="failed", fine="passed") | (of_tests(one=state) if state else {})
-    told = said(after(failed("two"), states=states))
-    assert "these tests must pass, and were not run" in told and word in told
+    text = reasons_text(report_after(failed("two"), states=states))
+    assert "these tests must pass, and were not run" in text and word in text
 
 
-def test_a_test_that_passed_must_not_be_lost() -> None:
-    told = said(after(failed("two"), states=of_tests(one="passed", two="failed")))
-    assert "these tests passed before, and are not run now" in told and "fine" in told
+def test_a_test_that_passed_must_still_be_run() -> None:
+    text = reasons_text(report_after(failed("two"), states=of_tests(one="passed", two="failed")))
+    assert "these tests passed before, and are not run now" in text and "fine" in text
 
 
-def test_new_failures_are_counted_not_told_by_line() -> None:
-    assert "fail now, and did not before" in said(after(failed("two"), failed("fine")))
-    assert "F401" in said(after(failed("two"), ruff=3)), "once more of the same is new"
-    assert said(after(failed("two"), ruff=2)) == "", "at other lines they are the same"
+def test_new_failures_are_recognized_by_their_count_and_not_by_line() -> None:
+    assert "fail now, and did not before" in reasons_text(report_after(failed("two"), failed("fine")))
+    assert "F401" in reasons_text(report_after(failed("two"), ruff=3)), "once more of the same is new"
+    assert reasons_text(report_after(failed("two"), ruff=2)) == "", "at other lines they are the same"
 
 
-def test_a_tool_that_cannot_be_run_any_more_is_no_fix() -> None:
+def test_a_tool_that_can_no_longer_run_is_no_fix() -> None:
     broken = replace(BEFORE, tools=(ToolResult(PYTEST, problem="no module named pytest"), BEFORE.tools[1]))
-    assert "cannot be run any more" in said(broken)
+    assert "cannot be run any more" in reasons_text(broken)
 
 
-def test_what_was_hidden_before_is_not_new() -> None:
+def test_failures_hidden_before_are_not_new() -> None:
     broken = Failure("pytest", "tests/test_b.py", "no module x", "tests/test_b.py", test=True)
     before = Report(
         (ToolResult(PYTEST, failures=(broken,), tests=of_tests(fine="passed"), hidden=("tests/test_b.py",)),)
     )
     inside = failed("three", "tests/test_b.py")
     now = Report((ToolResult(PYTEST, failures=(inside,), tests=of_tests(fine="passed") | {inside.id: "failed"}),))
-    wanted = [Target("pytest", "tests/test_b.py")]
-    assert said(now, wanted, before) == "", "the next round takes it"
+    targets = [Target("pytest", "tests/test_b.py")]
+    assert reasons_text(now, targets, before) == "", "the next round takes it"
     empty = Report((ToolResult(PYTEST, tests=of_tests(fine="passed")),))
-    assert "none of its tests is run" in said(empty, wanted, before)
+    assert "none of its tests is run" in reasons_text(empty, targets, before)
     blocked = replace(before, tools=(replace(before.tools[0], hidden=(EVERYTHING,)),))
-    assert "did not before" not in said(
-        replace(now, tools=(replace(now.tools[0], failures=(failed("x"),)),)), wanted, blocked
+    assert "did not before" not in reasons_text(
+        replace(now, tools=(replace(now.tools[0], failures=(failed("x"),)),)), targets, blocked
     )
 
 
-def test_what_is_silenced_is_not_fixed() -> None:
-    assert "# noqa: 2 now, 1 before" in said(replace(after(failed("two")), silenced={"# noqa": 2}))
-    assert said(replace(after(failed("two")), silenced={})) == ""
-    assert "pyproject.toml" in said(replace(after(failed("two")), settings={"pyproject.toml": "y"}))
-    assert "ruff.toml" in said(replace(after(failed("two")), settings={**BEFORE.settings, "ruff.toml": "z"}))
+def test_suppressed_failures_are_not_fixed() -> None:
+    assert "# noqa: 2 now, 1 before" in reasons_text(replace(report_after(failed("two")), silenced={"# noqa": 2}))
+    assert reasons_text(replace(report_after(failed("two")), silenced={})) == ""
+    assert "pyproject.toml" in reasons_text(replace(report_after(failed("two")), settings={"pyproject.toml": "y"}))
+    assert "ruff.toml" in reasons_text(
+        replace(report_after(failed("two")), settings={**BEFORE.settings, "ruff.toml": "z"})
+    )
 
 
-def test_what_fails_by_chance_is_looked_at_twice() -> None:
-    flaky = after(failed("two"), failed("fine"), states=of_tests(one="passed", two="failed", fine="failed"))
+def test_flaky_failures_are_run_a_second_time() -> None:
+    flaky = report_after(failed("two"), failed("fine"), states=of_tests(one="passed", two="failed", fine="failed"))
     assert tools_to_retry(BEFORE, flaky, TARGETS) == {"pytest"}
-    assert tools_to_retry(BEFORE, after(failed("two")), TARGETS) == set()
+    assert tools_to_retry(BEFORE, report_after(failed("two")), TARGETS) == set()
     calm = ToolResult(PYTEST, failures=(failed("two"),), tests=of_tests(one="passed", two="failed", fine="passed"))
-    assert said(replace(flaky, tools=(failures_in_both(flaky.tools[0], calm), flaky.tools[1]))) == ""
+    assert reasons_text(replace(flaky, tools=(failures_in_both(flaky.tools[0], calm), flaky.tools[1]))) == ""
 
 
-def test_a_report_survives_being_written_down() -> None:
+def test_a_report_can_be_written_and_read_back() -> None:
     assert report_from(as_json(BEFORE)) == BEFORE
 
 
-def test_marks_and_settings_are_found(tmp_path: Path) -> None:
+def test_suppression_marks_and_tool_settings_are_found(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(
         "import os  # noqa: F401\nx = 1  # type: ignore[x]\n@pytest.mark.skip\ndef f(): ...\n"
     )
@@ -144,8 +148,8 @@ def test_marks_and_settings_are_found(tmp_path: Path) -> None:
     assert suppressions.settings(tmp_path, ["pyproject.toml"]) != first
 
 
-def test_tests_that_are_not_named_are_counted() -> None:
-    """A runner that names only what fails: fewer tests than before are no fix, more are."""
+def test_unnamed_tests_are_compared_by_number() -> None:
+    """With a runner that names only failures, fewer tests than before are no fix."""
     wrong = Failure(UNITTEST.name, "test_a.A.test_one", "wrong", test=True)
     before = Report((ToolResult(UNITTEST, failures=(wrong,), executed=5),))
     targets = [Target(wrong.tool, wrong.id)]

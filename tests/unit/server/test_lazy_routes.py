@@ -1,4 +1,4 @@
-"""Routes are loaded when they are asked for, by whoever comes first."""
+"""Lazy loading of routes, by concurrent threads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import sys, threading
 from agent_orchestrator.server import route_table as routing
 
 sys.setswitchinterval(1e-6)
-together, found = threading.Barrier(8), []
+together, tables = threading.Barrier(8), []
 
-def ask():
+def load_routes():
     together.wait()
-    found.append(routing.routes_only())
+    tables.append(routing.routes_only())
 
-threads = [threading.Thread(target=ask) for _ in range(8)]
+threads = [threading.Thread(target=load_routes) for _ in range(8)]
 for each in threads: each.start()
 for each in threads: each.join()
-print(len({id(one) for one in found}))
+print(len({id(table) for table in tables}))
 """
 
 SORTED = """
@@ -28,17 +28,17 @@ from agent_orchestrator.server import route_table as routing
 
 sys.setswitchinterval(1e-6)
 routing.load("admin")
-known, least, over = routing.routes_only().router.routes, [], threading.Event()
+routes, least, over = routing.routes_only().router.routes, [], threading.Event()
 
-def look():
+def count():
     while not over.is_set():
-        least.append(len(known))
+        least.append(len(routes))
 
-looking = threading.Thread(target=look)
-looking.start()
+counting = threading.Thread(target=count)
+counting.start()
 routing.routes_only().openapi()
 over.set()
-looking.join()
+counting.join()
 print(min(least) > 2)
 """
 
@@ -47,10 +47,10 @@ def printed(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_those_who_are_the_first_together_have_the_same_routes() -> None:
-    """A daemon loads what everybody asks for while the first one asks: into other routes it would answer nothing, ever."""
+def test_threads_loading_routes_at_the_same_time_get_the_same_table() -> None:
+    """Routes loaded into another table would never be served."""
     assert printed(FIRST) == "1"
 
 
-def test_routes_are_there_while_they_are_described() -> None:
+def test_routes_stay_available_while_they_are_described() -> None:
     assert printed(SORTED) == "True"
