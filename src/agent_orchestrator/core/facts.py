@@ -27,7 +27,7 @@ LOCAL_FORGE = "local"
 
 STEADY_SECONDS = 600.0
 """Seconds after which a launch is not considered the cause of its node's loss."""
-VERSION = 12
+VERSION = 13
 """Increased when the meaning of a fold changes: stored facts are then rebuilt from the log."""
 
 

@@ -20,6 +20,63 @@ LATER = "later"
 
 
 @dataclass(frozen=True, slots=True)
+class FixRequest:
+    """How a fixing run works. What a person leaves open (`base`, `commands`) is filled in before it is recorded."""
+
+    base: str = ""
+    """The branch that is to become green."""
+    commands: tuple[str, ...] = ()
+    """What finds failures; empty: it is detected."""
+    max_rounds: int = 3
+    """The number of rounds in which agents are started."""
+    max_agents: int = 0
+    """How many agents may work at once; 0: any number."""
+    agent: str | None = None
+    """A profile, else an agent."""
+    model: str | None = None
+    merge: bool = True
+    """Whether verified fixes are merged automatically."""
+    together: bool = False
+    """Whether one agent gets all failures, because no part of the fix could be merged alone."""
+    dry_run: bool = False
+    """Whether failures are only measured."""
+
+    def stored(self) -> dict[str, Any]:
+        """Return the request as `FixStarted` stores it."""
+        values = {stored: getattr(self, name) for name, stored in _STORED_NAMES.items()}
+        return {**values, "commands": list(self.commands)}
+
+
+_STORED_NAMES: Mapping[str, str] = {
+    "base": "base",
+    "commands": "commands",
+    "max_rounds": "maxRounds",
+    "max_agents": "maxAgents",
+    "agent": "agent",
+    "model": "model",
+    "merge": "merge",
+    "together": "together",
+    "dry_run": "dryRun",
+}
+"""Field of `FixRequest` → its key in `FixStarted.request`."""
+
+
+def _read_request(data: Mapping[str, Any]) -> FixRequest:
+    """Return the request that `FixStarted` stores; a key that is missing was not known to the version that stored it."""
+    return FixRequest(
+        base=str(data.get("base") or ""),
+        commands=tuple(map(str, data.get("commands") or ())),
+        max_rounds=int(data.get("maxRounds") or 1),
+        max_agents=int(data.get("maxAgents") or 0),
+        agent=data.get("agent"),
+        model=data.get("model"),
+        merge=bool(data.get("merge", True)),
+        together=bool(data.get("together")) and not data.get("dryRun"),
+        dry_run=bool(data.get("dryRun")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class FixGroup:
     """Failures that probably have one cause."""
 
@@ -69,7 +126,7 @@ class Fix:
 
     id: str
     project: str
-    request: Mapping[str, Any]
+    request: FixRequest
     created_at: float
     updated_at: float
     tools: tuple[Mapping[str, Any], ...] = ()
@@ -78,31 +135,6 @@ class Fix:
     outcome: str = ""
     """`green`, `left`, `measured`, `review`, `not_set_up`, `stopped` or `failed`; empty while it runs."""
     reason: str = ""
-
-    @property
-    def base(self) -> str:
-        """The branch that is to become green."""
-        return str(self.request.get("base") or "")
-
-    @property
-    def max_rounds(self) -> int:
-        """The number of rounds in which agents are started."""
-        return int(self.request.get("maxRounds") or 1)
-
-    @property
-    def lands(self) -> bool:
-        """Whether verified fixes are merged automatically."""
-        return bool(self.request.get("merge", True))
-
-    @property
-    def uses_one_agent(self) -> bool:
-        """Whether one agent gets all failures, because no part of the fix could be merged alone."""
-        return bool(self.request.get("together")) and not self.is_dry_run
-
-    @property
-    def is_dry_run(self) -> bool:
-        """Whether failures are only measured."""
-        return bool(self.request.get("dryRun"))
 
     @property
     def ended(self) -> bool:
@@ -123,7 +155,7 @@ def reduce_fixes(fixes: Mapping[str, Fix], event: Event) -> Mapping[str, Fix]:
     body = event.body
     match body:
         case e.FixStarted() if body.fix not in fixes:
-            new_fix = Fix(body.fix, event.project or "", body.request, event.time, event.time)
+            new_fix = Fix(body.fix, event.project or "", _read_request(body.request), event.time, event.time)
             return dict(list({**fixes, body.fix: new_fix}.items())[-MAX_FIXES:])
         case e.FixMeasured() if (fix := fixes.get(body.fix)) and body.round == len(fix.rounds) + 1:
             groups = tuple(_parse_group(number, data) for number, data in enumerate(body.groups, 1))

@@ -7,7 +7,7 @@ the change moves on, the agent is asked again, for a limited number of rounds.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import structlog
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout, read_head, read_ref
+from agent_orchestrator.changes.reviews.new_review import NewReview, read_review
 from agent_orchestrator.changes.reviews.reviews import Reviews
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
@@ -180,9 +181,9 @@ class AgentReviews(Part):
         reviewer = self.flow.sessions[intent.session]
         if not _is_active(reviewer):
             return []
-        return await self.post_verdict(reviewer, intent.args, intent.key)
+        return await self.post_verdict(reviewer, read_review(intent.args), intent.key)
 
-    async def submit(self, agent: str, session: str, said: Mapping[str, Any], key: str | None) -> dict[str, Any]:
+    async def submit(self, agent: str, session: str, review: NewReview, key: str | None) -> dict[str, Any]:
         """Post a verdict that an agent gives by the command line or the API.
 
         Raises `Denied` unless it was asked to review this change.
@@ -193,25 +194,24 @@ class AgentReviews(Part):
             raise Denied(f"{agent} was not asked to judge {target}", f"ask a reviewer: ao review {session} --agent A")
         if not _is_active(reviewer):
             raise Denied(f"the review by {agent} is over", f"ask for another: ao review {session} --agent A")
-        events = await self.post_verdict(reviewer, said, f"said:{agent}:{key or uuid.uuid4().hex}")
+        events = await self.post_verdict(reviewer, review, f"said:{agent}:{key or uuid.uuid4().hex}")
         if events:
             await self.flow.append(*events)
         return self.reviews.view(session, to_agent=True)
 
-    async def post_verdict(self, reviewer: SessionFacts, said: Any, key: str) -> list[Event]:
+    async def post_verdict(self, reviewer: SessionFacts, review: NewReview, key: str) -> list[Event]:
         """Post a verdict, and return the events that follow from it: the end of the review, or a notice after the last round."""
         target = self.flow.sessions.get(reviewer.spec.reviews or "")
         if target is None:
             return []
-        verdict = VERDICTS.get(str(said.get("verdict")), "commented")
-        body, comments = str(said.get("body") or ""), [dict(comment) for comment in said.get("comments") or ()]
-        if verdict != "approved" and not body.strip() and not comments:
+        verdict, body = VERDICTS.get(review.verdict, "commented"), review.body
+        if verdict != "approved" and not body.strip() and not review.comments:
             body = "(no words)"
         over = self.event(reviewer, e.StopRequested(), f"{key}:over")
         try:
             head = read_head(Path(reviewer.place.git_dir)) if reviewer.place else None
             reviewer_at_head = replace(reviewer, head=head or reviewer.head)  # no event may report it yet
-            await self.reviews.submit(target.id, verdict, body, comments, key=key, reviewer=reviewer_at_head)
+            await self.reviews.submit(target.id, verdict, body, review.comments, key=key, reviewer=reviewer_at_head)
         except AoError as error:
             if error.retryable:
                 raise

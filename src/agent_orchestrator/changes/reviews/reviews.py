@@ -7,7 +7,7 @@ import hashlib
 import os
 import shlex
 import uuid
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes import checks
 from agent_orchestrator.changes import merge as landing
+from agent_orchestrator.changes.reviews.new_review import NewComment
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.authors import A_PERSON, WRITES, Author, approval_reason, is_trusted_text, kind_of
@@ -102,7 +103,7 @@ class Reviews(Part):
         session: str,
         verdict: str,
         body: str = "",
-        comments: Sequence[Mapping[str, Any]] = (),
+        comments: Sequence[NewComment] = (),
         *,
         key: str | None = None,
         words: Author = A_PERSON,
@@ -142,7 +143,7 @@ class Reviews(Part):
             for number, comment in enumerate(comments)
         ]
         if text and not counts and not (reviewer and verdict == "approved"):  # an approval needs no answer
-            events.append(self._comment_event(facts, {"body": text}, f"{review}:body", words, None, kind, head))
+            events.append(self._comment_event(facts, NewComment(text), f"{review}:body", words, None, kind, head))
         submitted = e.ReviewSubmitted(
             review=review,
             verdict=verdict,
@@ -185,7 +186,7 @@ class Reviews(Part):
     def _comment_event(
         self,
         facts: SessionFacts,
-        fields: Mapping[str, Any],
+        new_comment: NewComment,
         name: str,
         words: Author,
         review: str | None,
@@ -196,18 +197,18 @@ class Reviews(Part):
 
         Raises `UsageError` if it is empty, `NotFound` if it replies to an unknown comment.
         """
-        text = clean_text(str(fields.get("body") or "")).strip()
+        text = clean_text(new_comment.body).strip()
         if not text:
             raise UsageError("a comment is empty", "write something")
-        thread = str(fields["thread"]) if fields.get("thread") else None
+        thread = new_comment.thread or None
         if thread and not any(other.id == thread for other in (facts.pr.comments if facts.pr else ())):
             raise NotFound(f"{facts.id} has no comment {thread}", f"see them: ao review {facts.id}")
         comment = e.CommentAdded(
             comment=f"c-{uuid.uuid5(uuid.NAMESPACE_OID, facts.id + name).hex[:12]}",
             body=text,
             author=words.author,
-            path=str(fields["path"]) if fields.get("path") else None,
-            line=int(fields["line"]) if fields.get("line") else None,
+            path=new_comment.path or None,
+            line=new_comment.line or None,
             thread=thread,
             review=review,
             head=head or facts.head or "",

@@ -107,7 +107,7 @@ def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> li
             steps += _steps_of_session(fix, last, group, facts, now)
     if steps or not all(group.settled for group in last.groups):
         return steps
-    return [Measure(last.number + 1)] if fix.lands else [End("review", _review_summary(last))]
+    return [Measure(last.number + 1)] if fix.request.merge else [End("review", _review_summary(last))]
 
 
 def _end_of_run(fix: Fix, last: FixRound) -> End | None:
@@ -122,10 +122,10 @@ def _end_of_run(fix: Fix, last: FixRound) -> End | None:
         return End("failed", f"nothing could be measured: {_problems_text(last)}")
     if not last.total:
         return End("left", f"could not be run: {_problems_text(last)}") if last.problems else End("green")
-    if fix.is_dry_run:
+    if fix.request.dry_run:
         return End("measured")
-    if last.number > fix.max_rounds:
-        return End("left", f"{_failures_text(last.total)} left after {_rounds_text(fix.max_rounds)}")
+    if last.number > fix.request.max_rounds:
+        return End("left", f"{_failures_text(last.total)} left after {_rounds_text(fix.request.max_rounds)}")
     before = fix.rounds[-2] if len(fix.rounds) > 1 else None
     is_without_progress = before and not any(group.outcome in (MERGED, LATER) for group in before.groups)
     if before and is_without_progress and last.commit == before.commit:
@@ -187,7 +187,7 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
     if pr and pr.is_green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
         if not _is_verified(fix, last, group, facts):
             return [Verify(facts.id, f"fix:{fix.id}:{facts.head}")]
-        if not fix.lands:
+        if not fix.request.merge:
             return settle(READY)
         if pr.refused and pr.refused_head == facts.head:
             return settle("failed", pr.refused)

@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.fixes import LATER, Fix, FixGroup, FixRound
+from agent_orchestrator.core.fixes import LATER, Fix, FixGroup, FixRequest, FixRound
 from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.signals import FixProgressed
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
@@ -102,7 +102,9 @@ class Fixes(Part):
 
     # -- requests of people --------------------------------------------------------------------------------------------
 
-    async def create(self, request: Mapping[str, Any], key: str | None, context: Context) -> dict[str, Any]:
+    async def create(
+        self, request: FixRequest, project: str | None, key: str | None, context: Context
+    ) -> dict[str, Any]:
         """Start a run and return its view; the same key returns the run that it started before.
 
         Raises `Conflict` if another run of the project is not finished, unless this one is a dry run.
@@ -110,23 +112,22 @@ class Fixes(Part):
         event_key = f"fix:{key or uuid.uuid4().hex}"
         if existing := await self._view_by_key(event_key):
             return existing
-        project_id = await self.core.projects.resolve(context, request.get("projectId"), adopt=True)
+        project_id = await self.core.projects.resolve(context, project, adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
-        project = self.core.settings.project(project_id)
-        settings = await self._complete_request(project, request)
+        complete_request = await self._complete_request(self.core.settings.project(project_id), request)
         async with self._start_lock:
             if existing := await self._view_by_key(event_key):
                 return existing
             unfinished = [fix for fix in self.flow.home.fixes.values() if fix.project == project_id and not fix.ended]
-            running = next((fix for fix in unfinished if not fix.is_dry_run), None)
-            if running and not settings["dryRun"]:
+            running = next((fix for fix in unfinished if not fix.request.dry_run), None)
+            if running and not complete_request.dry_run:
                 raise Conflict(
                     f"{running.id} fixes {project_id} already",
                     f"follow it: ao fix {running.id}, or stop it: ao fix --stop {running.id}",
                 )
             number = max((int(fix_id[1:]) for fix_id in self.flow.home.fixes), default=0) + 1
-            body = e.FixStarted(f"F{number}", settings)
+            body = e.FixStarted(f"F{number}", complete_request.stored())
             await self.flow.append(Event(body, self.clock(), "person", event_key, project_id))
         self._drive(self.flow.home.fixes[body.fix])
         return self.view(body.fix)
@@ -136,41 +137,35 @@ class Fixes(Part):
         event = await self.flow.store.event_by_key(key)
         return self.view(event.body.fix) if event and isinstance(event.body, e.FixStarted) else None
 
-    async def _complete_request(self, project: ProjectConfig, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _complete_request(self, project: ProjectConfig, request: FixRequest) -> FixRequest:
         """Return the request with defaults filled in; raise an error if it cannot be carried out."""
-        settings = self.core.config.agent(project.id, request.get("agent"))
+        settings = self.core.config.agent(project.id, request.agent)
         assert settings is not None
         self.core.plugins.agent(project, settings)
         await self.core.projects.check_trust(project, settings.profile, ci=True)
-        dry = bool(request.get("dryRun"))
-        if not dry and settings.runtime != CONTAINED:
+        if not request.dry_run and settings.runtime != CONTAINED:
             await self.core.sites.here.login_ready.wait()
             secrets = AGENT_SECRETS.get(settings.tool, ())
             env = agent_environment(self.core.sites.here.login, settings.env, {}, secrets)
             await require_sign_in(self.host, settings.tool, env)
         scm = await self.sessions.forges.name(project)
-        if scm != "local" and not dry:
+        if scm != "local" and not request.dry_run:
             raise UsageError(
                 f"fixes are verified and landed by the local merge queue, and the changes of {project.id} land at {scm}",
                 "see what fails: ao fix --dry-run; then give it to agents: ao new",
             )
-        base = str(request.get("base") or "") or await self._default_base(project)
+        base = request.base or await self._default_base(project)
         if await Git(self.host, project.path).resolve(f"refs/heads/{base}") is None:
             raise UsageError(
                 f"{project.path} has no branch {base!r}", "name the branch that is to become green: --base"
             )
-        commands = [text for command in request.get("commands") or () if (text := str(command).strip())]
-        return {
-            "base": base,
-            "commands": commands or list(project.fix.commands),
-            "maxRounds": int(request.get("maxRounds") or 3),
-            "maxAgents": int(request.get("maxAgents") or 0),
-            "agent": request.get("agent"),
-            "model": request.get("model"),
-            "merge": bool(request.get("merge", True)),
-            "together": project.red_base == "forbid",
-            "dryRun": dry,
-        }
+        commands = [text for command in request.commands if (text := command.strip())]
+        return replace(
+            request,
+            base=base,
+            commands=tuple(commands or project.fix.commands),
+            together=project.red_base == "forbid",
+        )
 
     async def _default_base(self, project: ProjectConfig) -> str:
         """Return the branch to fix by default: the configured default branch, else Git's, else the current one, else `main`."""
@@ -205,7 +200,7 @@ class Fixes(Part):
         if fix_round is None:
             raise NotFound(f"{fix.id} has no round {number}", f"it has {len(fix.rounds)}")
         report = self._read_report(fix, fix_round.number)
-        groups = _cause_groups(report, together=fix.uses_one_agent) if report else []
+        groups = _cause_groups(report, together=fix.request.together) if report else []
         keys = ("tool", "id", "file", "line", "message", "detail")
         group_rows = [
             {
@@ -333,14 +328,14 @@ class Fixes(Part):
         project = self.core.settings.project(fix.project)
         await self.core.projects.check_trust(project, None, ci=True)
         await self.core.sites.here.login_ready.wait()
-        commit = await Git(self.host, project.path).resolve(f"refs/heads/{fix.base}")
+        commit = await Git(self.host, project.path).resolve(f"refs/heads/{fix.request.base}")
         if commit is None:
-            raise NotFound(f"{project.path} has no branch {fix.base} any more", "begin anew: ao fix")
+            raise NotFound(f"{project.path} has no branch {fix.request.base} any more", "begin anew: ao fix")
         spec = Spec(
             output=self._report_file(fix, round_number),
             cache=self._cache(fix),
             tools=tuple(tool_from(tool) for tool in fix.tools) or None,
-            commands=tuple(fix.request.get("commands") or ()),
+            commands=fix.request.commands,
             ci=tuple(check.command for check in project.ci.values()),
             timeout=project.fix.timeout,
         )
@@ -374,29 +369,30 @@ class Fixes(Part):
             copy=project.copy,
             symlinks=project.symlinks,
             post_create=project.post_create,
-            base=fix.base,
+            base=fix.request.base,
             parallel=project.fix.parallel,
         )
 
         def progress(line: str) -> None:
             """Show a line of the check's output as the run's progress."""
             if text := " ".join(line.split()):
-                self.progress[fix.id] = f"running checks on {fix.base}: {text[:200]}"
+                self.progress[fix.id] = f"running checks on {fix.request.base}: {text[:200]}"
 
-        self.progress[fix.id] = f"running checks on {fix.base} at {commit[:12]}"
+        self.progress[fix.id] = f"running checks on {fix.request.base} at {commit[:12]}"
         result = await self.checks.run(check, progress, again=again)
         self.progress.pop(fix.id, None)
         if result.state != "success":
             summary_lines = result.summary.strip().split("\n")
             raise AoError(
-                f"{fix.base} could not be measured: {' '.join(summary_lines)[:500]}", f"the whole output: {result.log}"
+                f"{fix.request.base} could not be measured: {' '.join(summary_lines)[:500]}",
+                f"the whole output: {result.log}",
             )
 
     def _measured_event(self, fix: Fix, round_number: int, commit: str, report: Report, remedy: str) -> e.FixMeasured:
         """Return the event that records a measurement: its causes, those that failed in earlier rounds last."""
         failed_keys = {item.key for fix_round in fix.rounds for item in fix_round.groups if item.outcome == "failed"}
         groups = sorted(
-            _cause_groups(report, together=fix.uses_one_agent), key=lambda cause: cause.key in failed_keys
+            _cause_groups(report, together=fix.request.together), key=lambda cause: cause.key in failed_keys
         )  # causes that failed before come last
         agent_limit = MOST_GROUPS
         group_data = [
@@ -406,7 +402,7 @@ class Fixes(Part):
                 "count": len(item.failures),
                 "tools": item.tools,
                 "files": list(item.files[:20]),
-                **({"outcome": LATER} if index >= agent_limit and not fix.is_dry_run else {}),
+                **({"outcome": LATER} if index >= agent_limit and not fix.request.dry_run else {}),
             }
             for index, item in enumerate(groups[:MOST_KEPT])
         ]
@@ -421,7 +417,7 @@ class Fixes(Part):
     async def _start_agent(self, fix: Fix, round_number: int, fix_group: FixGroup) -> None:
         """Create the session of a cause. The key names the cause and its round, so there is never a second session."""
         report = self._read_report(fix, round_number)
-        groups = _cause_groups(report, together=fix.uses_one_agent) if report else []
+        groups = _cause_groups(report, together=fix.request.together) if report else []
         cause = next((item for item in groups if item.key == fix_group.key), None)
         if report is None or cause is None:
             raise NotFound(f"what was measured for {fix.id} is not there any more", "begin anew: ao fix")
@@ -431,12 +427,12 @@ class Fixes(Part):
         request = NewSession(
             project=fix.project,
             title=prompt.title(cause),
-            prompt=prompt.prompt(cause, tools, fix_round.commit, fix.base),
-            agent=fix.request.get("agent"),
-            model=fix.request.get("model"),
-            base=fix.base,
+            prompt=prompt.prompt(cause, tools, fix_round.commit, fix.request.base),
+            agent=fix.request.agent,
+            model=fix.request.model,
+            base=fix.request.base,
             group=fix.id,
-            group_limit=fix.request.get("maxAgents") or 0,
+            group_limit=fix.request.max_agents,
             files=fix_group.files,
         )
         session = await self.sessions.create(request, f"fix:{fix.id}:{round_number}:{fix_group.key}", NO_CONTEXT)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from agent_orchestrator.changes.reviews.new_review import NewComment
 from agent_orchestrator.core.authors import Author
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict, Denied, UsageError
@@ -190,7 +191,7 @@ async def review_session(caller: Caller, arguments: ReviewArguments) -> dict[str
         facts.id,
         _VERDICTS[arguments.verdict],
         arguments.body,
-        [comment.model_dump(exclude_none=True) for comment in arguments.comments],
+        [NewComment(comment.body, comment.path, comment.line) for comment in arguments.comments],
         words=Author(caller.name),
         reviewer=reviewer,
     )

@@ -43,8 +43,7 @@ async def start_fix(
     Commands of one's own are for administrators."""
     if body.commands:
         auth.require_role(identity, "admin")
-    options = body.sent_fields()
-    return as_json(await services.fixes.create({"projectId": project, **options}, key, context), 202)
+    return as_json(await services.fixes.create(body.request(), body.project_id or project, key, context), 202)
 
 
 @router.get("/{id}", responses=responds_with("Fix"))

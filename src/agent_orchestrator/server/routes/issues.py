@@ -119,12 +119,16 @@ async def change_issue(
     key: Key = None,
 ) -> Response:
     """Change an issue: title, text, state, assignee, dependencies."""
-    changes = body.sent_fields()
-    if changes.get("body"):
-        changes["body"] = caller.tracker_text(changes["body"])
-    if "assignee" in changes:
-        changes["assignee"] = changes["assignee"] or ""
-    changed = await services.issues.change(project, number, **changes, key=key)
+    changed = await services.issues.change(
+        project,
+        number,
+        title=body.title,
+        body=caller.tracker_text(body.body) if body.body else body.body,
+        state=body.state,
+        assignee=(body.assignee or "") if "assignee" in body.model_fields_set else None,
+        after=body.after,
+        key=key,
+    )
     return as_json(_visible_issue(caller, changed, number))
 
 

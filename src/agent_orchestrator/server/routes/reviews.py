@@ -71,17 +71,12 @@ async def review_session(
     review.
     """
     if agent := _calling_agent(services, identity, token):
-        review = {
-            "verdict": body.verdict,
-            "body": body.body,
-            "comments": [remark.sent_fields() for remark in body.comments],
-        }
-        return as_json(await services.agent_reviews.submit(agent, session, review, key))
+        return as_json(await services.agent_reviews.submit(agent, session, body.review(), key))
     reviewed = await services.reviews.submit(
         session,
         _VERDICTS.get(body.verdict, body.verdict),
         body.body,
-        [comment.sent_fields() for comment in body.comments],
+        [comment.comment() for comment in body.comments],
         key=key,
         words=body.text_author(identity.name),
     )

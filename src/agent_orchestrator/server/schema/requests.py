@@ -1,4 +1,4 @@
-"""The models of request bodies: validated here once, then passed on unchanged."""
+"""The models of request bodies: validated here once, then passed on as records of the services."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from agent_orchestrator.base.text.text_trees import map_texts
+from agent_orchestrator.changes.reviews import new_review
 from agent_orchestrator.core.authors import WRITES, Author
+from agent_orchestrator.core.fixes import FixRequest
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.protocols.text import writable
 from agent_orchestrator.sessions.creation import new_session
@@ -35,10 +37,6 @@ class RequestBody(BaseModel):
             return map_texts(body, writable)  # a lone surrogate can be neither recorded nor passed to a program
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-
-    def sent_fields(self) -> dict[str, Any]:
-        """Return only the keys that the caller sent."""
-        return self.model_dump(by_alias=True, exclude_unset=True)
 
 
 class NewSession(RequestBody):
@@ -109,6 +107,19 @@ class NewFix(RequestBody):
     model: str | None = None
     merge: bool = Field(True, description="False: what is verified is left for review.")
     dry_run: bool = Field(False, description="Only measure and group.")
+
+    def request(self) -> FixRequest:
+        """Return the request for `Fixes.create`."""
+        return FixRequest(
+            base=self.base or "",
+            commands=tuple(self.commands),
+            max_rounds=self.max_rounds,
+            max_agents=self.max_agents or 0,
+            agent=self.agent,
+            model=self.model,
+            merge=self.merge,
+            dry_run=self.dry_run,
+        )
 
 
 class ChangedSession(RequestBody):
@@ -285,6 +296,10 @@ class LineComment(RequestBody):
     line: int | None = Field(None, ge=1)
     thread: str | None = Field(None, description="The comment that it answers.")
 
+    def comment(self) -> new_review.NewComment:
+        """Return the comment for `Reviews.submit`."""
+        return new_review.NewComment(self.body, self.path, self.line, self.thread)
+
 
 class NewReview(AuthoredText):
     """A review of a change."""
@@ -294,6 +309,10 @@ class NewReview(AuthoredText):
     )
     body: str = ""
     comments: list[LineComment] = []
+
+    def review(self) -> new_review.NewReview:
+        """Return the review for `Reviews.submit`."""
+        return new_review.NewReview(self.verdict, self.body, tuple(comment.comment() for comment in self.comments))
 
 
 class ReviewRequest(RequestBody):

@@ -8,7 +8,7 @@ from typing import Any
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import ActivityFact, Launch, Message, SessionFacts, Workspace
-from agent_orchestrator.core.fixes import Fix, reduce_fixes
+from agent_orchestrator.core.fixes import Fix, FixRequest, reduce_fixes
 from agent_orchestrator.core.pull_request import CheckRun, Episode, PullRequest
 from agent_orchestrator.fleet.fixes.next_steps import (
     SENDER,
@@ -52,6 +52,18 @@ def works(group: int = 1, number: int = 1) -> e.FixAgentStarted:
 
 def settled(outcome: str, group: int = 1, number: int = 1) -> e.FixGroupSettled:
     return e.FixGroupSettled("F1", number, group, outcome)
+
+
+def test_a_request_is_stored_under_the_names_of_earlier_versions() -> None:
+    request = FixRequest("main", ("make check",), 2, 4, "codex", "gpt-5", merge=False, together=True)
+    stored = {"base": "main", "commands": ["make check"], "maxRounds": 2, "maxAgents": 4, "agent": "codex"}
+    assert request.stored() == {**stored, "model": "gpt-5", "merge": False, "together": True, "dryRun": False}
+    assert folded(e.FixStarted("F1", request.stored())).request == request
+
+
+def test_what_an_earlier_version_did_not_store_has_its_value_of_then() -> None:
+    assert folded(e.FixStarted("F1", {})).request == FixRequest(max_rounds=1)
+    assert not folded(e.FixStarted("F1", {"together": True, "dryRun": True})).request.together
 
 
 def steps(*bodies: e.Body, **sessions: SessionFacts) -> list[Any]:
