@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,16 +36,17 @@ class HandSetClock:
         self.now = now
         self.jumped = 0.0
         """Seconds by which the time was set forward while no time passed."""
+        self._made_at = time.monotonic()
 
     def __call__(self) -> float:
         """Return the time that was set."""
         return self.now
 
     def monotonic(self) -> float:
-        """Return the time that was set, without the jumps."""
-        return self.now - self.jumped
+        """Return the time that was set, without the jumps, and what really passed: the timers run in real time."""
+        return self.now - self.jumped + time.monotonic() - self._made_at
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
         """Call something after some real seconds."""
         return asyncio.get_running_loop().call_later(seconds, call)
 

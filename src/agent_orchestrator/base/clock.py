@@ -38,7 +38,7 @@ class SystemClock:
         """Return seconds that stand still while the machine sleeps and do not change when its clock is set."""
         return self._steady()
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
         """Call something after some seconds in the event loop; return the timer that can cancel it."""
         return asyncio.get_running_loop().call_later(seconds, call)
 

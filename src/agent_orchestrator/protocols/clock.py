@@ -1,4 +1,8 @@
-"""`Clock`: the only way in which code that a test may want to control asks for the time."""
+"""`Clock`: the only way in which code that a test may want to control asks for the time.
+
+Parts of the daemon have it as `self.clock`. What only needs the time has a parameter `clock: Callable[[], float]`, for which a clock
+may be passed.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,6 @@ class Clock(Protocol):
         """Return seconds that stand still while the machine sleeps and do not change when its clock is set."""
         ...
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
         """Call something after some seconds; return the timer that can cancel it."""
         ...

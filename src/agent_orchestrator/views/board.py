@@ -205,15 +205,15 @@ class LiveState(Part):
         """Schedule a flush: the first change is sent at once, those that follow closely are sent together."""
         self._stale = True
         if self._flush_due is None and self._viewers and not self._closed:
-            loop = asyncio.get_running_loop()
-            self._flush_due = loop.call_at(max(loop.time(), self._flushed_at + GATHER_SECONDS), self.flush)
+            pause = max(0.0, self._flushed_at + GATHER_SECONDS - self.clock.monotonic())
+            self._flush_due = self.clock.call_later(pause, self.flush)
 
     def flush(self) -> None:
         """Compute what changed and send it to all viewers."""
         if self._flush_due:
             self._flush_due.cancel()
             self._flush_due = None
-        self._flushed_at = asyncio.get_running_loop().time()
+        self._flushed_at = self.clock.monotonic()
         now = self.clock()
         due = {session for session, sent in self._sent_sessions.items() if sent.due is not None and sent.due <= now}
         if not (self._stale or self._dirty or due or now >= self._parts_due):

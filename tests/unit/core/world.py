@@ -43,7 +43,7 @@ def created(session: str = SESSION, at: float = 1000.0, **more: object) -> Event
 @dataclass
 class Timer:
     at: float
-    call: Callable[[], None]
+    call: Callable[[], object]
     cancelled: bool = False
 
     def cancel(self) -> None:
@@ -63,7 +63,7 @@ class Time:
     def monotonic(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, call: Callable[[], None]) -> Timer:
+    def call_later(self, delay: float, call: Callable[[], object]) -> Timer:
         timer = Timer(self.now + delay, call)
         self.timers.append(timer)
         return timer

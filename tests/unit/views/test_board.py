@@ -272,19 +272,22 @@ async def test_a_burst_is_one_frame_and_its_first_change_is_sent_at_once(
 ) -> None:
     monkeypatch.setattr(module, "GATHER_SECONDS", 1800.0)
     monkeypatch.setattr(module, "LONGEST_SLEEP", 1e6)
-    loop, ahead = asyncio.get_running_loop(), [0.0]
-    monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + sum(ahead))
     viewer = Viewer()
     await viewer.open(stage.live)
     stage.live.flush()
     line = cast(Any, viewer)._line
-    ahead.append(1800.0)
+    stage.time.advance(1800.0)
     await stage.append_bodies("app-x", e.SessionAdmitted())
+    stage.time.advance(0.0)
     async with asyncio.timeout(60):
         viewer._take(await anext(line))
     await stage.append_bodies("app-x", *(e.AgentUsage(input=number + 1) for number in range(20)))
-    ahead.append(1800.0)
-    viewer._take(await anext(line))
+    next_frame = asyncio.ensure_future(anext(line))
+    stage.time.advance(1799.0)
+    await asyncio.sleep(0)
+    assert not next_frame.done()
+    stage.time.advance(1.0)
+    viewer._take(await next_frame)
     assert viewer.frames[-1]["sessions"][0]["usage"]["input"] == sum(range(21))
     await viewer.close()
 

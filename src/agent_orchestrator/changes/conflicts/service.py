@@ -31,6 +31,7 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.reactions import KINDS_WITHOUT_CHANGE
 from agent_orchestrator.errors import AoError, Temporary
+from agent_orchestrator.protocols import Timer
 from agent_orchestrator.sessions.part import Core, Part
 
 _TURN_EVENTS = (e.AgentTurnEnded, e.AgentDone, e.AgentExited, e.AgentActivity)
@@ -80,7 +81,7 @@ class _RepositoryState:
     stale: set[str] = field(default_factory=set)
     """Sessions whose files may have changed since the last prediction."""
     looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    timer: asyncio.TimerHandle | None = None
+    timer: Timer | None = None
 
 
 class Conflicts(Part):
@@ -290,20 +291,20 @@ class Conflicts(Part):
 
     def _schedule_prediction(self, repository: _RepositoryState) -> None:
         """Schedule a prediction for the repository."""
-        loop = asyncio.get_running_loop()
-        repository.pace.changed(loop.time())
+        repository.pace.changed(self.clock.monotonic())
         self._set_timer(repository)
 
     def _set_timer(self, repository: _RepositoryState) -> None:
         """Set the timer for the next prediction, if one is due and no timer is set."""
         if repository.timer is None and not repository.looking.locked() and (due := repository.pace.due) is not None:
-            repository.timer = asyncio.get_running_loop().call_at(due, self._on_timer, repository)
+            pause = max(0.0, due - self.clock.monotonic())
+            repository.timer = self.clock.call_later(pause, lambda: self._on_timer(repository))
 
     def _on_timer(self, repository: _RepositoryState) -> None:
         """Start a prediction, or set the timer again if changes arrived since."""
         repository.timer = None
         due = repository.pace.due
-        if due is not None and due > asyncio.get_running_loop().time():
+        if due is not None and due > self.clock.monotonic():
             self._set_timer(repository)  # another change postponed it
         elif due is not None:
             self.spawn(self._predict_in_background(repository))
@@ -328,8 +329,7 @@ class Conflicts(Part):
 
         With `all_unwatched`, workspaces that are not watched completely are read again too.
         """
-        loop = asyncio.get_running_loop()
-        start_time = loop.time()
+        start_time = self.clock.monotonic()
         repository.pace.began()
         branches = self._branches(repository)
         stale, repository.stale = repository.stale, set()
@@ -346,7 +346,8 @@ class Conflicts(Part):
             repository.stale |= stale
             raise
         finally:
-            repository.pace.ended(loop.time(), loop.time() - start_time)
+            now = self.clock.monotonic()
+            repository.pace.ended(now, now - start_time)
 
     def _is_watched(self, session: str) -> bool:
         """Return whether every change in the session's workspace is reported."""

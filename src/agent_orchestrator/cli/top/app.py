@@ -365,15 +365,10 @@ class Top(App[None]):
 
         threading.Thread(target=work, daemon=True).start()
 
-    def ask(self, dialog: Dialog, handler: Callable[[str], None]) -> None:
-        """Open a dialog whose answer is passed to the handler."""
-        dialog.answer_handler = handler
-        self.push_screen(dialog)
-
     def confirm(self, question: str, details: str, action: Action) -> None:
         """Run the action if the person answers yes."""
-        self.ask(
-            Dialog(out.one_line(question), [Text(out.one_line(details))], YES_NO_KEYS), lambda _: self.perform(action)
+        self.push_screen(
+            Dialog(out.one_line(question), [Text(out.one_line(details))], YES_NO_KEYS, lambda _: self.perform(action))
         )
 
     def action_attach(self) -> None:
@@ -409,9 +404,14 @@ class Top(App[None]):
 
     def send(self, name: str) -> None:
         """Ask for a message and send it to a session."""
-        self.ask(
-            Dialog(f"Message to {name}", [], {}, has_text_field=True),
-            lambda text: self.perform(lambda ao: actions.send(ao, name, text)),
+        self.push_screen(
+            Dialog(
+                f"Message to {name}",
+                [],
+                {},
+                lambda text: self.perform(lambda ao: actions.send(ao, name, text)),
+                has_text_field=True,
+            )
         )
 
     def action_answer(self) -> None:
@@ -436,14 +436,14 @@ class Top(App[None]):
 
         def on_decision(answer: str) -> None:
             if answer == "text":
-                self.ask(Dialog(title, body, {}, has_text_field=True), lambda text: post_answer("", text))
+                self.push_screen(Dialog(title, body, {}, lambda text: post_answer("", text), has_text_field=True))
             else:
                 post_answer(answer, "")
 
         if keys := DECISIONS.get(kind):
-            self.ask(Dialog(title, body, keys), on_decision)
+            self.push_screen(Dialog(title, body, keys, on_decision))
         else:
-            self.ask(Dialog(title, body, {}, has_text_field=True), lambda text: post_answer("", text))
+            self.push_screen(Dialog(title, body, {}, lambda text: post_answer("", text), has_text_field=True))
 
     def action_diff(self) -> None:
         """Show the selected session's change for review."""
@@ -458,9 +458,14 @@ class Top(App[None]):
 
         def show() -> None:
             lines = [Text(text, style) for text, style in change]
-            self.ask(
-                Dialog(f"{name}: its change", lines, CHANGE_KEYS, is_full_screen=True),
-                lambda key: self._act_on_change(name, key),
+            self.push_screen(
+                Dialog(
+                    f"{name}: its change",
+                    lines,
+                    CHANGE_KEYS,
+                    lambda key: self._act_on_change(name, key),
+                    is_full_screen=True,
+                )
             )
 
         self.perform(read, show)
@@ -488,9 +493,14 @@ class Top(App[None]):
 
     def changes(self, name: str) -> None:
         """Ask what to change and request it from a session."""
-        self.ask(
-            Dialog(f"What is to change in {name}?", [], {}, has_text_field=True),
-            lambda text: self.perform(lambda ao: actions.review(ao, name, "changes_requested", text)),
+        self.push_screen(
+            Dialog(
+                f"What is to change in {name}?",
+                [],
+                {},
+                lambda text: self.perform(lambda ao: actions.review(ao, name, "changes_requested", text)),
+                has_text_field=True,
+            )
         )
 
     def action_merge(self) -> None:
@@ -528,4 +538,4 @@ class Top(App[None]):
     def action_keys(self) -> None:
         """Show the keys."""
         lines = [Text(f"{key:<10} {what}") for key, what in KEYS]
-        self.ask(Dialog("Keys", lines, {"q": ("back", "")}), lambda _: None)
+        self.push_screen(Dialog("Keys", lines, {"q": ("back", "")}, lambda _: None))

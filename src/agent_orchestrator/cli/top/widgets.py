@@ -97,6 +97,7 @@ class Dialog(ModalScreen[str]):
         title: str,
         body: Sequence[Text],
         keys: Keys,
+        answer_handler: Callable[[str], None],
         *,
         is_full_screen: bool = False,
         has_text_field: bool = False,
@@ -107,7 +108,7 @@ class Dialog(ModalScreen[str]):
         self.keys = keys
         self.is_full_screen = is_full_screen
         self.has_text_field = has_text_field
-        self.answer_handler: Callable[[str], None] = lambda _: None
+        self.answer_handler = answer_handler
         """Called with the answer, unless it is empty."""
         self._early_keys: list[events.Key] | None = []
         """Keys that arrived before the dialog was on the screen; None once it is."""

@@ -224,8 +224,8 @@ class Observer(Part):
 
     async def _record_burst(self, session: str, launch_watch: _LaunchWatch, *, final: bool = False) -> float | None:
         """Read some lines and record them; return how long that took, or None if it must be tried again."""
-        loop, start = asyncio.get_running_loop(), launch_watch.reader.offset
-        started_at = loop.time()
+        start = launch_watch.reader.offset
+        started_at = self.clock.monotonic()
         try:
             events = self._events(session, launch_watch, final=final)
         except AoError as error:
@@ -237,7 +237,7 @@ class Observer(Part):
             launch_watch.reader = spool.SpoolReader(launch_watch.reader.path, start)
             return None
         await self._record_done(session, events)
-        return loop.time() - started_at
+        return self.clock.monotonic() - started_at
 
     async def _record_done(self, session: str, events: Sequence[Event]) -> None:
         """Record that the work is done, after each turn that left everything committed."""
@@ -339,8 +339,8 @@ class Observer(Part):
         if launch_watch.branch_busy:
             launch_watch.branch_changed = True
             return
-        loop, previous_head, pause = asyncio.get_running_loop(), self._heads.get(session), 0.0
-        launch_watch.branch_busy, launch_watch.branch_changed, started_at = True, False, loop.time()
+        previous_head, pause = self._heads.get(session), 0.0
+        launch_watch.branch_busy, launch_watch.branch_changed, started_at = True, False, self.clock.monotonic()
         try:
             await self.record_head(session)
         finally:
@@ -348,10 +348,12 @@ class Observer(Part):
                 doubled_pause = (
                     2 * launch_watch.branch_pause if started_at - launch_watch.branch_moved < BRANCH_QUIET else 0.0
                 )
-                pause = min(LONGEST_REST, max(SPOOL_REST * (loop.time() - started_at), doubled_pause))
+                pause = min(LONGEST_REST, max(SPOOL_REST * (self.clock.monotonic() - started_at), doubled_pause))
                 launch_watch.branch_moved, launch_watch.branch_pause = started_at, pause
             if not self._closed and self._eyes.get(session) is launch_watch:
-                launch_watch.branch_rest = loop.call_later(pause, self._end_branch_pause, session, launch_watch)
+                launch_watch.branch_rest = self.clock.call_later(
+                    pause, lambda: self._end_branch_pause(session, launch_watch)
+                )
 
     def _end_branch_pause(self, session: str, launch_watch: _LaunchWatch) -> None:
         """End the pause, and read the branch if it has changed meanwhile."""
@@ -368,8 +370,7 @@ class Observer(Part):
             head = read_head(Path(facts.place.git_dir))
         except AoError as error:
             log.warning("a branch could not be looked at; trying again", session=session, error=str(error))
-            loop = asyncio.get_running_loop()
-            loop.call_later(RETRY_PAUSE, lambda: self.spawn(self.record_head(session)))
+            self.clock.call_later(RETRY_PAUSE, lambda: self.spawn(self.record_head(session)))
             return
         if head and head != self._heads.get(session, facts.head):
             self._heads[session] = head
@@ -387,26 +388,24 @@ class Observer(Part):
         if launch_watch.is_reading_screen:
             launch_watch.changed = True
         elif launch_watch.screen_timer is None:
-            loop = asyncio.get_running_loop()
-            launch_watch.screen_timer = loop.call_later(
+            launch_watch.screen_timer = self.clock.call_later(
                 launch_watch.screen_pause, lambda: self.spawn(self._read_screen_once(session, launch_watch))
             )
 
     async def _read_screen_once(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Read the screen, one read at a time: reading takes long if much was printed."""
-        loop = asyncio.get_running_loop()
         launch_watch.screen_timer, launch_watch.is_reading_screen, launch_watch.changed, started_at = (
             None,
             True,
             False,
-            loop.time(),
+            self.clock.monotonic(),
         )
         try:
             await self._read_screen(session, launch_watch)
         finally:
             launch_watch.is_reading_screen, launch_watch.screen_pause = (
                 False,
-                max(SCREEN_PAUSE, SCREEN_REST * (loop.time() - started_at)),
+                max(SCREEN_PAUSE, SCREEN_REST * (self.clock.monotonic() - started_at)),
             )
         if launch_watch.changed and self._eyes.get(session) is launch_watch:
             self._schedule_screen(session, launch_watch)
@@ -436,8 +435,9 @@ class Observer(Part):
             activity = e.AgentActivity(state, detail)
             await self._record([Event(activity, now, "screen", key, facts.project, session, launch_watch.generation)])
             if state == "idle" and facts.activity.state == "active":
-                loop = asyncio.get_running_loop()
-                loop.call_later(SETTLED, lambda: self.spawn(self._record_done_by_screen(session, launch_watch, now)))
+                self.clock.call_later(
+                    SETTLED, lambda: self.spawn(self._record_done_by_screen(session, launch_watch, now))
+                )
 
     async def _record_done_by_screen(self, session: str, launch_watch: _LaunchWatch, idle_since: float) -> None:
         """Record that the work is done if the screen still shows the same idle agent and everything is committed."""

@@ -54,7 +54,7 @@ class World:
         )  # fmt: skip
         flow = SimpleNamespace(
             sessions={"app-a": facts}, listeners=Listeners(), append=self._append, clock=HandSetClock(1.0),
-            elsewhere=lambda _: False,
+            owner_home=lambda _: "",
         )  # fmt: skip
         watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
         plugins = SimpleNamespace(runtime_of=lambda _: self, agent_of=self._no_agent)
