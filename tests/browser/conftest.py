@@ -26,7 +26,7 @@ def browser() -> Iterator[Any]:
 def shop(tmp_path: Path) -> Iterator[Sandbox]:
     """The demo's shop, its daemon running, nothing begun; nothing lands without a person's word."""
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process") as box:
-        demo.prepare(box, port=0, lands=False)
+        demo.prepare(box, port=0, auto_merge=False)
         yield box
 
 

@@ -49,7 +49,7 @@ PICTURES = (
 
 def prepare(box: Sandbox) -> None:
     """A fleet in which there is something to see everywhere."""
-    demo.prepare(box, port=0, lands=False, python="python3")
+    demo.prepare(box, port=0, auto_merge=False, python="python3")
     for name, (title, body) in demo.ISSUES.items():
         number = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
         box.request("POST", "/api/sessions", {"name": name, "issue": str(number), "agent": name})

@@ -20,7 +20,7 @@ class Misfortune:
         self.fleet, self.stage = fleet, stage
         self.lost: tuple[str, list[str]] | None = None
 
-    def look(self) -> None:
+    def respond(self) -> None:
         if self.lost:
             return
         said = [one["session"].removeprefix("shop-") for one in self.stage.events if one["type"] == "agent-done"]
@@ -51,8 +51,8 @@ def test_the_demo_on_three_nodes_one_of_which_is_lost() -> None:
             fleet.box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
 
         def look() -> None:
-            misfortune.look()
-            director.look()
+            misfortune.respond()
+            director.respond()
 
         stage.until(look, director.over)
         assert misfortune.lost is not None, "no machine was lost on the way"

@@ -94,7 +94,7 @@ async def test_a_runtime_without_processes(tmp_path: Path) -> None:
     assert await runtime.deliver(handle, "m1", "hello") == await runtime.deliver(handle, "m1", "again") == Delivered()
     mine = runtime.launched["app-fix"]
     assert mine.typed == {"m1": "hello\r"}
-    mine.held, mine.shown = "somebody is typing", "> "
+    mine.held, mine.screen_text = "somebody is typing", "> "
     assert await runtime.deliver(handle, "m2", "wait") == NotReady("somebody is typing")
     assert await runtime.screen(handle) == "> "
     await runtime.press(handle, ["y"], once="a")
@@ -125,7 +125,7 @@ async def test_a_workspace_without_git(tmp_path: Path) -> None:
     await workspace.publish(wanted)
     await workspace.remove(wanted)
     await workspace.remove(wanted)
-    assert (workspace.published, workspace.made, wanted.path.exists()) == (["app-fix"], {}, False)
+    assert (workspace.published, workspace.specs, wanted.path.exists()) == (["app-fix"], {}, False)
 
 
 @pytest.mark.anyio

@@ -49,12 +49,14 @@ class Sandboxed:
     bench = RuntimeContract.bench
     close_runtime = RuntimeContract.close_runtime
     test_standard_input_can_be_a_file = RuntimeContract.test_standard_input_can_be_a_file
-    test_launching_again_finds_the_same_process = RuntimeContract.test_launching_again_finds_the_same_process
-    test_an_end_is_pushed_within_half_a_second = RuntimeContract.test_an_end_is_pushed_within_half_a_second
+    test_launching_again_returns_the_same_process = RuntimeContract.test_launching_again_returns_the_same_process
+    test_an_end_is_reported_within_half_a_second = RuntimeContract.test_an_end_is_reported_within_half_a_second
     test_a_resize_reaches_the_program = RuntimeContract.test_a_resize_reaches_the_program
     test_keys_reach_the_program = RuntimeContract.test_keys_reach_the_program
-    test_stopping_asks_first = RuntimeContract.test_stopping_asks_first
-    test_leftovers_are_what_no_handle_names = RuntimeContract.test_leftovers_are_what_no_handle_names
+    test_stopping_sends_sigterm_first = RuntimeContract.test_stopping_sends_sigterm_first
+    test_orphaned_terminals_are_the_launches_without_a_known_handle = (
+        RuntimeContract.test_orphaned_terminals_are_the_launches_without_a_known_handle
+    )
 
     async def test_it_gets_its_arguments_environment_and_signals_as_they_are(self, bench: Bench) -> None:
         hostile, given = ["", "a b", "--", "$(id)", "ü\n"], {"PATH": os.environ["PATH"], "TERM": "xterm", "A": "x'\n"}

@@ -163,7 +163,7 @@ class TestITerm2(TerminalContract):
     def bare(self, empty: Programs) -> Terminal:
         return ITerm2({}, empty.host)
 
-    def shown(self, argv: Sequence[str]) -> Sequence[str]:
+    def command_words(self, argv: Sequence[str]) -> Sequence[str]:
         return shlex.split(argv[argv.index("--") + 1])
 
     async def test_the_script_is_always_the_same(self, terminal: Terminal, programs: Programs, window: Window) -> None:
@@ -186,7 +186,7 @@ class TestWindowsTerminal(TerminalContract):
     def bare(self, empty: Programs) -> Terminal:
         return WindowsTerminal({}, empty.host, {})
 
-    def shown(self, argv: Sequence[str]) -> Sequence[str]:
+    def command_words(self, argv: Sequence[str]) -> Sequence[str]:
         return [word.replace("\\;", ";") for word in argv]
 
     async def test_no_semicolon_begins_another_command(

@@ -48,7 +48,7 @@ def _under_fire(box: Sandbox, chance: random.Random) -> int:
         quiet_until = time.monotonic() + chance.uniform(0.2, 2.5)
         while time.monotonic() < quiet_until:
             with contextlib.suppress(AoError):
-                director.look()
+                director.respond()
                 if director.over():
                     return kills
             time.sleep(0.05)

@@ -1,3 +1,3 @@
-"""What plugin authors test with: contract suites by slot. Shipped and public; nothing of the product imports it."""
+"""Tools for the tests of plugins: contract suites, fixtures, in-memory plugins and test servers. Public; the product does not import it."""
 
 from agent_orchestrator.base.host import LocalHost as LocalHost

@@ -1,10 +1,10 @@
-"""The demo: five issues of a small shop, five scripted agents, and everything that lies between an issue and the base branch.
+"""The demo: five issues of a small shop, five scripted agents, and every step from an issue to the base branch.
 
     python -m agent_orchestrator.testing.demo [--all] [--database URL] [--runtime NAME] [--image IMAGE] [--cluster ADDRESS --host ADDRESS]
 
-One agent mends a failing test, one breaks the checks and repairs them, one gets a review comment, one collides with it and rebases, one
-asks the person. It tells what happens as it happens, and leaves the daemon running with the one that waits. `--all` goes on with a
-second act, in which every other trigger of a reaction comes about (`demo_triggers.py`). No model, no key, no network; with or without tmux.
+One agent fixes a failing test, one breaks the checks and repairs them, one gets a review comment, one conflicts with it and rebases,
+one asks the person. It prints each event as it happens, and leaves the daemon running with the session that waits. `--all` adds a
+second act with every other trigger of a reaction (`demo_triggers.py`). No model, no key, no network; with or without tmux.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.demo_report import Event, by_itself, line_of
+from agent_orchestrator.testing.demo_report import Event, automatic_actions, line_of
 from agent_orchestrator.testing.demo_triggers import SecondAct
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 
@@ -84,25 +84,25 @@ SCRIPTS = {
 
 @dataclass(slots=True)
 class Director:
-    """Plays the person who reviews: comments once, approves what is good, keeps one back until it has collided."""
+    """Acts as the reviewer: comments once, approves what is green, and holds one approval until there was a merge conflict."""
 
     box: Sandbox
     commented: bool = False
     approved: set[str] = field(default_factory=set)
 
-    def look(self) -> None:
-        """Do what the play asks for at this moment."""
-        sessions = {one["name"]: one for one in self.box.sessions()}
+    def respond(self) -> None:
+        """Review the sessions that wait for it now."""
+        sessions = {session["name"]: session for session in self.box.sessions()}
         for name in ("price", "cart", "report", "currency"):
-            one = sessions.get(name)
-            if one is None or one["status"] != "review_pending" or not _green(one):
+            session = sessions.get(name)
+            if session is None or session["status"] != "review_pending" or not _green(session):
                 continue
             if name == "report" and not self.commented:
                 self.commented = True
-                said = {"path": "shop/report.py", "line": 2, "body": "Please write the month as a word."}
-                self._review(name, "changes_requested", [said])
+                review_comment = {"path": "shop/report.py", "line": 2, "body": "Please write the month as a word."}
+                self._review(name, "changes_requested", [review_comment])
             elif name not in self.approved and (name != "currency" or sessions["report"]["status"] == "merged"):
-                if name == "currency" and one["pr"]["mergeable"] != "yes":
+                if name == "currency" and session["pr"]["mergeable"] != "yes":
                     continue
                 self.approved.add(name)
                 self._review(name, "approved", [])
@@ -113,10 +113,10 @@ class Director:
         )
 
     def over(self) -> bool:
-        """Four have landed and are cleaned up, one waits."""
-        states = {one["name"]: (one["status"], one["workspacePath"]) for one in self.box.sessions()}
-        landed = all(states.get(name) == ("merged", None) for name in ("price", "cart", "report", "currency"))
-        return landed and states.get("storage", ("", None))[0] == "needs_input"
+        """Return whether four sessions are merged and cleaned up and one waits for input."""
+        states = {session["name"]: (session["status"], session["workspacePath"]) for session in self.box.sessions()}
+        all_merged = all(states.get(name) == ("merged", None) for name in ("price", "cart", "report", "currency"))
+        return all_merged and states.get("storage", ("", None))[0] == "needs_input"
 
 
 def _green(session: dict[str, Any]) -> bool:
@@ -125,8 +125,8 @@ def _green(session: dict[str, Any]) -> bool:
     )
 
 
-def configuration(runtime: str, *, lands: bool = True, python: str = sys.executable, image: str = "") -> str:
-    """The shop's: one check a module, one scripted agent an issue; with `lands`, what is approved and green lands by itself."""
+def configuration(runtime: str, *, auto_merge: bool = True, python: str = sys.executable, image: str = "") -> str:
+    """Return the shop's configuration: a check per module and an agent per issue; `auto_merge` merges what is approved and green."""
     checks = "\n".join(
         f"      {name}: {{command: {shlex.quote(python)} -m unittest -q tests.test_{name}}}"
         for name in ("price", "cart", "report")
@@ -146,13 +146,13 @@ agents:
 {profiles}
 reactions:
   ci-failed: {{backoff: 1s..5s}}
-  approved-and-green: {{auto: {str(lands).lower()}}}
+  approved-and-green: {{auto: {str(auto_merge).lower()}}}
   agent-needs-input: {{delay: 1s}}
 """
 
 
 def prepare(box: Sandbox, port: int | None = None, **settings: Any) -> None:
-    """The shop's repository, with a test that fails, and the daemon; on its usual port, unless told otherwise."""
+    """Create the shop's repository with a failing test and start the daemon, on its usual port if `port` is None."""
     box.repository("shop", config=configuration(box.runtime, **settings))
     for name, text in FILES.items():
         path = box.repo / name
@@ -164,7 +164,7 @@ def prepare(box: Sandbox, port: int | None = None, **settings: Any) -> None:
 
 
 class Stage:
-    """Tells what happens, and keeps it."""
+    """Reports events as lines and collects them."""
 
     def __init__(self, box: Sandbox, say: Callable[[str], None], patience: float = 120.0) -> None:
         self.box = box
@@ -172,59 +172,59 @@ class Stage:
         self.patience = patience
         self.events: list[Event] = []
 
-    def until(self, look: Callable[[], None], over: Callable[[], bool]) -> None:
-        """Tell what happens, and let the person act, until it is over."""
-        end = time.monotonic() + self.patience
-        while time.monotonic() < end:
+    def until(self, respond: Callable[[], None], is_over: Callable[[], bool]) -> None:
+        """Report events and call `respond` until `is_over` is true; raise `TimeoutError` after `patience` seconds."""
+        deadline = time.monotonic() + self.patience
+        while time.monotonic() < deadline:
             self._news()
-            look()
-            if over():
+            respond()
+            if is_over():
                 self._news()
                 return
             time.sleep(0.1)
         raise TimeoutError("the demo did not end as it should; see the daemon's log")
 
     def _news(self) -> None:
-        seen = self.events[-1]["seq"] if self.events else 0
-        for event in self.box.request("GET", f"/api/events?after={seen}&limit=500")["events"]:
+        last_seq = self.events[-1]["seq"] if self.events else 0
+        for event in self.box.request("GET", f"/api/events?after={last_seq}&limit=500")["events"]:
             self.events.append(event)
             if line := line_of(event):
                 self.say(line)
 
 
 def play(stage: Stage) -> None:
-    """Five issues, five agents; until all has landed but what waits for the person."""
+    """Play the first act: five issues, five agents, until all are merged but the one that waits for the person."""
     box = stage.box
     for name, (title, body) in ISSUES.items():
         issue = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
         box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
     director = Director(box)
-    stage.until(director.look, director.over)
+    stage.until(director.respond, director.over)
 
 
 def play_on(stage: Stage) -> None:
-    """The second act: every other trigger."""
+    """Play the second act: every other trigger."""
     act = SecondAct(stage.box)
     act.begin()
-    stage.until(act.look, lambda: act.over(stage.events))
+    stage.until(act.respond, lambda: act.over(stage.events))
 
 
 def farewell(stage: Stage, *, everything: bool) -> None:
-    """What happened by itself, where everything is, what to try next, how to end."""
+    """Print the automatic actions, where everything is, what to try next and how to end."""
     box, say, ao = stage.box, stage.say, Path(sys.executable).with_name("ao")
-    landed = box.git("log", "--oneline", "-7" if everything else "-6").splitlines()
-    tries = (
+    commits = box.git("log", "--oneline", "-7" if everything else "-6").splitlines()
+    commands = (
         ["status -A", "answer garden-asks green", "answer garden-blocked --allow", "why garden-stuck"]
         if everything
         else ["status", "answer shop-storage PostgreSQL", "why shop-cart", "start --demo --all   # every other trigger"]
     )
-    what = "All of the shop has landed; in the garden two wait" if everything else "Four have landed; one waits"
+    summary = "All of the shop has landed; in the garden two wait" if everything else "Four have landed; one waits"
     parts = [
-        ("On main now:", landed),
-        ("What happened by itself:", [line[2:] for line in by_itself(stage.events)]),
+        ("On main now:", commits),
+        ("What happened by itself:", [line[2:] for line in automatic_actions(stage.events)]),
         (
-            f"{what} for you. Try, in the repository:",
-            [f"export AO_HOME={box.home.path}; cd {box.repo}", *(f"{ao} {each}" for each in tries)],
+            f"{summary} for you. Try, in the repository:",
+            [f"export AO_HOME={box.home.path}; cd {box.repo}", *(f"{ao} {each}" for each in commands)],
         ),
         (
             "The daemon stays. End it and its agents, their work saved:",
@@ -242,7 +242,7 @@ def farewell(stage: Stage, *, everything: bool) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play the demo in a folder of its own."""
+    """Play the demo in a temporary folder and return the exit code."""
     parser = argparse.ArgumentParser(prog="demo")
     parser.add_argument("--all", action="store_true", help="every trigger of a reaction, in a second act")
     parser.add_argument("--database", metavar="URL", help="keep everything in this PostgreSQL database")

@@ -1,9 +1,9 @@
-"""The scripted agent as a planner: reads a brief, and answers with a plan made of the goal's own lines, or as directives say.
+"""The scripted agent as a planner: reads a brief and answers with a plan made from the goal's lines or from directives.
 
     python demo_planner.py FILE [--again]
 
-`FILE` keeps the goal and how often it was asked, so that `--again` goes on with the conversation. What it says are JSON lines, which
-`plugins/agents/demo.py` reads. docs/agents/demo.md lists the directives. It runs by itself, on the standard library alone.
+`FILE` keeps the goal and the number of calls, so that `--again` continues the conversation. It prints JSON lines, which
+`plugins/agents/demo.py` reads. docs/agents/demo.md lists the directives. It is a script that needs only the standard library.
 """
 
 from __future__ import annotations
@@ -25,48 +25,50 @@ PATH = re.compile(r"(?<![\w/.-])[\w.-]+(?:/[\w.-]+)*\.[a-z]{1,5}\b")
 Step = tuple[str, str]
 
 
-def tell(kind: str, **data: object) -> None:
-    """Say one thing to whoever started it."""
+def emit(kind: str, **data: object) -> None:
+    """Print one JSON record."""
     sys.stdout.write(json.dumps({"demo": kind, **data}) + "\n")
     sys.stdout.flush()
 
 
 def answers(goal: str) -> list[list[Step]]:
-    """The directives, a list for each answer: one ends with what is answered, `plan` or `say`."""
-    found: list[list[Step]] = [[]]
-    place = 0
-    while place < len(goal):
-        plan, other = PLAN.search(goal, place), DIRECTIVE.search(goal, place)
+    """Return the directives of each answer; the last one of a list is the answer itself, `plan` or `say`."""
+    scripts: list[list[Step]] = [[]]
+    position = 0
+    while position < len(goal):
+        plan, other = PLAN.search(goal, position), DIRECTIVE.search(goal, position)
         if plan is not None and (other is None or plan.start() <= other.start()):
             try:
-                data, place = json.JSONDecoder().raw_decode(goal, plan.end())
+                data, position = json.JSONDecoder().raw_decode(goal, plan.end())
             except ValueError:
-                place = plan.end()
+                position = plan.end()
                 continue
-            found[-1].append(("plan", json.dumps(data)))
-            found.append([])
+            scripts[-1].append(("plan", json.dumps(data)))
+            scripts.append([])
         elif other is not None:
-            found[-1].append((other[1], (other[2] or "").strip()))
+            scripts[-1].append((other[1], (other[2] or "").strip()))
             if other[1] == "say":
-                found.append([])
-            place = other.end()
+                scripts.append([])
+            position = other.end()
         else:
             break
-    return [steps for steps in found if steps]
+    return [steps for steps in scripts if steps]
 
 
-def own_plan(goal: str, issues: str) -> dict[str, object]:
-    """A task a bullet of the goal, or an issue a task where there is no goal; `(after 1, 2)` at its end are dependencies."""
+def default_plan(goal: str, issues: str) -> dict[str, object]:
+    """Return a plan with a task per bullet of the goal, or per issue if there is no goal; a final `(after 1, 2)` names dependencies."""
     if not goal:
         rows = ISSUE.findall(issues)
-        known = {number for number, *_ in rows}
+        issue_numbers = {number for number, *_ in rows}
         listed = [
             {
                 "id": f"t{number}",
                 "title": title,
                 "issue": int(number),
                 "labels": [label.strip() for label in labels.split(",") if label.strip()],
-                "dependencies": [f"t{one}" for one in re.findall(r"\d+", after) if one in known],
+                "dependencies": [
+                    f"t{dependency}" for dependency in re.findall(r"\d+", after) if dependency in issue_numbers
+                ],
             }
             for number, title, labels, after in rows
         ]
@@ -82,7 +84,7 @@ def own_plan(goal: str, issues: str) -> dict[str, object]:
                 "title": text[:120],
                 "description": text,
                 "acceptance": [f"{text[:120]}: done and committed"],
-                "dependencies": [f"t{one}" for one in re.findall(r"\d+", after[1])] if after else [],
+                "dependencies": [f"t{dependency}" for dependency in re.findall(r"\d+", after[1])] if after else [],
                 "effort": "small",
                 "files": PATH.findall(text),
             }
@@ -90,21 +92,21 @@ def own_plan(goal: str, issues: str) -> dict[str, object]:
     return {"tasks": tasks, "notes": []}
 
 
-def carry_out(step: Step) -> int | None:
-    """Do one thing; an exit code ends the turn."""
+def run_step(step: Step) -> int | None:
+    """Run one directive; return an exit code if it ends the turn."""
     name, argument = step
     if name == "sleep":
-        tell("show", text=f"thinking for {argument} s")
+        emit("show", text=f"thinking for {argument} s")
         time.sleep(float(argument))
     elif name == "usage":
         pairs = dict(pair.partition("=")[::2] for pair in argument.split())
         figures = {key: float(value) if key == "usd" else int(value) for key, value in pairs.items() if key != "model"}
-        tell("report", report={"event": "usage", "model": pairs.get("model", ""), **figures})
+        emit("report", report={"event": "usage", "model": pairs.get("model", ""), **figures})
     elif name == "limit":
-        tell("report", report={"event": "limit", **({"resets_at": argument} if argument else {})})
+        emit("report", report={"event": "limit", **({"resets_at": argument} if argument else {})})
         return 1
     elif name == "fail":
-        tell("show", text=argument or "it failed")
+        emit("show", text=argument or "it failed")
         return 1
     elif name == "write":
         path, _, text = argument.partition("|")
@@ -114,7 +116,7 @@ def carry_out(step: Step) -> int | None:
 
 
 def main() -> int:
-    """One turn; returns its exit code."""
+    """Run one turn and return its exit code."""
     file, again, prompt = sys.argv[1], "--again" in sys.argv[2:], sys.stdin.read()
     if again:
         with open(file, encoding="utf-8") as opened:  # noqa: PTH123
@@ -126,15 +128,15 @@ def main() -> int:
     state["asked"] = number + 1
     with open(file, "w", encoding="utf-8") as out:  # noqa: PTH123
         json.dump(state, out)
-    tell("conversation", id="demo")
+    emit("conversation", id="demo")
     script = answers(state["goal"])
-    said = ""
+    answer = ""
     for step in script[min(number, len(script) - 1)] if script else []:
         if step[0] in ("plan", "say"):
-            said = step[1]
-        elif (code := carry_out(step)) is not None:
+            answer = step[1]
+        elif (code := run_step(step)) is not None:
             return code
-    tell("turn", text=said or json.dumps(own_plan(DIRECTIVE.sub("", state["goal"]).strip(), state["issues"])))
+    emit("turn", text=answer or json.dumps(default_plan(DIRECTIVE.sub("", state["goal"]).strip(), state["issues"])))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What the demo tells: each thing as it happens, and at its end what happened by itself."""
+"""The demo's output: a line per event, and a table of the automatic actions at its end."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 Event = dict[str, Any]
-Tell = Callable[[dict[str, Any]], str]
+Describe = Callable[[dict[str, Any]], str]
 
-TOLD: dict[str, Tell] = {
+DESCRIPTIONS: dict[str, Describe] = {
     "session-created": lambda data: f"takes up {_issue(data)}{data['title']}",
     "workspace-created": lambda data: f"works in a worktree of its own, on {data['branch']}",
     "agent-progress": lambda data: f"{data.get('done')}/{data.get('total')} {data.get('step', '')}",
@@ -27,9 +27,9 @@ TOLD: dict[str, Tell] = {
     "landing-failed": lambda data: f"did not land: {data['reason']}",
     "pr-merged": lambda data: f"landed on main as {data['commit'][:8]}",
 }
-"""Type of event → its words."""
+"""Event type → its description."""
 
-DONE = {
+ACTION_RESULTS = {
     "send-to-agent": "sent to the agent",
     "notify": "told you",
     "merge": "put into the merge queue",
@@ -42,7 +42,7 @@ DONE = {
     "rerun-ci": "ran the checks again",
     "escalate": "called you",
 }
-"""Action → what was done, in words."""
+"""Action → its result, in words."""
 
 
 def _issue(data: dict[str, Any]) -> str:
@@ -59,23 +59,25 @@ def _check(data: dict[str, Any]) -> str:
 
 
 def line_of(event: Event) -> str | None:
-    """An event in words; none: it is not worth a line."""
-    tell = TOLD.get(event["type"])
-    if tell is None or not event["session"]:
+    """Return an event as a line of output, or None if the demo does not show it."""
+    describe = DESCRIPTIONS.get(event["type"])
+    if describe is None or not event["session"]:
         return None
-    return f"  {event['time'][11:19]}  {event['session']:<22} {tell(event['data'])}"
+    return f"  {event['time'][11:19]}  {event['session']:<22} {describe(event['data'])}"
 
 
-def by_itself(events: Iterable[Event]) -> list[str]:
-    """A table of what rules did: trigger, what was done, for which sessions."""
-    found: dict[tuple[str, str], list[str]] = {}
+def automatic_actions(events: Iterable[Event]) -> list[str]:
+    """Return the lines of a table of what rules did: trigger, action, sessions."""
+    sessions_by_action: dict[tuple[str, str], list[str]] = {}
     for event in events:
         if event["type"] == "reacted":
             data = event["data"]
-            sessions = found.setdefault((data["trigger"], DONE.get(data["action"], data["action"])), [])
+            sessions = sessions_by_action.setdefault(
+                (data["trigger"], ACTION_RESULTS.get(data["action"], data["action"])), []
+            )
             if event["session"] not in sessions:
                 sessions.append(event["session"])
     rows = [("TRIGGER", "WHAT WAS DONE", "SESSION")]
-    rows += [(trigger, done, ", ".join(sessions)) for (trigger, done), sessions in found.items()]
-    wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
-    return [f"  {trigger:<{wide[0]}}  {done:<{wide[1]}}  {sessions}" for trigger, done, sessions in rows]
+    rows += [(trigger, done, ", ".join(sessions)) for (trigger, done), sessions in sessions_by_action.items()]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    return [f"  {trigger:<{widths[0]}}  {done:<{widths[1]}}  {sessions}" for trigger, done, sessions in rows]

@@ -1,5 +1,5 @@
-"""The demo's second act: every trigger that the first one has no use for, at work. Each comes about by what an agent or the person does;
-only the times that rules wait are shorter than usual."""
+"""The demo's second act: every trigger that the first one does not use. Each is caused by what an agent or the person does;
+only the delays of rules are shorter than usual."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ UNTESTED = """\
 defaults: {{agent: demo, runtime: {runtime}}}
 ci: {{command: python3 -m no_such_runner}}
 """
-"""A repository whose check cannot run: its set-up is missing."""
+"""The configuration of a repository whose check cannot run because its runner is not installed."""
 
 TITLES = {
     "asks": "Paint the shed",
@@ -108,7 +108,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """A trigger, what its rule does to which session, and the event by which that is seen to have had its effect."""
+    """A trigger, the action of its rule on a session, and the event that shows its effect."""
 
     trigger: str
     action: str
@@ -116,18 +116,20 @@ class Reaction:
     then: str
 
     def happened(self, events: Iterable[Event]) -> bool:
-        """Was the rule followed, and did it have its effect?"""
-        mine = [event for event in events if event["session"] == self.session]
-        followed = [
+        """Return whether the rule acted and its effect followed."""
+        session_events = [event for event in events if event["session"] == self.session]
+        reaction_seqs = [
             event["seq"]
-            for event in mine
+            for event in session_events
             if event["type"] == "reacted"
             and (event["data"]["trigger"], event["data"]["action"]) == (self.trigger, self.action)
         ]
         if self.then == "notified":
-            told = [event for event in mine if event["type"] == "notified"]
-            return bool(followed) and any(event["data"]["trigger"] == self.trigger for event in told)
-        return any(event["type"] == self.then and event["seq"] > followed[0] for event in mine if followed)
+            notices = [event for event in session_events if event["type"] == "notified"]
+            return bool(reaction_seqs) and any(event["data"]["trigger"] == self.trigger for event in notices)
+        return any(
+            event["type"] == self.then and event["seq"] > reaction_seqs[0] for event in session_events if reaction_seqs
+        )
 
 
 FIRST = (
@@ -138,7 +140,7 @@ FIRST = (
     Reaction("pr-merged", "clean-up", "shop-price", "session-stopped"),
     Reaction("agent-needs-input", "notify", "shop-storage", "notified"),
 )
-"""What rules do in the first act; `conflict-predicted` goes to whichever of two sees it."""
+"""What rules do in the first act; `conflict-predicted` is left out, because it may go to either of two sessions."""
 
 SECOND = (
     Reaction("agent-needs-input", "notify", "garden-asks", "notified"),
@@ -158,41 +160,41 @@ SECOND = (
     Reaction("check-not-set-up", "notify", "orchard-untested", "notified"),
     Reaction("all-complete", "notify", "shop-storage", "notified"),
 )
-"""What rules do in the second act. `deploy-ready` is a name of the agent's own, `pr-ready` a type of event."""
+"""What rules do in the second act. `deploy-ready` is an event that the agent defines, `pr-ready` an event type."""
 
 
 @dataclass(slots=True)
 class SecondAct:
-    """Plays the person: opens issues, labels, assigns, comments, closes, and answers what was left of the first act."""
+    """Acts as the person: opens issues, labels, assigns, comments, closes, and answers the open question of the first act."""
 
     box: Sandbox
     done: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Two more repositories, a session for each trigger, an issue that nobody works on."""
+        """Create two more repositories, a session per trigger, and an issue without a session."""
         box, shop = self.box, self.box.repo
         box.request("POST", "/api/sessions/shop-storage/answer", {"text": "PostgreSQL"})
         box.repository("orchard", config=UNTESTED.format(runtime=box.runtime))
         plant = "[[edit: apples.txt|x]] [[commit: Plant a tree]] [[done: planted]]"
         box.request("POST", "/api/sessions", {"name": "untested", "title": "Plant a tree", "prompt": plant})
         box.repository("garden", config=CONFIG.format(runtime=box.runtime))
-        talk = box.request("POST", "/api/issues", {"title": "Greet the visitors"})["number"]
-        wanted = {"name": "discussed", "issue": str(talk), "agent": "discussed"}
-        box.request("POST", "/api/sessions", wanted)
-        lawn = box.request("POST", "/api/issues", {"title": "Mow the lawn"})["number"]
-        box.request("POST", f"/api/issues/{lawn}/labels", {"labels": ["agent"]})
-        for name, title in TITLES.items():  # the one with the limit last: it holds back whoever comes after
+        greeting_issue = box.request("POST", "/api/issues", {"title": "Greet the visitors"})["number"]
+        session_request = {"name": "discussed", "issue": str(greeting_issue), "agent": "discussed"}
+        box.request("POST", "/api/sessions", session_request)
+        lawn_issue = box.request("POST", "/api/issues", {"title": "Mow the lawn"})["number"]
+        box.request("POST", f"/api/issues/{lawn_issue}/labels", {"labels": ["agent"]})
+        for name, title in TITLES.items():  # the one with the usage limit last: it holds back all later sessions
             box.request("POST", "/api/sessions", {"name": name, "title": title, "prompt": title, "agent": name})
-        box.request("PATCH", f"/api/issues/{talk}", {"assignee": "Ann"})
-        box.request("POST", f"/api/issues/{talk}/comments", {"body": "Please be brief."})
+        box.request("PATCH", f"/api/issues/{greeting_issue}", {"assignee": "Ann"})
+        box.request("POST", f"/api/issues/{greeting_issue}/comments", {"body": "Please be brief."})
         box.repo = shop
 
-    def look(self) -> None:
-        """Do what the play asks for at this moment."""
-        ready = {one["id"] for one in self.box.sessions() if one["status"] == "review_pending"} - self.done
-        said = {"path": "code.txt", "line": 1, "body": "Why x?"}
+    def respond(self) -> None:
+        """Review, close or approve the sessions that wait for it now."""
+        ready = {session["id"] for session in self.box.sessions() if session["status"] == "review_pending"} - self.done
+        review_comment = {"path": "code.txt", "line": 1, "body": "Why x?"}
         if "garden-commented" in ready:
-            self._post("garden-commented", "review", {"verdict": "commented", "comments": [said]})
+            self._post("garden-commented", "review", {"verdict": "commented", "comments": [review_comment]})
         if "garden-given-up" in ready:
             self._post("garden-given-up", "close", None)
         if "shop-storage" in ready:
@@ -203,6 +205,6 @@ class SecondAct:
         self.box.request("POST", f"/api/sessions/{session}/{what}", body)
 
     def over(self, events: Iterable[Event]) -> bool:
-        """Every rule was followed, and what it did had its effect."""
-        happened = list(events)
-        return all(reaction.happened(happened) for reaction in SECOND)
+        """Return whether every rule of the act acted and its effect followed."""
+        all_events = list(events)
+        return all(reaction.happened(all_events) for reaction in SECOND)

@@ -1,4 +1,4 @@
-"""What tests of a plugin need beside its contract suite; in its `conftest.py`:
+"""Fixtures for the tests of a plugin. Add to its `conftest.py`:
 
 pytest_plugins = ["agent_orchestrator.testing.fixtures"]
 """
@@ -14,7 +14,7 @@ _FOREIGN = ("AO_CONFIG", "AO_SESSION", "AO_SHELL", "TMUX", "TMUX_PANE", "EDITOR"
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """The daemon knows asyncio alone."""
+    """Run async tests on asyncio, the only backend that the daemon supports."""
     return "asyncio"
 
 

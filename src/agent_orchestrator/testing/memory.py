@@ -1,7 +1,7 @@
-"""A store in memory, for tests of whatever appends events: as strict as a database, and it fails when told to.
+"""A store in memory for tests of code that appends events: as strict as a database, with failures on request.
 
-`fail_at` makes a write fail as on a full disk: nothing of it is kept, the next one works. `crash_at` makes the store die at a
-write, before or after its commit, as by `kill -9`; `clone` is what the next start finds.
+`fail_at` makes a write fail as on a full disk: nothing of it is kept, the next one works. `crash_at` makes the store crash at a
+write, before or after its commit, as by `kill -9`; `clone` returns the store as the next start finds it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class MemoryStore:
-    """Events, outbox and snapshot in dictionaries; what `write` returned from is committed."""
+    """Events, outbox and snapshot in dictionaries; a write is committed once `write` returns."""
 
     def __init__(self) -> None:
         self.commits = 0
@@ -32,21 +32,21 @@ class MemoryStore:
         self._crash: tuple[int, bool] | None = None
 
     def clone(self) -> MemoryStore:
-        """Another store with what is committed here, and without this one's faults."""
+        """Return another store with the committed data of this one, without its faults."""
         other = MemoryStore()
         other._events, other._rows, other._snapshot = dict(self._events), dict(self._rows), self._snapshot
         return other
 
     def fail_at(self, write: int) -> None:
-        """The `write`-th write from now, from 1, fails and keeps nothing."""
+        """Make the `write`-th write from now (from 1) fail and keep nothing."""
         self._failing.add(self._writes + write)
 
     def crash_at(self, write: int, *, committed: bool) -> None:
-        """At the `write`-th write from now, from 1, the store dies, with or without having committed it."""
+        """Make the store crash at the `write`-th write from now (from 1), before or after committing it."""
         self._crash = (self._writes + write, committed)
 
     def crash(self) -> None:
-        """The store dies now: nothing more is read or written."""
+        """Crash the store now: every later read and write fails."""
         self.dead = True
 
     # -- the protocol ------------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class MemoryStore:
         self._check()
         await asyncio.sleep(0)
         self._begin_write()
-        batch, answer = compute(_Known(self._events, self._rows))
+        batch, answer = compute(_StoredKeys(self._events, self._rows))
         events, rows = self._checked(batch)
         if self._crash and self._writes == self._crash[0] and not self._crash[1]:
             self.crash()
@@ -94,24 +94,24 @@ class MemoryStore:
         newest: bool = False,
     ) -> list[Event]:
         self._check()
-        found = [
+        events = [
             event
             for event in self._events.values()
             if event.seq > after and session in (None, event.session) and project in (None, event.project)
             if kind in (None, event.type)
         ]
-        return found[max(0, len(found) - limit) :] if newest else found[:limit]
+        return events[max(0, len(events) - limit) :] if newest else events[:limit]
 
     async def event_by_key(self, key: str) -> Event | None:
         self._check()
         return self._events.get(key)
 
     async def entries(
-        self, wanted: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+        self, entry_filter: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
     ) -> list[Entry]:
         self._check()
-        found = [entry for entry in self._chain() if entry["seq"] > after and _is_wanted(entry, wanted)]
-        return found[max(0, len(found) - limit) :] if newest else found[:limit]
+        entries = [entry for entry in self._chain() if entry["seq"] > after and _is_wanted(entry, entry_filter)]
+        return entries[max(0, len(entries) - limit) :] if newest else entries[:limit]
 
     async def types(self, seqs: Sequence[int]) -> dict[int, str]:
         self._check()
@@ -123,17 +123,20 @@ class MemoryStore:
 
     async def rows(self, session: str, limit: int = 50) -> list[Row]:
         self._check()
-        found = [row for row in self._rows.values() if row.intent.session == session]
-        return sorted(found, key=lambda row: -row.order)[:limit]
+        rows = [row for row in self._rows.values() if row.intent.session == session]
+        return sorted(rows, key=lambda row: -row.order)[:limit]
 
     async def close(self) -> None:
-        """Nothing is left to finish."""
+        """Do nothing; there is nothing to close."""
 
     def _chain(self) -> list[Entry]:
         chain: list[Entry] = []
-        for one in self._events.values():
+        for event in self._events.values():
             names = ("seq", "key", "type", "project", "session", "generation", "source", "time", "actor", "cause")
-            entry = {name: getattr(one, name) for name in names} | {"at": one.time, "data": text(encode(one.body))}
+            entry = {name: getattr(event, name) for name in names} | {
+                "at": event.time,
+                "data": text(encode(event.body)),
+            }
             chain.append({**entry, "digest": digest(chain[-1]["digest"] if chain else "", entry)})
         return chain
 
@@ -150,33 +153,33 @@ class MemoryStore:
             raise Temporary("the store is full", "make room")
 
     def _checked(self, batch: Batch) -> tuple[dict[str, Event], dict[str, Row]]:
-        """What it would be with this batch; what a database's constraints would refuse is refused."""
+        """Return events and rows with this batch added; raise `ValueError` where a database's constraints would fail."""
         events, rows = dict(self._events), dict(self._rows)
         for event in batch.events:
             if event.key in events or event.seq != len(events) + 1:
                 raise ValueError(f"event {event.key} does not fit at {event.seq} behind {len(events)} events")
             events[event.key] = event
         for row in batch.rows:
-            known = rows.get(row.intent.key)
-            if not row.updated and known is not None and known.state != "dropped":
+            existing_row = rows.get(row.intent.key)
+            if not row.updated and existing_row is not None and existing_row.state != "dropped":
                 raise ValueError(f"row {row.intent.key} is there already")
-            if not row.updated or known is not None:
+            if not row.updated or existing_row is not None:
                 rows[row.intent.key] = row
         return events, rows
 
 
-def _is_wanted(entry: Entry, wanted: EntryFilter) -> bool:
-    named = (("session", wanted.session), ("project", wanted.project), ("type", wanted.kind))
-    if any(value is not None and entry[name] != value for name, value in named):
+def _is_wanted(entry: Entry, entry_filter: EntryFilter) -> bool:
+    conditions = (("session", entry_filter.session), ("project", entry_filter.project), ("type", entry_filter.kind))
+    if any(value is not None and entry[name] != value for name, value in conditions):
         return False
-    if wanted.actor is not None and wanted.actor not in (entry["actor"], entry["actor"].partition(" ")[0]):
+    if entry_filter.actor is not None and entry_filter.actor not in (entry["actor"], entry["actor"].partition(" ")[0]):
         return False
-    return (wanted.since is None or entry["at"] >= wanted.since) and (
-        wanted.until is None or entry["at"] < wanted.until
+    return (entry_filter.since is None or entry["at"] >= entry_filter.since) and (
+        entry_filter.until is None or entry["at"] < entry_filter.until
     )
 
 
-class _Known:
+class _StoredKeys:
     def __init__(self, events: dict[str, Event], rows: dict[str, Row]) -> None:
         self._events = events
         self._rows = rows

@@ -1,4 +1,4 @@
-"""Writes docs/reference/plugins.md from the slots and the built-in plugins: `python -m agent_orchestrator.testing.plugin_reference FILE`.
+"""Write docs/reference/plugins.md from the slots and the built-in plugins: `python -m agent_orchestrator.testing.plugin_reference FILE`.
 
 Reads the protocols as text: signatures are shown as they are written there.
 """
@@ -29,14 +29,12 @@ Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     parts = [_HEAD]
     for slot, base in SLOTS.items():
         (node,) = ast.parse(inspect.getsource(base)).body
         assert isinstance(node, ast.ClassDef)
-        title = (
-            f"## `{slot}`\n\n{_said(ast.get_docstring(node))} {_CONSTRUCTED} Tutorial: [{slot}](../plugins/{slot}.md)."
-        )
+        title = f"## `{slot}`\n\n{_first_paragraph(ast.get_docstring(node))} {_CONSTRUCTED} Tutorial: [{slot}](../plugins/{slot}.md)."
         rows = ["| method | |", "|---|---|", *_methods(node)]
         plugins = ["| built in | |", "|---|---|", *_plugins(slot)]
         parts.append("\n".join([title, "", *rows, "", *plugins, ""]))
@@ -50,7 +48,7 @@ def _methods(node: ast.ClassDef) -> Iterator[str]:
             arguments = ast.unparse(item.args).removeprefix("self").removeprefix(", ")
             returns = f" -> {ast.unparse(item.returns)}" if item.returns else ""
             signature = f"{kind} {item.name}({arguments}){returns}".replace("|", "\\|")
-            yield f"| `{signature}` | {_said(ast.get_docstring(item))} |"
+            yield f"| `{signature}` | {_first_paragraph(ast.get_docstring(item))} |"
 
 
 def _plugins(slot: str) -> Iterator[str]:
@@ -58,11 +56,11 @@ def _plugins(slot: str) -> Iterator[str]:
         module, _, attribute = place.partition(":")
         plugin = getattr(importlib.import_module(module), attribute)
         described = "A [described](../agents/others.md) command line."
-        yield f"| `{name}` | {_said(inspect.getdoc(plugin)) if inspect.isclass(plugin) else described} |"
+        yield f"| `{name}` | {_first_paragraph(inspect.getdoc(plugin)) if inspect.isclass(plugin) else described} |"
 
 
-def _said(text: str | None) -> str:
-    """The first paragraph, in a table's cell."""
+def _first_paragraph(text: str | None) -> str:
+    """Return the first paragraph of a docstring, escaped for a table cell."""
     assert text, "what is in the reference has a docstring"
     return " ".join(text.partition("\n\n")[0].split()).replace("|", "\\|")
 

@@ -1,7 +1,7 @@
-"""A plugin for each slot that keeps all in memory, for tests of whatever uses the slot; each says what was asked of it.
+"""A plugin per slot that keeps everything in memory, for tests of code that uses the slot; each records its calls.
 
-`MemoryAgent`, `MemoryTracker`, `MemorySCM` and `MemoryNotifier` keep their slots' contracts. `MemoryRuntime`, `MemoryWorkspace` and
-`MemoryTerminal` start no process and run no Git: they do what the daemon asks for as far as that can be done without.
+`MemoryAgent`, `MemoryTracker`, `MemorySCM` and `MemoryNotifier` pass the contract suites of their slots. `MemoryRuntime`,
+`MemoryWorkspace` and `MemoryTerminal` start no process and run no Git, so they do only what is possible without.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from agent_orchestrator.protocols.text import clean_text, one_line
 
 BOOT = "memory"
 NOTHING = "0" * 40
-"""A commit that there is not."""
+"""A commit id that does not exist."""
 
 
 class MemoryAgent(Agent):
-    """An agent whose program does nothing and ends; `asked` are the sessions that it was to start in."""
+    """An agent whose program does nothing and ends; `contexts` are the sessions that it was launched for."""
 
     name = "memory"
     screen = ScreenRules()
@@ -61,39 +61,39 @@ class MemoryAgent(Agent):
     def __init__(self, config: Mapping[str, Any] | None = None, host: Host | None = None) -> None:
         del host
         self.config = config or {}
-        self.asked: list[AgentContext] = []
+        self.contexts: list[AgentContext] = []
 
     async def detect(self) -> InstalledAgent | None:
-        """Python is always here."""
+        """Return Python, which is always installed."""
         return InstalledAgent(sys.executable)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
-        """A program that ends at once."""
-        self.asked.append(context)
+        """Return the launch of a program that ends at once."""
+        self.contexts.append(context)
         return AgentLaunch((sys.executable, "-c", "pass"), conversation=context.session)
 
 
 @dataclass(slots=True)
 class Launched:
-    """A process that is only told of."""
+    """A launched process, which does not really exist."""
 
     spec: LaunchSpec
     handle: Handle
-    shown: str = ""
-    """What its terminal shows: for a test to say."""
+    screen_text: str = ""
+    """What its terminal shows; tests set it."""
     held: str = ""
-    """Why nothing can be typed just now: for a test to say."""
+    """Why nothing can be typed now, or ""; tests set it."""
     typed: dict[str, str] = field(default_factory=dict)
     """Message id → text."""
     pressed: list[str] = field(default_factory=list)
     size: tuple[int, int] = (0, 0)
     last_pressed: str = ""
     gone: Gone | None = None
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    ended_event: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class MemoryRuntime(Runtime):
-    """Terminals without processes; `launched` has them by session, the newest launch of each."""
+    """Terminals without processes; `launched` is the newest launch of each session."""
 
     name = "memory"
 
@@ -104,13 +104,13 @@ class MemoryRuntime(Runtime):
         self._all: dict[tuple[str, int], Launched] = {}
 
     def end(self, session: str, how: Exit | None = None) -> None:
-        """Have a session's process end."""
-        one = self.launched[session]
-        one.gone = one.gone or Gone(how or Exit(0))
-        one.over.set()
+        """End a session's process."""
+        launched = self.launched[session]
+        launched.gone = launched.gone or Gone(how or Exit(0))
+        launched.ended_event.set()
 
     async def launch(self, spec: LaunchSpec) -> Handle:
-        """Remember it, or find the one of this session and generation."""
+        """Record a launch and return its handle; the same one for the same session and generation."""
         key = (spec.session, spec.generation)
         if key not in self._all:
             pid = 100_000 + len(self._all)
@@ -120,112 +120,120 @@ class MemoryRuntime(Runtime):
         return self._all[key].handle
 
     async def probe(self, handles: Sequence[Handle]) -> list[Liveness]:
-        """How each is."""
-        return [Gone(lost=True) if (one := self._of(each)) is None else one.gone or Alive() for each in handles]
+        """Return the state of each, in order."""
+        return [
+            Gone(lost=True) if (launched := self._find_launched(handle)) is None else launched.gone or Alive()
+            for handle in handles
+        ]
 
     async def ended(self, handle: Handle) -> Gone:
-        """Return when a test has ended it."""
-        one = self._of(handle)
-        if one is None:
+        """Wait until the process is ended, and return how it ended."""
+        launched = self._find_launched(handle)
+        if launched is None:
             return Gone(lost=True)
-        await one.over.wait()
-        assert one.gone is not None
-        return one.gone
+        await launched.ended_event.wait()
+        assert launched.gone is not None
+        return launched.gone
 
     async def deliver(self, handle: Handle, message: str, text: str, *, enter: bool = True) -> Delivery:
-        """Write it down, once for each message id."""
-        one = self._of(handle)
-        if one is not None and message in one.typed:
+        """Record the message, once per message id."""
+        launched = self._find_launched(handle)
+        if launched is not None and message in launched.typed:
             return Delivered()
-        if one is None or one.gone:
+        if launched is None or launched.gone:
             return Undeliverable("its terminal is gone")
-        if one.held:
-            return NotReady(one.held)
-        one.typed[message] = text + ("\r" if enter else "")
+        if launched.held:
+            return NotReady(launched.held)
+        launched.typed[message] = text + ("\r" if enter else "")
         return Delivered()
 
     async def press(self, handle: Handle, keys: Sequence[str], *, once: str = "") -> None:
-        """Write them down."""
-        one = self._alive(handle)
-        if once and one.last_pressed == once:
+        """Record the keys."""
+        launched = self._require_alive(handle)
+        if once and launched.last_pressed == once:
             return
-        one.last_pressed = once
-        one.pressed += keys
+        launched.last_pressed = once
+        launched.pressed += keys
 
     async def screen(self, handle: Handle) -> str:
-        """What a test says that it shows."""
-        one = self._of(handle)
-        return one.shown if one else ""
+        """Return the `screen_text` that a test has set."""
+        launched = self._find_launched(handle)
+        return launched.screen_text if launched else ""
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
-        """Write it down."""
-        self._alive(handle).size = (columns, rows)
+        """Record the size."""
+        self._require_alive(handle).size = (columns, rows)
 
     def attach_command(self, handle: Handle, *, watch: bool = False) -> tuple[str, ...]:
-        """A command that shows what it shows now."""
-        one = self._of(handle)
-        return (sys.executable, "-c", f"print({one.shown if one else ''!r}, end='')", *(["--watch"] if watch else []))
+        """Return a command that prints the current screen."""
+        launched = self._find_launched(handle)
+        return (
+            sys.executable,
+            "-c",
+            f"print({launched.screen_text if launched else ''!r}, end='')",
+            *(["--watch"] if watch else []),
+        )
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> Gone:
-        """End it."""
+        """End the process and return how it ended."""
         del grace
-        one = self._of(handle)
-        if one is None:
+        launched = self._find_launched(handle)
+        if launched is None:
             return Gone(lost=True)
-        one.gone = one.gone or Gone(Exit(signal=15))
-        one.over.set()
-        return one.gone
+        launched.gone = launched.gone or Gone(Exit(signal=15))
+        launched.ended_event.set()
+        return launched.gone
 
     async def discard(self, handle: Handle) -> None:
-        """Forget it."""
+        """Forget the launch."""
         self._all.pop((handle.session, handle.generation), None)
 
-    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
-        """Those that nobody names."""
-        return [one.handle for one in self._all.values() if one.handle not in known]
+    async def orphaned_terminals(self, known_handles: Sequence[Handle]) -> list[Handle]:
+        """Return the launches that no known handle names."""
+        return [launched.handle for launched in self._all.values() if launched.handle not in known_handles]
 
-    def _of(self, handle: Handle) -> Launched | None:
+    def _find_launched(self, handle: Handle) -> Launched | None:
         return self._all.get((handle.session, handle.generation)) if handle.boot_id == BOOT else None
 
-    def _alive(self, handle: Handle) -> Launched:
-        one = self._of(handle)
-        if one is None or one.gone:
+    def _require_alive(self, handle: Handle) -> Launched:
+        launched = self._find_launched(handle)
+        if launched is None or launched.gone:
             raise Conflict(f"the terminal of {handle.session} is gone", "restore the session")
-        return one
+        return launched
 
 
 class MemoryWorkspace(Workspace):
-    """Plain folders without Git; `made` has what they were made for, by session."""
+    """Plain folders without Git; `specs` has the specification of each, by session."""
 
     name = "memory"
 
     def __init__(self, config: Mapping[str, Any] | None = None, host: Host | None = None) -> None:
         del host
         self.config = config or {}
-        self.made: dict[str, WorkspaceSpec] = {}
+        self.specs: dict[str, WorkspaceSpec] = {}
         self.published: list[str] = []
 
     async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
-        """Make the folder."""
+        """Create the folder."""
         spec.path.mkdir(parents=True, exist_ok=True)
-        if spec.session not in self.made:
+        if spec.session not in self.specs:
             report(f"made {spec.path}")
-        self.made[spec.session] = spec
+        self.specs[spec.session] = spec
         return _folder(spec)
 
     async def publish(self, spec: WorkspaceSpec) -> None:
-        """Write it down."""
+        """Record the session."""
         self.published.append(spec.session)
 
     async def remove(self, spec: WorkspaceSpec) -> None:
-        """Remove the folder, if a test left it empty."""
-        self.made.pop(spec.session, None)
+        """Remove the folder, which must be empty."""
+        self.specs.pop(spec.session, None)
         if spec.path.is_dir():
             spec.path.rmdir()
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
-        """A finished one stays."""
-        return _folder(spec) if spec.session in self.made else None
+        """Return the workspace, which stays if it was created completely."""
+        return _folder(spec) if spec.session in self.specs else None
 
 
 def _folder(spec: WorkspaceSpec) -> WorkspaceInfo:
@@ -262,11 +270,11 @@ class MemorySCM(scm.TheClass):
         return copy.deepcopy(self._pulls)
 
     def _save(self, pulls: Sequence[Mapping[str, Any]]) -> None:
-        self._pulls = [copy.deepcopy(dict(one)) for one in pulls]
+        self._pulls = [copy.deepcopy(dict(pull)) for pull in pulls]
 
 
 class MemoryNotifier(Notifier):
-    """Tells nobody; `sent` are the notifications, and `failing` is raised instead while there is one."""
+    """Records notifications in `sent`; raises `failing` instead while it is set."""
 
     name = "memory"
     keyed = False
@@ -278,7 +286,7 @@ class MemoryNotifier(Notifier):
         self.failing: AoError | None = None
 
     async def notify(self, notification: Notification) -> None:
-        """Write it down, as text that anybody may show."""
+        """Record the notification with its text cleaned for display."""
         if self.failing is not None:
             raise self.failing
         plain = replace(
@@ -298,5 +306,5 @@ class MemoryTerminal(Terminal):
         self.opened: list[Window] = []
 
     async def open(self, window: Window) -> None:
-        """Write it down."""
+        """Record the window."""
         self.opened.append(window)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of one's own, in a temporary folder, on its own port: for tests and benchmarks. Ends with its `with`.
+"""A private PostgreSQL server in a temporary folder, on its own port, for tests and benchmarks. It ends with its `with` block.
 
 with Server() as server:
     url = server.database("ao")
@@ -22,26 +22,26 @@ USER, PASSWORD = "ao", "s3cret/of:them"
 
 
 def programs() -> Path | None:
-    """The folder of the newest server's programs; none if there is no server here."""
-    found = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])) if _DEBIAN.is_dir() else []
-    if found:
-        return found[-1].parent
-    here = shutil.which("initdb")
-    return Path(here).resolve().parent if here else None
+    """Return the folder with the programs of the newest server, or None if none is installed."""
+    candidates = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])) if _DEBIAN.is_dir() else []
+    if candidates:
+        return candidates[-1].parent
+    initdb = shutil.which("initdb")
+    return Path(initdb).resolve().parent if initdb else None
 
 
 class Server:
-    """One server. Root starts it as the user `postgres`, for it refuses to run as root."""
+    """One server. Root runs it as the user `postgres`, because it refuses to run as root."""
 
     def __init__(self) -> None:
-        found = programs()
-        if found is None:
+        folder = programs()
+        if folder is None:
             raise FileNotFoundError("no PostgreSQL server is installed")
-        self._programs = found
+        self._programs = folder
         self.folder = Path(tempfile.mkdtemp(prefix="ao-postgres-"))
-        self._as: dict[str, Any] = {}
+        self._run_as: dict[str, Any] = {}
         if os.getuid() == 0:
-            self._as = {"user": "postgres", "group": "postgres", "extra_groups": []}
+            self._run_as = {"user": "postgres", "group": "postgres", "extra_groups": []}
             shutil.chown(self.folder, "postgres", "postgres")
         self._data = self.folder / "data"
         with socket.socket() as probe:
@@ -81,36 +81,36 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the server and wait until it answers."""
         options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder}"
         log = str(self.folder / "log")
         self._run("pg_ctl", "-D", str(self._data), "-l", log, "-o", options, "-w", "-t", "30", "start")
 
     def stop(self, mode: str = "fast") -> None:
-        """End it; `immediate` is as a crash."""
+        """Stop the server; mode `immediate` is like a crash."""
         self._run("pg_ctl", "-D", str(self._data), "-m", mode, "-w", "-t", "30", "stop")
 
     def url(self, name: str, *, password: str = PASSWORD) -> str:
-        """A database's address."""
+        """Return the URL of a database."""
         from urllib.parse import quote
 
         return f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{self.port}/{name}"
 
     def database(self, name: str) -> str:
-        """A new and empty database; returns its address."""
+        """Create an empty database and return its URL."""
         self.sql(f'CREATE DATABASE "{name}"', "postgres")
         return self.url(name)
 
     def sql(self, statement: str, database: str) -> list[tuple[Any, ...]]:
-        """Run a statement beside everybody else; returns its rows."""
+        """Run a statement on a new connection and return its rows."""
         import psycopg
 
         end = time.monotonic() + 10.0
         while True:
             try:
-                with psycopg.connect(self.url(database), autocommit=True) as link:
-                    done = link.execute(statement.encode())
-                    return list(done.fetchall()) if done.description else []
+                with psycopg.connect(self.url(database), autocommit=True) as connection:
+                    cursor = connection.execute(statement.encode())
+                    return list(cursor.fetchall()) if cursor.description else []
             except psycopg.OperationalError:
                 if time.monotonic() > end:
                     raise
@@ -118,17 +118,17 @@ class Server:
 
     def _run(self, program: str, *argv: str) -> None:
         command = [str(self._programs / program), *argv]
-        # To a file: the server keeps what it was started with open, and nobody would see a pipe's end.
+        # To a file: the server keeps its standard output open, so a pipe would never end.
         with (self.folder / "output").open("ab") as output:
-            done = subprocess.run(
+            completed = subprocess.run(
                 command,
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 timeout=120,
-                **self._as,
+                **self._run_as,
             )
-        if done.returncode:
-            said = (self.folder / "output").read_text(errors="replace").strip().splitlines()[-5:]
-            raise OSError(f"{program} failed: {' / '.join(said)}")
+        if completed.returncode:
+            output_lines = (self.folder / "output").read_text(errors="replace").strip().splitlines()[-5:]
+            raise OSError(f"{program} failed: {' / '.join(output_lines)}")

@@ -1,10 +1,10 @@
-"""Daemons and commands that import nothing: forked from a process that has imported everything, for tests that start thousands.
+"""Start daemons and commands quickly by forking a process that has imported everything, for tests that start thousands.
 
     sandbox.launch = preloaded.launch
     sandbox.run_command = preloaded.run_command
 
-What runs is the daemon, or `ao`, with an environment, a folder and standard streams of its own; only the imports are shared, which are
-most of what a start costs. The parent process starts with the first use and ends with the program that started it.
+Each is the real daemon or `ao` with its own environment, folder and standard streams; only the imports are shared, which are most of
+the cost of a start. The parent process starts with the first use and ends with the program that started it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ _AT_START = ("PYTHON", "LC_", "LANG")
 _TIMEOUT = 600.0
 _HEADER = 8
 _NOT_PRELOADED = frozenset({"top"})
-"""Commands with large libraries of their own."""
+"""Commands that need large libraries which no other command uses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """A forked daemon; it is no child of this process."""
+    """A forked daemon, which is not a child of this process."""
 
     pid: int
 
     def wait(self, timeout: float) -> None:
-        """Return when it has ended; `TimeoutExpired` if it does not in time."""
+        """Wait until it has ended; raise `TimeoutExpired` if it does not in time."""
         end = time.monotonic() + timeout
         while alive(self.pid):
             if time.monotonic() > end:
@@ -57,7 +57,7 @@ class Daemon:
 
 
 def launch(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
-    """Start a daemon with these arguments and exactly this environment."""
+    """Start a daemon with these arguments and exactly this environment; return it at once."""
     return Daemon(_parent().fork("daemon", argv, env, Path("/")))
 
 
@@ -83,7 +83,7 @@ def run_command(
 
 
 def _communicate(pid: int, outputs: Sequence[int], to_input: int | None, data: bytes) -> list[bytes]:
-    """Write the input and return everything that comes from each output; closes them all."""
+    """Write the input, return everything read from each output, and close all descriptors."""
     received: dict[int, list[bytes]] = {descriptor: [] for descriptor in outputs}
     rest = memoryview(data)
     end = time.monotonic() + _TIMEOUT
@@ -122,7 +122,7 @@ def _at_start(env: Mapping[str, str]) -> dict[str, str]:
 
 
 class _Parent:
-    """The process that everything is forked from, as its clients see it."""
+    """The client side of the process from which everything is forked."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()

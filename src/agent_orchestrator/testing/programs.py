@@ -1,4 +1,4 @@
-"""Programs that only write down how they were called: stand-ins for those that a test must not start, or that are not here.
+"""Stand-ins for programs that a test must not start or that are not installed: they only record how they were called.
 
 programs = Programs(tmp_path, "kitty", "wezterm")
 await Kitty({}, programs.host).open(window)
@@ -22,23 +22,23 @@ mv "$record.new" "$record"
 """
 
 
-class Only(LocalHost):
-    """This machine, with no programs but those of one folder."""
+class FolderHost(LocalHost):
+    """The local host, on which only the programs of one folder are found."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._folder = folder
 
     def which(self, program: str, path: str | None = None) -> str | None:
-        """Where a program of the folder is."""
+        """Return the path of a program in the folder, or None."""
         return shutil.which(program, path=path or str(self._folder))
 
 
 class Programs:
-    """A folder of such programs."""
+    """A folder of stand-ins, and a host that finds only these."""
 
     def __init__(self, folder: Path, *names: str, then: Mapping[str, str] | None = None) -> None:
-        """`then`: what a program does after it has written itself down, in shell: `echo 7`, `exit 1`, `exec sleep 60`."""
+        """Create the programs; `then` maps a name to shell code that runs after recording: `echo 7`, `exit 1`, `exec sleep 60`."""
         self.folder = folder / "programs"
         (self.folder / "calls").mkdir(parents=True, exist_ok=True)
         for name in names:
@@ -46,15 +46,15 @@ class Programs:
             after = (then or {}).get(name, "exit 0")
             file.write_text(_SCRIPT.format(folder=self.folder, name=name, then=after))
             file.chmod(0o755)
-        self.host = Only(self.folder)
-        """Finds these programs, and no others."""
+        self.host = FolderHost(self.folder)
+        """A host that finds these programs and no others."""
 
     def started(self, count: int = 1, within: float = 60.0) -> list[list[str]]:
-        """How they were called, in order, the program's name first; waits until so many were."""
-        until = time.monotonic() + within
-        while len(found := self._calls()) < count and time.monotonic() < until:
+        """Wait until `count` programs were started, or `within` seconds; return their command lines in order, the program's name first."""
+        deadline = time.monotonic() + within
+        while len(calls := self._calls()) < count and time.monotonic() < deadline:
             time.sleep(0.01)
-        return found
+        return calls
 
     def _calls(self) -> list[list[str]]:
         files = (file for file in (self.folder / "calls").iterdir() if file.suffix != ".new")

@@ -1,6 +1,6 @@
-"""Writes docs/reference/events.md from the event classes: `python -m agent_orchestrator.testing.reference FILE`.
+"""Write docs/reference/events.md from the event classes: `python -m agent_orchestrator.testing.reference FILE`.
 
-Reads the modules of `core/events/` as text as well as running them: the words under a field are not there at run time.
+Reads the modules of `core/events/` as text as well as importing them: docstrings of fields do not exist at run time.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _VALUES = {
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the page as Markdown."""
     lines = [_HEAD]
     for name, title in _SECTIONS.items():
         lines.append(f"## {title}\n")
@@ -82,7 +82,7 @@ def reference() -> str:
 
 
 def _kinds() -> dict[str, str]:
-    """Class name → kind, of what is written to the log; `Unknown` is what a newer version wrote."""
+    """Return the kind of each event class by class name, without `Unknown` (an event of a newer version)."""
     return {cls.__name__: kind for kind, cls in events.KINDS.items() if cls is not events.Unknown}
 
 
@@ -101,11 +101,11 @@ def _fields(node: ast.ClassDef) -> Iterator[str]:
         head, *rest = item.target.id.split("_")
         name = head + "".join(part.capitalize() for part in rest)
         kind = ast.unparse(item.annotation).removesuffix(" | None")
-        yield f"| `{name}` | {_VALUES[kind]} | {_words(following)} |"
+        yield f"| `{name}` | {_VALUES[kind]} | {_field_description(following)} |"
 
 
-def _words(node: ast.stmt | None) -> str:
-    """The text under a field, if there is one."""
+def _field_description(node: ast.stmt | None) -> str:
+    """Return the docstring of a field, or "" if there is none."""
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
         return " ".join(node.value.value.split())
     return ""

@@ -1,4 +1,4 @@
-"""A home, a repository and a real daemon of their own, for tests, demos and benchmarks. Cleans up by process id.
+"""A private home, repository and daemon for tests, demos and benchmarks. Cleans up by process id.
 
 with Sandbox(folder) as box:
     box.repository("app", agent="demo")
@@ -32,15 +32,15 @@ CONFIG = "defaults: {{agent: {agent}, runtime: {runtime}}}\n"
 
 
 class Daemon(Protocol):
-    """A daemon that was started here."""
+    """A daemon that this sandbox started."""
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Its process id."""
         ...
 
     def wait(self, timeout: float) -> object:
-        """Return when it has ended; `TimeoutExpired` if it does not in time."""
+        """Wait until it has ended; raise `TimeoutExpired` if it does not in time."""
         ...
 
 
@@ -52,7 +52,7 @@ def fresh(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
 
 
 launch: Callable[[Sequence[str], Mapping[str, str]], Daemon] = fresh
-"""How daemons are started; `preloaded.launch` is quicker."""
+"""Starts a daemon; `preloaded.launch` is quicker."""
 
 
 def run_fresh(
@@ -75,11 +75,11 @@ def run_fresh(
 run_command: Callable[[Sequence[str], Mapping[str, str], Path, str | None], subprocess.CompletedProcess[str]] = (
     run_fresh
 )
-"""How commands are run; `preloaded.run_command` is quicker."""
+"""Runs a command; `preloaded.run_command` is quicker."""
 
 
 class Sandbox:
-    """Everything below one folder; nothing of the user's is read or written."""
+    """A home, repositories and a daemon below one folder; no file of the user is read or written."""
 
     def __init__(self, folder: Path, runtime: str = "process", env: Mapping[str, str] | None = None) -> None:
         self.folder = folder
@@ -92,7 +92,7 @@ class Sandbox:
             "HOME": str(self.user_home),
             "AO_HOME": str(self.home.path),
             "GIT_CONFIG_NOSYSTEM": "1",
-            "DBUS_SESSION_BUS_ADDRESS": "disabled:",  # nothing is shown on the desktop of whoever runs it
+            "DBUS_SESSION_BUS_ADDRESS": "disabled:",  # no notification reaches the desktop of the person who runs it
             "SHELL": "/bin/sh",
             "NO_COLOR": "1",
             **(env or {}),
@@ -114,7 +114,7 @@ class Sandbox:
     # -- repository ----------------------------------------------------------------------------------------------------
 
     def repository(self, name: str = "app", *, agent: str = "demo", config: str | None = None) -> Path:
-        """A small repository with one commit and a configuration; commands are run in it."""
+        """Create a repository with one commit and a configuration, in which later commands run; return its path."""
         repo = self.folder / name
         repo.mkdir()
         self.repo = repo
@@ -127,26 +127,26 @@ class Sandbox:
         return repo
 
     def git(self, *argv: str, cwd: Path | None = None) -> str:
-        """Run Git as the user would."""
-        done = subprocess.run(
+        """Run Git as the user would and return its output; raise `CalledProcessError` if it fails."""
+        completed = subprocess.run(
             ["git", *argv], cwd=cwd or self.repo, env=self.env, capture_output=True, text=True, check=True
         )
-        return done.stdout.strip()
+        return completed.stdout.strip()
 
     # -- daemon --------------------------------------------------------------------------------------------------------
 
     def start(self, *argv: str, port: int | None = 0) -> int:
-        """Start the daemon, on any free port unless told otherwise, and wait until it answers; returns its pid."""
-        chosen = [] if port is None else ["--port", str(port)]
-        if self._daemon is not None:  # ended by somebody else
+        """Start the daemon and wait until it answers; return its pid. Port 0 is any free port, None its usual one."""
+        port_option = [] if port is None else ["--port", str(port)]
+        if self._daemon is not None:  # not ended by `stop`
             self._daemon.wait(60)
         self.home.info.unlink(missing_ok=True)
-        started = self._daemon = launch([*chosen, *argv], self.env)
-        self.until(lambda: self.daemon_pid() == started.pid, "the daemon to answer", 60)
-        return started.pid
+        daemon = self._daemon = launch([*port_option, *argv], self.env)
+        self.until(lambda: self.daemon_pid() == daemon.pid, "the daemon to answer", 60)
+        return daemon.pid
 
     def daemon_pid(self) -> int | None:
-        """The pid of the daemon that serves, if one does."""
+        """Return the pid of the running daemon, or None."""
         try:
             pid = int(json.loads(self.home.info.read_text())["pid"])
             os.kill(pid, 0)
@@ -155,7 +155,7 @@ class Sandbox:
         return pid
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """Signal the daemon and wait for its end."""
+        """Send the daemon a signal and wait until it has ended."""
         pid = self.daemon_pid()
         if pid is None:
             return
@@ -172,47 +172,47 @@ class Sandbox:
     def ao(
         self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command line as a person would."""
-        done = run_command(argv, self.env, cwd or self.repo, stdin)
-        if check and done.returncode:
-            error = subprocess.CalledProcessError(done.returncode, done.args, done.stdout, done.stderr)
-            error.add_note(f"it said: {done.stdout}{done.stderr}the last events:\n{self._last_events()}")
+        """Run the command line as a person would; raise `CalledProcessError` if it fails and `check` is set."""
+        completed = run_command(argv, self.env, cwd or self.repo, stdin)
+        if check and completed.returncode:
+            error = subprocess.CalledProcessError(completed.returncode, completed.args, completed.stdout, completed.stderr)
+            error.add_note(f"it said: {completed.stdout}{completed.stderr}the last events:\n{self._last_events()}")
             raise error
-        return done
+        return completed
 
     def json(self, *argv: str) -> Any:
-        """What a command prints with `--json`."""
+        """Return the parsed output of a command run with `--json`."""
         return json.loads(self.ao(*argv, "--json").stdout)
 
     def client(self) -> Client:
-        """The HTTP client of the command line, on this home; the daemon must run."""
+        """Return the HTTP client of the command line for this home; the daemon must run."""
         return Client(self.home.path, start=False)
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
-        """One API request over the Unix socket, from the repository's folder."""
+        """Send an API request over the Unix socket, from the repository's folder; return the parsed answer."""
         from urllib.parse import quote
 
         with self.client() as client:
             return client.request(method, path, body, headers={"X-AO-Cwd": quote(str(self.repo)), **headers}).json()
 
     def sessions(self) -> list[dict[str, Any]]:
-        """All sessions."""
-        found: list[dict[str, Any]] = self.request("GET", "/api/sessions?all=1")["sessions"]
-        return found
+        """Return all sessions."""
+        sessions: list[dict[str, Any]] = self.request("GET", "/api/sessions?all=1")["sessions"]
+        return sessions
 
     def session(self, name: str) -> dict[str, Any]:
-        """One session."""
-        found: dict[str, Any] = self.request("GET", f"/api/sessions/{name}")
-        return found
+        """Return one session."""
+        session: dict[str, Any] = self.request("GET", f"/api/sessions/{name}")
+        return session
 
     def events(self, session: str | None = None) -> list[dict[str, Any]]:
-        """The event log, oldest first."""
+        """Return the events of a session, or of all, oldest first."""
         path = f"/api/sessions/{session}/events?limit=1000&after=0" if session else "/api/events?limit=1000&after=0"
-        found: list[dict[str, Any]] = self.request("GET", path)["events"]
-        return found
+        events: list[dict[str, Any]] = self.request("GET", path)["events"]
+        return events
 
     def until(self, holds: Callable[[], T], what: str = "it", timeout: float = 60.0) -> T:
-        """Look until something is so; the moment it is, go on."""
+        """Poll until the condition is true and return its value; raise `TimeoutError` with the last events if it is not in time."""
         end = time.monotonic() + timeout
         while True:
             if value := holds():
@@ -229,7 +229,9 @@ class Sandbox:
             last = self.request("GET", "/api/events?limit=20")["events"][-20:]
         except (AoError, OSError):
             return "(none)"
-        return "\n".join(f"{one['time']} {one['type']} {one['session']} {str(one['data'])[:160]}" for one in last)
+        return "\n".join(
+            f"{event['time']} {event['type']} {event['session']} {str(event['data'])[:160]}" for event in last
+        )
 
     def _log_tail(self) -> str:
         with contextlib.suppress(OSError):
@@ -239,26 +241,26 @@ class Sandbox:
     # -- end -----------------------------------------------------------------------------------------------------------
 
     def processes(self) -> list[int]:
-        """Every process that runs with this home: daemon, holders, agents, tmux."""
-        mark = f"AO_HOME={self.home.path}".encode()
+        """Return the pids of all processes that use this home: daemon, holders, agents, tmux."""
+        home_variable = f"AO_HOME={self.home.path}".encode()
         socket = str(self.home.socket("tmux.sock")).encode()
         home = str(self.home.path).encode()
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
                 environ = (entry / "environ").read_bytes().split(b"\0")
                 command = (entry / "cmdline").read_bytes()
-                session = any(one.startswith(b"AO_SPOOL=" + home) for one in environ)
+                is_session = any(variable.startswith(b"AO_SPOOL=" + home) for variable in environ)
                 pid = int(entry.name)
-                ours = self._daemon is not None and pid == self._daemon.pid
-                if ours or mark in environ or session or socket in command or home in command:
-                    found.append(pid)
-        return found
+                is_daemon = self._daemon is not None and pid == self._daemon.pid
+                if is_daemon or home_variable in environ or is_session or socket in command or home in command:
+                    pids.append(pid)
+        return pids
 
     def clean_up(self) -> None:
-        """End everything that was started here."""
+        """End every process that uses this home."""
         with contextlib.suppress(TimeoutError, subprocess.TimeoutExpired):
             self.stop()
         if self._daemon is not None and self.daemon_pid() != self._daemon.pid:
@@ -285,14 +287,14 @@ def _alive(pid: int) -> bool:
 
 
 def have_tmux() -> bool:
-    """Can runtime tmux be used here?"""
+    """Return whether runtime tmux can be used on this machine."""
     import shutil
 
     return shutil.which("tmux") is not None
 
 
 def have_bwrap() -> bool:
-    """Can `sandbox: bwrap` be used here?"""
+    """Return whether `sandbox: bwrap` can be used on this machine."""
     import asyncio
 
     from agent_orchestrator.base.host import LocalHost

@@ -1,4 +1,4 @@
-"""A person's terminal for tests: a real PTY with a program in it, read all the time."""
+"""A terminal for tests: a program in a real PTY whose output is read continuously."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ from collections.abc import Awaitable, Callable, Sequence
 _BECOME = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
-async def eventually(holds: Callable[[], object | Awaitable[object]], timeout: float = 60.0) -> None:
-    """Return as soon as this holds; fail if it does not in time."""
-    until = time.monotonic() + timeout
+async def eventually(condition: Callable[[], object | Awaitable[object]], timeout: float = 60.0) -> None:
+    """Wait until the condition is true; raise `AssertionError` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while True:
-        result = holds()
+        result = condition()
         if inspect.isawaitable(result):
             result = await result
         if result:
             return
-        assert time.monotonic() < until, f"did not come true within {timeout:g} s: {inspect.getsource(holds).strip()}"
+        assert time.monotonic() < deadline, (
+            f"did not come true within {timeout:g} s: {inspect.getsource(condition).strip()}"
+        )
         await asyncio.sleep(0.01)
 
 
 class PersonsTerminal:
-    """One terminal; `output` is what it was sent so far."""
+    """A terminal with a running program; `output` is everything that the program has written so far."""
 
     def __init__(self, argv: Sequence[str], columns: int = 100, rows: int = 30) -> None:
         self.output = bytearray()
         self._master, slave = os.openpty()
         self.resize(columns, rows)
         self.first_mode = self.mode
-        """`mode` before its program had a chance to change it."""
+        """`mode` before the program was started."""
         environment = {
             "PATH": os.environ["PATH"],
             "TERM": "xterm-256color",
@@ -61,7 +63,7 @@ class PersonsTerminal:
             asyncio.get_running_loop().remove_reader(self._master)
 
     def type(self, keys: bytes) -> None:
-        """Press keys."""
+        """Type these bytes."""
         os.write(self._master, keys)
 
     def resize(self, columns: int, rows: int) -> None:
@@ -70,16 +72,16 @@ class PersonsTerminal:
 
     @property
     def mode(self) -> object:
-        """The line discipline's settings: what a program must leave as it found it."""
+        """The settings of the line discipline, which a program must restore."""
         return termios.tcgetattr(self._master)[:4]
 
     @property
     def ended(self) -> bool:
-        """Has the program ended?"""
+        """Whether the program has ended."""
         return self._process.poll() is not None
 
     async def close(self) -> None:
-        """Close the window."""
+        """Kill the program and close the terminal."""
         asyncio.get_running_loop().remove_reader(self._master)
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGKILL)

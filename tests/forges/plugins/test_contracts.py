@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.protocols.forge import SCM, PullState, Tracker
-from agent_orchestrator.testing.contracts.scm import Ask, Judge, SCMContract
+from agent_orchestrator.testing.contracts.scm import Ask, Review, SCMContract
 from agent_orchestrator.testing.contracts.tracker import TrackerContract
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
@@ -49,12 +49,12 @@ class TestGitHub(SCMContract):
         return ask
 
     @pytest.fixture
-    def judge(self, forge: GitHubServer, repo: Any) -> Judge:
-        def judge(pull: PullState, verdict: str, words: str) -> None:
+    def review(self, forge: GitHubServer, repo: Any) -> Review:
+        def review(pull: PullState, verdict: str, words: str) -> None:
             kind = {"approved": "APPROVE", "changes_requested": "REQUEST_CHANGES"}[verdict]
             forge.review(repo.issues[pull.number], kind, words, by="rev", association="MEMBER")
 
-        return judge
+        return review
 
 
 class TestGitLab(SCMContract):
@@ -78,12 +78,12 @@ class TestGitLab(SCMContract):
         return ask
 
     @pytest.fixture
-    def judge(self, gitlab_forge: GitLabServer, repo: Any) -> Judge:
-        def judge(pull: PullState, verdict: str, words: str) -> None:
+    def review(self, gitlab_forge: GitLabServer, repo: Any) -> Review:
+        def review(pull: PullState, verdict: str, words: str) -> None:
             kind = {"approved": "APPROVE", "changes_requested": "REQUEST_CHANGES"}[verdict]
             gitlab_forge.review(gitlab_forge.find_pull(repo, pull.number), kind, words, by="rev")
 
-        return judge
+        return review
 
 
 class TestGitHubIssues(TrackerContract):

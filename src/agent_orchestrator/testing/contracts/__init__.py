@@ -1,6 +1,6 @@
-"""One suite a slot that says what a plugin must do, run by subclassing it: ours, and any stranger's by one import.
+"""One test suite per slot that every plugin of the slot must pass. Subclass it to run it.
 
-A suite uses only the slot's protocol and the real machine; nothing in here knows a certain plugin.
+A suite uses only the slot's protocol and the real machine; it knows no particular plugin.
 """
 
 import pkgutil

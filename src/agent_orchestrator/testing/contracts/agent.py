@@ -1,4 +1,4 @@
-"""What every Agent plugin must do. Yours too:
+"""The suite that every Agent plugin must pass. To run it on yours:
 
     from agent_orchestrator.testing.contracts.agent import AgentContract
 
@@ -7,7 +7,7 @@
         def agent(self) -> Agent:
             return MyAgent({}, LocalHost())
 
-Its CLI must be found in the environment `env` gives; `absent` may give a plugin whose CLI is nowhere.
+Its CLI must be on the PATH of the fixture `env`; `absent` may return a plugin whose CLI is not installed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOSTILE = {
 
 
 class AgentContract:
-    """Subclass it and give the fixture `agent`."""
+    """Subclass it and define the fixture `agent`."""
 
     pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,7 @@ class AgentContract:
 
     @pytest.fixture
     def absent(self) -> Agent | None:
-        """The plugin, when its CLI is not installed; none: it cannot be absent."""
+        """The plugin with its CLI not installed, or None if its CLI is always there."""
         return None
 
     @pytest.fixture
@@ -73,28 +73,26 @@ class AgentContract:
             "Fix the login",
         )
 
-    def test_it_has_the_shape_of_an_agent(self, agent: Agent) -> None:
+    def test_it_implements_the_agent_protocol(self, agent: Agent) -> None:
         assert isinstance(agent, Agent), "let its class inherit from agent_orchestrator.protocols.Agent"
         assert isinstance(agent.screen, ScreenRules)
         assert set(agent.permission_keys) <= {"allow", "always", "deny"}
         for keys in (agent.interrupt_keys, *agent.permission_keys.values()):
             assert isinstance(keys, tuple) and keys and all(isinstance(key, str) and key for key in keys)
 
-    async def test_it_says_how_to_start_a_program_that_is_there(self, agent: Agent, context: AgentContext) -> None:
+    async def test_launch_returns_a_program_that_can_be_started(self, agent: Agent, context: AgentContext) -> None:
         assert_startable(await agent.launch(context), context)
 
-    async def test_asked_twice_it_says_the_same_up_to_ids(self, agent: Agent, context: AgentContext) -> None:
+    async def test_two_launches_differ_only_in_ids(self, agent: Agent, context: AgentContext) -> None:
         first, second = await agent.launch(context), await agent.launch(context)
         assert first.argv[0] == second.argv[0] and len(first.argv) == len(second.argv)
 
-    async def test_it_puts_nothing_into_the_workspace(self, agent: Agent, context: AgentContext) -> None:
+    async def test_launch_writes_nothing_into_the_workspace(self, agent: Agent, context: AgentContext) -> None:
         await agent.launch(context)
         assert list(context.workspace.iterdir()) == []
 
     @pytest.mark.parametrize("prompt", HOSTILE.values(), ids=HOSTILE.keys())
-    async def test_a_prompt_arrives_whole_whatever_is_in_it(
-        self, agent: Agent, context: AgentContext, prompt: str
-    ) -> None:
+    async def test_a_hostile_prompt_arrives_unchanged(self, agent: Agent, context: AgentContext, prompt: str) -> None:
         plain = await agent.launch(with_prompt(context, "plain"))
         launch = await agent.launch(with_prompt(context, prompt))
         assert_startable(launch, context)
@@ -106,7 +104,7 @@ class AgentContract:
             assert not (argument == prompt and prompt.startswith("-")) or before == "--", "taken for an option"
         assert launch.paste == (None if plain.paste is None else prompt)
 
-    async def test_without_a_task_it_starts_all_the_same(self, agent: Agent, context: AgentContext) -> None:
+    async def test_it_starts_without_a_task(self, agent: Agent, context: AgentContext) -> None:
         launch = await agent.launch(with_prompt(context, ""))
         assert_startable(launch, context)
         assert launch.paste is None
@@ -116,11 +114,11 @@ class AgentContract:
         for conversation in {first.conversation or "", ""}:
             assert_startable(await agent.launch(replace(context, resume=conversation)), context)
 
-    async def test_it_finds_its_program(self, agent: Agent) -> None:
-        found = await agent.detect()
-        assert found is None or (isinstance(found, InstalledAgent) and found.path)
+    async def test_detect_returns_the_program(self, agent: Agent) -> None:
+        program = await agent.detect()
+        assert program is None or (isinstance(program, InstalledAgent) and program.path)
 
-    async def test_a_missing_program_is_named(
+    async def test_a_missing_program_raises_missing_with_a_remedy(
         self, absent: Agent | None, context: AgentContext, tmp_path: Path
     ) -> None:
         if absent is None:
@@ -132,13 +130,13 @@ class AgentContract:
 
 
 def with_prompt(context: AgentContext, prompt: str) -> AgentContext:
-    """The same session with another task."""
+    """Return the context of the same session with another task."""
     context.task_file.write_text(prompt, encoding="utf-8")
     return replace(context, prompt=prompt)
 
 
 def assert_startable(launch: AgentLaunch, context: AgentContext) -> None:
-    """A program by its full path, arguments and variables that a kernel takes, a task file that exists."""
+    """Assert an absolute executable program, valid arguments and variables, and the session's task file as standard input, if any."""
     assert isinstance(launch.argv, tuple) and launch.argv
     program = Path(launch.argv[0])
     assert program.is_absolute() and os.access(program, os.X_OK), f"{program} cannot be started"

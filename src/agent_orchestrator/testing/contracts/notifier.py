@@ -1,4 +1,4 @@
-"""What every Notifier plugin must do. Yours too:
+"""The suite that every Notifier plugin must pass. To run it on yours:
 
     from agent_orchestrator.testing.contracts.notifier import NotifierContract
 
@@ -11,7 +11,7 @@
         def sent(self, server) -> Callable[[], Sequence[str]]:
             return lambda: server.bodies
 
-`unreachable` may give the plugin with nobody at the other end.
+`unreachable` may return the plugin with a service that does not answer.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ HOSTILE = {
 
 
 class NotifierContract:
-    """Subclass it and give the fixtures `notifier` and `sent`."""
+    """Subclass it and define the fixtures `notifier` and `sent`."""
 
     pytestmark = pytest.mark.anyio
 
@@ -70,28 +70,28 @@ class NotifierContract:
 
     @pytest.fixture
     def sent(self) -> Callable[[], Sequence[str]]:
-        """What arrived at the other end, each as text."""
+        """A function that returns what the service has received, each notification as text."""
         raise NotImplementedError("give a fixture named `sent`")
 
     @pytest.fixture
     def unreachable(self) -> Notifier | None:
-        """The plugin with nobody at the other end; none: that cannot be."""
+        """The plugin with a service that does not answer, or None if that is impossible."""
         return None
 
-    async def test_what_is_said_arrives(self, notifier: Notifier, sent: Callable[[], Sequence[str]]) -> None:
+    async def test_a_notification_arrives(self, notifier: Notifier, sent: Callable[[], Sequence[str]]) -> None:
         await notifier.notify(PLAIN)
         (text,) = sent()
         assert "app-fix-login" in text
         assert "may I run the tests" in text
 
-    async def test_the_least_there_can_be_is_enough(
+    async def test_a_title_and_a_message_are_enough(
         self, notifier: Notifier, sent: Callable[[], Sequence[str]]
     ) -> None:
         await notifier.notify(Notification("A title", "A message"))
         assert len(sent()) == 1
 
     @pytest.mark.parametrize("name", HOSTILE)
-    async def test_words_of_strangers_are_only_words(
+    async def test_hostile_text_arrives_without_control_characters(
         self, notifier: Notifier, sent: Callable[[], Sequence[str]], name: str
     ) -> None:
         await notifier.notify(replace(PLAIN, title=HOSTILE[name], message=HOSTILE[name]))
@@ -99,17 +99,19 @@ class NotifierContract:
         assert not any(character in text for character in "\x00\x07\x1b\u202e\u200b\ud83d")
 
     @pytest.mark.parametrize("level", ["urgent", "action", "warning", "info", "unheard-of"])
-    async def test_every_level_is_told(self, notifier: Notifier, sent: Callable[[], Sequence[str]], level: str) -> None:
+    async def test_every_level_is_sent(self, notifier: Notifier, sent: Callable[[], Sequence[str]], level: str) -> None:
         await notifier.notify(replace(PLAIN, level=level if level != "unheard-of" else "info"))
         assert len(sent()) == 1
 
-    async def test_several_at_once_all_arrive(self, notifier: Notifier, sent: Callable[[], Sequence[str]]) -> None:
+    async def test_concurrent_notifications_all_arrive(
+        self, notifier: Notifier, sent: Callable[[], Sequence[str]]
+    ) -> None:
         await asyncio.gather(*(notifier.notify(replace(PLAIN, id=f"n{number}")) for number in range(5)))
         assert len(sent()) == 5
 
-    async def test_nobody_at_the_other_end_is_an_error_of_one_line(self, unreachable: Notifier | None) -> None:
+    async def test_an_unreachable_service_is_a_one_line_error_with_a_remedy(self, unreachable: Notifier | None) -> None:
         if unreachable is None:
-            pytest.skip("somebody is always there")
+            pytest.skip("the service is always reachable")
         with pytest.raises(AoError) as raised:
             await unreachable.notify(PLAIN)
         assert "\n" not in str(raised.value)

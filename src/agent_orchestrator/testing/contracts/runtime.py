@@ -1,10 +1,10 @@
-"""What every runtime must do. A plugin's tests subclass `RuntimeContract` and say how to make one:
+"""The suite that every runtime must pass. Subclass `RuntimeContract` and define how a runtime is created:
 
     class TestMine(RuntimeContract):
         def new_runtime(self, home: Path) -> Runtime:
             return Mine({"home": str(home)}, LocalHost())
 
-`new_runtime` is called again where a restarted daemon is meant: the second object knows nothing of the first.
+`new_runtime` is called again to simulate a restarted daemon: the second object shares no state with the first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from agent_orchestrator.protocols import (
 )
 from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
 
-_TELL = """
+_RECORD_START = """
 import json, os, sys
 with open({out!r} + '.new', 'w') as out:
     json.dump([sys.argv[1:], dict(os.environ), os.getcwd()], out)
@@ -91,12 +91,12 @@ time.sleep(60)
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:
-    """A command that runs this code, quickly."""
+    """Return a command that runs this Python code with the fastest start-up."""
     return (sys.executable, "-I", "-S", "-c", code, *arguments)
 
 
 class Bench:
-    """One runtime, a home for it, and everything launched on it."""
+    """A runtime, its home, and everything launched on it."""
 
     def __init__(self, contract: RuntimeContract) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ao-"))
@@ -109,24 +109,24 @@ class Bench:
         self.terminals: list[PersonsTerminal] = []
 
     def restarted(self) -> Runtime:
-        """A runtime that remembers nothing, as after a restart of the daemon."""
+        """Return a new runtime object, as after a restart of the daemon."""
         return self._contract.new_runtime(self.home)
 
     def spec(self, argv: Sequence[str], session: str = "app-fix", generation: int = 1, **fields: Any) -> LaunchSpec:
-        """A launch in this bench's folders."""
+        """Return the specification of a launch in this bench's folders."""
         private = self.home / "sessions" / session
         values: dict[str, Any] = {"cwd": self.work, "env": {"PATH": os.environ["PATH"]}, "private": private}
         values |= {"log": private / "terminal.log", **fields}
         return LaunchSpec(session=session, generation=generation, argv=tuple(argv), **values)
 
     async def launch(self, argv: Sequence[str], session: str = "app-fix", **fields: Any) -> Handle:
-        """Start it."""
+        """Launch a program and return its handle."""
         handle = await self.runtime.launch(self.spec(argv, session, **fields))
         self.handles.append(handle)
         return handle
 
     async def recorder(self, name: str = "got", says: str = "", session: str = "app-fix") -> tuple[Handle, Path]:
-        """A program in raw mode that writes down every byte it reads."""
+        """Launch a program in raw mode that records every byte it reads; return its handle and the recording's path."""
         out = self.work / name
         handle = await self.launch(python(_RAW, str(out), says), session)
         await eventually(out.exists)
@@ -135,13 +135,13 @@ class Bench:
     async def attach(
         self, handle: Handle, columns: int = 100, rows: int = 30, *, watch: bool = False
     ) -> PersonsTerminal:
-        """A person's terminal that shows it."""
+        """Open a terminal that is attached to the launch."""
         terminal = PersonsTerminal(self.runtime.attach_command(handle, watch=watch), columns, rows)
         self.terminals.append(terminal)
         return terminal
 
     async def close(self) -> None:
-        """Leave nothing running and nothing behind."""
+        """Stop and discard everything, and remove the folders."""
         for terminal in self.terminals:
             await terminal.close()
         for handle in [*self.handles, *await self.runtime.orphaned_terminals(self.handles)]:
@@ -152,23 +152,23 @@ class Bench:
 
 
 class RuntimeContract:
-    """Subclass it, say how to make the runtime, and run it with pytest."""
+    """Subclass it, define `new_runtime`, and run it with pytest."""
 
     pytestmark = pytest.mark.anyio
 
     def new_runtime(self, home: Path) -> Runtime:
-        """Make the runtime for this `$AO_HOME`."""
+        """Return a runtime for this `$AO_HOME`."""
         raise NotImplementedError
 
     async def close_runtime(self, runtime: Runtime, home: Path) -> None:
-        """End what the runtime itself keeps running; nothing by default."""
+        """End what the runtime itself keeps running; does nothing by default."""
 
     def own_pid(self, handle: Handle) -> int:
-        """The pid that the agent itself sees; another one where it lives in a container."""
+        """Return the pid that the agent itself sees, which differs from the handle's in a container."""
         return handle.pid
 
-    def runs(self, handle: Handle, pid: int) -> bool:  # noqa: ARG002 - for those whose pids need it
-        """Does this process, by the pid that it sees itself, still run?"""
+    def runs(self, handle: Handle, pid: int) -> bool:  # noqa: ARG002 - overridden where pids depend on the handle
+        """Return whether the process with this pid, as it sees it itself, still runs."""
         return _runs(pid)
 
     @pytest.fixture
@@ -196,19 +196,19 @@ class RuntimeContract:
             "#{pid} %d {",
             "*",
         ]
-        out = bench.work / "told"
+        out = bench.work / "start.json"
         environment = {"PATH": os.environ["PATH"], "TERM": "xterm", "A_B": "x'\n$y;", "EMPTY": "", "ÜMLAUT": "ß"}
-        await bench.launch(python(_TELL.format(out=str(out)), *hostile), env=environment)
+        await bench.launch(python(_RECORD_START.format(out=str(out)), *hostile), env=environment)
         await eventually(out.exists)
-        arguments, seen, cwd = json.loads(out.read_text())
+        arguments, received, cwd = json.loads(out.read_text())
         assert arguments == hostile
         # Set by the C library's own start-up in the C locale, not by us.
-        assert {name: value for name, value in seen.items() if name != "LC_CTYPE"} == environment
+        assert {name: value for name, value in received.items() if name != "LC_CTYPE"} == environment
         assert cwd == str(bench.work.resolve())
 
-    async def test_the_terminal_names_itself_where_the_environment_does_not(self, bench: Bench) -> None:
-        out = bench.work / "told"
-        await bench.launch(python(_TELL.format(out=str(out))), env={"PATH": os.environ["PATH"], "TERM": "dumb"})
+    async def test_the_runtime_sets_term_where_the_environment_does_not(self, bench: Bench) -> None:
+        out = bench.work / "start.json"
+        await bench.launch(python(_RECORD_START.format(out=str(out))), env={"PATH": os.environ["PATH"], "TERM": "dumb"})
         await eventually(out.exists)
         assert json.loads(out.read_text())[1]["TERM"] not in ("", "dumb")
 
@@ -220,28 +220,28 @@ class RuntimeContract:
         assert (handle.session, handle.generation, self.own_pid(handle)) == ("app-fix", 1, int(out.read_text()))
 
     async def test_an_argument_of_100_kilobytes_arrives(self, bench: Bench) -> None:
-        out = bench.work / "told"
-        await bench.launch(python(_TELL.format(out=str(out)), "x" * 100_000))
+        out = bench.work / "start.json"
+        await bench.launch(python(_RECORD_START.format(out=str(out)), "x" * 100_000))
         await eventually(out.exists)
         assert json.loads(out.read_text())[0] == ["x" * 100_000]
 
-    async def test_an_argument_that_no_system_takes_is_refused_with_a_remedy(self, bench: Bench) -> None:
+    async def test_an_argument_that_is_too_long_is_refused_with_a_remedy(self, bench: Bench) -> None:
         with pytest.raises(UsageError) as refused:
             await bench.launch(["true", "x" * 3_000_000])
         assert "file" in refused.value.remedy
 
-    async def test_a_folder_that_is_not_there_is_named(self, bench: Bench) -> None:
+    async def test_a_missing_folder_is_named_in_the_error(self, bench: Bench) -> None:
         with pytest.raises(Missing, match="nowhere"):
             await bench.launch(["true"], cwd=bench.work / "nowhere")
 
     async def test_standard_input_can_be_a_file(self, bench: Bench) -> None:
-        given, out = bench.work / "given; file", bench.work / "got"
-        given.write_text("the task\n")
-        handle = await bench.launch(["sh", "-c", f"cat >{out}"], stdin=given)
+        input_file, out = bench.work / "input; file", bench.work / "got"
+        input_file.write_text("the task\n")
+        handle = await bench.launch(["sh", "-c", f"cat >{out}"], stdin=input_file)
         assert await bench.runtime.ended(handle) == Gone(Exit(0))
         assert out.read_text() == "the task\n"
 
-    async def test_launching_again_finds_the_same_process(self, bench: Bench) -> None:
+    async def test_launching_again_returns_the_same_process(self, bench: Bench) -> None:
         starts = bench.work / "starts"
         argv = ["sh", "-c", f"echo started >>{starts}; exec sleep 60"]
         first = await bench.launch(argv)
@@ -252,7 +252,7 @@ class RuntimeContract:
         await eventually(lambda: starts.exists() and starts.read_text())
         assert starts.read_text() == "started\n"
 
-    async def test_launches_of_the_same_at_the_same_time_start_one(self, bench: Bench) -> None:
+    async def test_concurrent_launches_of_one_session_start_one_process(self, bench: Bench) -> None:
         starts = bench.work / "starts"
         spec = bench.spec(["sh", "-c", f"echo started >>{starts}; exec sleep 60"])
         handles = await asyncio.gather(*(bench.restarted().launch(spec) for _ in range(4)))
@@ -273,18 +273,18 @@ class RuntimeContract:
         assert isinstance((await bench.runtime.probe([late]))[0], Gone)
         assert starts.read_text() == "started\n"
 
-    async def test_the_next_generation_is_another_process(self, bench: Bench) -> None:
+    async def test_the_next_generation_is_a_new_process(self, bench: Bench) -> None:
         first = await bench.launch(["sleep", "60"])
         second = await bench.launch(["sleep", "60"], generation=2)
         assert first.pid != second.pid
         assert await bench.runtime.probe([first, second]) == [Alive(), Alive()]
 
-    async def test_twenty_at_once_all_run(self, bench: Bench) -> None:
+    async def test_twenty_concurrent_launches_all_run(self, bench: Bench) -> None:
         handles = await asyncio.gather(*(bench.launch(["sleep", "60"], f"app-{n}") for n in range(20)))
         assert await bench.runtime.probe(handles) == [Alive()] * 20
         assert len({handle.pid for handle in handles}) == 20
 
-    # -- look
+    # -- state and screen
 
     @pytest.mark.parametrize(
         ("script", "how"),
@@ -296,19 +296,19 @@ class RuntimeContract:
             ("sleep 60 & exit 4", Exit(4)),
         ],
     )
-    async def test_an_end_is_told_as_what_it_is(self, bench: Bench, script: str, how: Exit) -> None:
+    async def test_an_end_is_reported_with_its_exit_code_or_signal(self, bench: Bench, script: str, how: Exit) -> None:
         handle = await bench.launch(["sh", "-c", script])
         assert await bench.runtime.ended(handle) == Gone(how)
         assert await bench.restarted().ended(handle) == Gone(how)
         assert await bench.runtime.probe([handle]) == [Gone(how)]
 
-    async def test_a_program_that_is_not_there_exits_with_127(self, bench: Bench) -> None:
+    async def test_a_missing_program_exits_with_127(self, bench: Bench) -> None:
         handle = await bench.launch(["no-such-program-anywhere"])
         assert await bench.runtime.ended(handle) == Gone(Exit(127))
         assert "no-such-program-anywhere" in await bench.runtime.screen(handle)
 
-    async def test_an_end_is_pushed_within_half_a_second(self, bench: Bench) -> None:
-        took = []
+    async def test_an_end_is_reported_within_half_a_second(self, bench: Bench) -> None:
+        delays = []
         for generation in range(1, 8):  # a busy machine may take longer, but not each time
             handle = await bench.launch(["sleep", "60"], generation=generation)
             ended = asyncio.create_task(bench.runtime.ended(handle))
@@ -317,22 +317,22 @@ class RuntimeContract:
             os.kill(handle.pid, signal.SIGKILL)
             began = time.monotonic()
             assert await ended == Gone(Exit(signal=9))
-            took.append(time.monotonic() - began)
-            if took[-1] < 0.5:
+            delays.append(time.monotonic() - began)
+            if delays[-1] < 0.5:
                 return
-        raise AssertionError(f"ends are told late: after {took} s")
+        raise AssertionError(f"ends are reported late: after {delays} s")
 
-    async def test_one_probe_looks_at_many(self, bench: Bench) -> None:
+    async def test_one_probe_checks_many_handles(self, bench: Bench) -> None:
         alive = await bench.launch(["sleep", "60"], "app-a")
         ended = await bench.launch(["sh", "-c", "exit 5"], "app-b")
         await bench.runtime.ended(ended)
         other_boot = replace(alive, boot_id="another boot")
         reused_pid = replace(ended, pid=os.getpid())
-        found = await bench.runtime.probe([ended, alive, other_boot, reused_pid])
-        assert found[:3] == [Gone(Exit(5)), Alive(), Gone(lost=True)]
-        assert isinstance(found[3], Gone)
+        liveness = await bench.runtime.probe([ended, alive, other_boot, reused_pid])
+        assert liveness[:3] == [Gone(Exit(5)), Alive(), Gone(lost=True)]
+        assert isinstance(liveness[3], Gone)
 
-    async def test_an_end_of_another_boot_is_told_at_once(self, bench: Bench) -> None:
+    async def test_a_handle_of_another_boot_is_lost_at_once(self, bench: Bench) -> None:
         handle = await bench.launch(["sleep", "60"])
         other_boot = replace(handle, boot_id="another boot")
         assert await bench.runtime.ended(other_boot) == Gone(lost=True)
@@ -345,24 +345,24 @@ class RuntimeContract:
             ["sh", "-c", r"printf 'old\033[2J\033[H\033[31mred\033[0m fox\nsecond'; exec sleep 60"]
         )
 
-        async def shown() -> bool:
+        async def is_second_line_visible() -> bool:
             return "second" in await bench.runtime.screen(handle)
 
-        await eventually(shown)
+        await eventually(is_second_line_visible)
         assert [line.rstrip() for line in (await bench.runtime.screen(handle)).splitlines()[:2]] == [
             "red fox",
             "second",
         ]
 
     async def test_the_log_is_complete(self, bench: Bench) -> None:
-        # It stays until all was seen: tmux may drop what a program prints in the very instant of its end.
-        seen = bench.work / "seen"
+        # It runs until all was read: tmux may drop what a program prints at the moment it ends.
+        log_read = bench.work / "seen"
         count = "i=0; while [ $i -lt 5000 ]; do echo line $i; i=$((i+1)); done"
-        handle = await bench.launch(["sh", "-c", f"{count}; until [ -e {seen} ]; do sleep 0.05; done"])
+        handle = await bench.launch(["sh", "-c", f"{count}; until [ -e {log_read} ]; do sleep 0.05; done"])
         log = bench.home / "sessions" / "app-fix" / "terminal.log"
         expected = b"".join(b"line %d\r\n" % n for n in range(5000))
         await eventually(lambda: len(log.read_bytes()) >= len(expected))
-        seen.touch()
+        log_read.touch()
         assert await bench.runtime.ended(handle) == Gone(Exit(0))
         assert log.read_bytes() == expected
         assert log.stat().st_mode & 0o077 == 0
@@ -375,9 +375,9 @@ class RuntimeContract:
         await eventually(lambda: "132 50" in sizes.read_text())
         assert sizes.read_text().splitlines()[0] == "90 33"
 
-    # -- talk
+    # -- input
 
-    async def test_a_message_is_delivered_once(self, bench: Bench) -> None:
+    async def test_a_message_is_delivered_once_per_id(self, bench: Bench) -> None:
         handle, got = await bench.recorder()
         results = [
             await runtime.deliver(handle, "m1", "hello")
@@ -390,7 +390,7 @@ class RuntimeContract:
         await eventually(lambda: got.read_bytes().endswith(b"end\r"))
         assert got.read_bytes() == b"hello\rworld\rend\r"
 
-    async def test_messages_in_quick_succession_are_lines_of_their_own(self, bench: Bench) -> None:
+    async def test_messages_in_quick_succession_arrive_as_separate_lines(self, bench: Bench) -> None:
         out = bench.work / "lines"
         handle = await bench.launch(python(_LINES, str(out)))
         await eventually(out.exists)
@@ -399,16 +399,16 @@ class RuntimeContract:
         await eventually(lambda: out.read_text().count("\n") == 3)
         assert out.read_text() == "message 0\nmessage 1\nmessage 2\n"
 
-    async def test_lines_arrive_as_one_paste_where_the_program_asks_for_it(self, bench: Bench) -> None:
+    async def test_a_multi_line_message_arrives_as_one_bracketed_paste(self, bench: Bench) -> None:
         handle, got = await bench.recorder(says=r"\x1b[?2004h")
-        await _shows(bench, handle, "ready")
+        await _wait_for_text(bench, handle, "ready")
         assert await bench.runtime.deliver(handle, "m1", "first\nsecond ünï 🦊") == Delivered()
         await eventually(lambda: got.read_bytes().endswith(b"~\r"))
         assert got.read_bytes() == "\x1b[200~first\rsecond ünï 🦊\x1b[201~\r".encode()
 
     async def test_a_message_of_50_kilobytes_arrives_whole(self, bench: Bench) -> None:
         handle, got = await bench.recorder(says=r"\x1b[?2004h")
-        await _shows(bench, handle, "ready")
+        await _wait_for_text(bench, handle, "ready")
         text = "".join(f"line {n} of a long message\n" for n in range(2000))
         assert await bench.runtime.deliver(handle, "m1", text) == Delivered()
         await eventually(lambda: got.read_bytes().endswith(b"~\r"))
@@ -421,13 +421,13 @@ class RuntimeContract:
         await eventually(lambda: got.read_bytes().endswith(b"\r"))
         assert got.read_bytes() == text.encode() + b"\r"
 
-    async def test_a_message_can_come_without_enter(self, bench: Bench) -> None:
+    async def test_a_message_can_be_typed_without_enter(self, bench: Bench) -> None:
         handle, got = await bench.recorder()
         assert await bench.runtime.deliver(handle, "m1", "half", enter=False) == Delivered()
         assert await bench.runtime.deliver(handle, "m2", " whole") == Delivered()
         await eventually(lambda: got.read_bytes() == b"half whole\r")
 
-    async def test_an_ended_agent_takes_no_message_and_what_it_got_is_known(self, bench: Bench) -> None:
+    async def test_an_ended_agent_gets_no_message_but_delivered_ids_stay_delivered(self, bench: Bench) -> None:
         handle, got = await bench.recorder()
         assert await bench.runtime.deliver(handle, "m1", "hello") == Delivered()
         await eventually(lambda: got.read_bytes().endswith(b"\r"))
@@ -445,7 +445,7 @@ class RuntimeContract:
         await eventually(lambda: len(got.read_bytes()) >= len(expected))
         assert got.read_bytes() == expected
 
-    async def test_keys_that_were_pressed_once_are_not_pressed_again(self, bench: Bench) -> None:
+    async def test_keys_with_the_same_id_are_pressed_once(self, bench: Bench) -> None:
         handle, got = await bench.recorder()
         for runtime in (bench.runtime, bench.runtime, bench.restarted()):
             await runtime.press(handle, ["y"], once="first")
@@ -465,24 +465,24 @@ class RuntimeContract:
         with pytest.raises(AoError):
             await bench.runtime.press(handle, ["y"])
 
-    # -- people
+    # -- attached terminals
 
-    async def test_two_people_see_and_type_at_once(self, bench: Bench) -> None:
+    async def test_two_attached_terminals_see_and_type(self, bench: Bench) -> None:
         handle = await bench.launch(["sh", "-c", "echo before; exec cat"])
-        await _shows(bench, handle, "before")
-        one, two = await bench.attach(handle), await bench.attach(handle)
-        await eventually(lambda: b"before" in one.output and b"before" in two.output)
-        one.type(b"from one\r")
-        await eventually(lambda: b"from one" in two.output)
-        two.type(b"from two\r")
-        await eventually(lambda: b"from two" in one.output)
-        await one.close()
-        bench.terminals.remove(one)
+        await _wait_for_text(bench, handle, "before")
+        first, second = await bench.attach(handle), await bench.attach(handle)
+        await eventually(lambda: b"before" in first.output and b"before" in second.output)
+        first.type(b"from one\r")
+        await eventually(lambda: b"from one" in second.output)
+        second.type(b"from two\r")
+        await eventually(lambda: b"from two" in first.output)
+        await first.close()
+        bench.terminals.remove(first)
         assert await bench.runtime.deliver(handle, "m1", "still here") == Delivered()
-        await eventually(lambda: b"still here" in two.output)
+        await eventually(lambda: b"still here" in second.output)
         assert await bench.runtime.probe([handle]) == [Alive()]
 
-    async def test_a_window_that_changes_its_size_changes_the_programs(self, bench: Bench) -> None:
+    async def test_resizing_an_attached_terminal_resizes_the_program(self, bench: Bench) -> None:
         sizes = bench.work / "sizes"
         handle = await bench.launch(python(_SIZES, str(sizes)))
         await eventually(lambda: sizes.exists() and sizes.read_text())
@@ -491,7 +491,7 @@ class RuntimeContract:
         terminal.resize(66, 20)
         await eventually(lambda: sizes.read_text().splitlines()[-1].startswith("66 "))
 
-    async def test_who_only_watches_changes_neither_the_size_nor_what_is_typed(self, bench: Bench) -> None:
+    async def test_a_watching_terminal_changes_neither_size_nor_input(self, bench: Bench) -> None:
         sizes = bench.work / "sizes"
         handle = await bench.launch(python(_SIZES, str(sizes)))
         other, got = await bench.recorder(session="app-other")
@@ -523,7 +523,7 @@ class RuntimeContract:
         assert await bench.runtime.deliver(handle, "m1", "hello") == Delivered()
         await eventually(lambda: got.read_bytes() == b"half a sentence\rhello\r")
 
-    async def test_attaching_to_a_terminal_that_is_gone_ends_with_an_error(self, bench: Bench) -> None:
+    async def test_attaching_to_a_discarded_terminal_ends(self, bench: Bench) -> None:
         handle = await bench.launch(["true"])
         await bench.runtime.ended(handle)
         await bench.runtime.discard(handle)
@@ -532,21 +532,21 @@ class RuntimeContract:
 
     # -- end
 
-    async def test_stopping_ends_children_that_do_not_want_to(self, bench: Bench) -> None:
+    async def test_stopping_ends_children_that_ignore_signals(self, bench: Bench) -> None:
         pids = bench.work / "pids"
         handle = await bench.launch(python(_STUBBORN, _STUBBORN, str(pids)))
         await eventually(lambda: pids.exists() and len(pids.read_text().split()) == 4)
         assert await bench.runtime.stop(handle, grace=0.2) == Gone(Exit(signal=9))
         assert [pid for pid in pids.read_text().split() if self.runs(handle, int(pid))] == []
 
-    async def test_stopping_ends_a_child_that_went_its_own_way_and_outlives_its_parent(self, bench: Bench) -> None:
+    async def test_stopping_ends_a_child_in_another_session_that_outlives_its_parent(self, bench: Bench) -> None:
         pids = bench.work / "pids"
         handle = await bench.launch(python(_PARENT, _STUBBORN, str(pids)))
         await eventually(lambda: pids.exists() and pids.read_text())
         assert await bench.runtime.stop(handle, grace=2.0) == Gone(Exit(signal=15))
         assert not self.runs(handle, int(pids.read_text()))
 
-    async def test_stopping_asks_first(self, bench: Bench) -> None:
+    async def test_stopping_sends_sigterm_first(self, bench: Bench) -> None:
         out = bench.work / "got"
         handle = await bench.launch(
             ["sh", "-c", f"trap 'echo bye >{out}; exit 6' TERM; echo >{out}; while :; do sleep 0.05; done"]
@@ -556,19 +556,19 @@ class RuntimeContract:
         assert out.read_text() == "bye\n"
         assert await bench.runtime.stop(handle) == Gone(Exit(6))
 
-    async def test_discarding_touches_no_other(self, bench: Bench) -> None:
-        one = await bench.launch(["true"], "app-fix")
+    async def test_discarding_leaves_other_launches_alone(self, bench: Bench) -> None:
+        ended = await bench.launch(["true"], "app-fix")
         other = await bench.launch(["sleep", "60"], "app-fix-login")
-        await bench.runtime.ended(one)
-        await bench.runtime.discard(one)
-        await bench.runtime.discard(one)
+        await bench.runtime.ended(ended)
+        await bench.runtime.discard(ended)
+        await bench.runtime.discard(ended)
         assert await bench.runtime.probe([other]) == [Alive()]
         assert await bench.runtime.orphaned_terminals([other]) == []
 
-    async def test_leftovers_are_what_no_handle_names(self, bench: Bench) -> None:
-        known = await bench.launch(["sleep", "60"], "app-a")
+    async def test_orphaned_terminals_are_the_launches_without_a_known_handle(self, bench: Bench) -> None:
+        named = await bench.launch(["sleep", "60"], "app-a")
         forgotten = await bench.launch(["sleep", "60"], "app.b:ü c")
-        assert await bench.restarted().orphaned_terminals([known]) == [forgotten]
+        assert await bench.restarted().orphaned_terminals([named]) == [forgotten]
         assert sorted(handle.session for handle in await bench.restarted().orphaned_terminals([])) == [
             "app-a",
             "app.b:ü c",
@@ -581,8 +581,8 @@ def _runs(pid: int) -> bool:
     return False
 
 
-async def _shows(bench: Bench, handle: Handle, text: str) -> None:
-    async def shown() -> bool:
+async def _wait_for_text(bench: Bench, handle: Handle, text: str) -> None:
+    async def is_visible() -> bool:
         return text in await bench.runtime.screen(handle)
 
-    await eventually(shown)
+    await eventually(is_visible)

@@ -1,4 +1,4 @@
-"""What every SCM plugin must do. Yours too:
+"""The suite that every SCM plugin must pass. To run it on yours:
 
     from agent_orchestrator.testing.contracts.scm import SCMContract
 
@@ -7,9 +7,9 @@
         def scm(self, server) -> SCM:
             return MyForge({"url": server.url, "repo": "acme/app"}, LocalHost())
 
-The repository has a branch `main` with the file `a.txt` (`1`, `2`, `3`, a line each), no checks and no pull request. Branches are pushed
-by real Git to where `push_url` says. `restarted` may give a second object for the same repository, as the daemon makes one when it is
-started again; `ask` may give a way to have somebody else say something on a line, and `judge` one to have somebody else review.
+The repository has a branch `main` with the file `a.txt` (lines `1`, `2`, `3`), no checks and no pull request. Branches are pushed by
+real Git to `push_url`. `restarted` may return a second object for the same repository, as after a restart of the daemon; `ask` may
+return a function with which another person comments on a line, `review` one with which another person reviews.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from agent_orchestrator.protocols.forge import SCM, Hint, Known, Merged, Merging
 SPEC = PullSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
 
 Ask = Callable[[PullState, str, int, str], None]
-"""Has somebody else say something about a file's line."""
-Judge = Callable[[PullState, str, str], None]
-"""Has somebody else give a verdict (`approved`, `changes_requested`) with words."""
+"""Adds another person's comment: pull request, path, line, text."""
+Review = Callable[[PullState, str, str], None]
+"""Adds another person's review: pull request, verdict (`approved`, `changes_requested`), text."""
 
 
 class SCMContract:
-    """Subclass it and give the fixture `scm`."""
+    """Subclass it and define the fixture `scm`."""
 
     pytestmark = pytest.mark.anyio
 
@@ -45,35 +45,35 @@ class SCMContract:
 
     @pytest.fixture
     def restarted(self, scm: SCM) -> SCM:
-        """The plugin as after a restart of the daemon; the same object where there is no other."""
+        """The plugin as after a restart of the daemon; the same object by default."""
         return scm
 
     @pytest.fixture
     def ask(self) -> Ask | None:
-        """How somebody else says something on a line; none: that cannot be had here."""
+        """A function with which another person comments on a line, or None to skip those tests."""
         return None
 
     @pytest.fixture
-    def judge(self) -> Judge | None:
-        """How somebody else reviews; none: that cannot be had here."""
+    def review(self) -> Review | None:
+        """A function with which another person reviews, or None to skip those tests."""
         return None
 
     @pytest.fixture
     def clone(self, scm: SCM, tmp_path: Path) -> Clone:
-        """The repository as an agent has it, with a branch `feature/x` that was pushed."""
+        """A clone of the repository, with a pushed branch `feature/x`."""
         clone = Clone(scm, tmp_path / "clone")
         clone.push("feature/x", "1\ntwo\n3\n")
         return clone
 
-    # -- who and where
+    # -- identity
 
-    async def test_it_is_what_the_slot_asks_for(self, scm: SCM) -> None:
+    async def test_it_implements_the_scm_protocol(self, scm: SCM) -> None:
         assert isinstance(scm, SCM), "let its class inherit from agent_orchestrator.protocols.SCM"
         assert scm.repo
         assert await scm.configured() is True
         assert (await scm.login()).name
 
-    async def test_git_pushes_where_it_says(self, scm: SCM, clone: Clone) -> None:
+    async def test_git_pushes_to_push_url(self, scm: SCM, clone: Clone) -> None:
         for url, env in (scm.push_url(), scm.fetch_url()):
             assert url and all(isinstance(value, str) for value in env.values())
         assert clone.remote("feature/x") == clone.head()
@@ -89,46 +89,46 @@ class SCMContract:
         assert first.id and first.number > 0 and first.url.startswith(("http://", "https://"))
         again = await restarted.open(SPEC)
         assert (again.id, again.number) == (first.id, first.number)
-        found = await restarted.find("feature/x")
-        assert found is not None and found.id == first.id
+        reopened = await restarted.find("feature/x")
+        assert reopened is not None and reopened.id == first.id
         assert (await scm.get(first.number)).id == first.id
 
     @pytest.mark.usefixtures("clone")
-    async def test_what_is_not_there_is_named_or_left_out(self, scm: SCM) -> None:
-        made = await scm.open(SPEC)
+    async def test_a_missing_pull_request_is_an_error_or_left_out(self, scm: SCM) -> None:
+        opened = await scm.open(SPEC)
         with pytest.raises(NotFound) as caught:
-            await scm.get(made.number + 4711)
+            await scm.get(opened.number + 4711)
         assert "\n" not in str(caught.value)
-        assert [pull.id for pull in await scm.read([made.id])] == [made.id]
+        assert [pull.id for pull in await scm.read([opened.id])] == [opened.id]
         assert await scm.read([]) == []
 
     @pytest.mark.usefixtures("clone")
-    async def test_a_branch_that_was_not_pushed_has_none(self, scm: SCM) -> None:
+    async def test_a_branch_that_was_not_pushed_gets_no_pull_request(self, scm: SCM) -> None:
         with pytest.raises(AoError) as caught:
             await scm.open(replace(SPEC, branch="nowhere"))
         assert "\n" not in str(caught.value)
         assert await scm.find("nowhere") is None
 
     @pytest.mark.usefixtures("clone")
-    async def test_a_draft_becomes_ready(self, scm: SCM, restarted: SCM) -> None:
-        made = await scm.open(SPEC)
-        await scm.ready(made)
-        await restarted.ready(made)
-        (found,) = await scm.read([made.id])
-        assert (found.draft, found.title) == (False, "Fix it")
+    async def test_a_draft_is_marked_ready(self, scm: SCM, restarted: SCM) -> None:
+        opened = await scm.open(SPEC)
+        await scm.ready(opened)
+        await restarted.ready(opened)
+        (pull,) = await scm.read([opened.id])
+        assert (pull.draft, pull.title) == (False, "Fix it")
 
-    async def test_it_tells_how_things_are(self, scm: SCM, clone: Clone) -> None:
-        made = await scm.open(SPEC)
+    async def test_a_read_returns_the_current_state(self, scm: SCM, clone: Clone) -> None:
+        opened = await scm.open(SPEC)
         head = clone.push("feature/x", "1\ntwo\nthree\n")
-        (found,) = await scm.read([made.id])
-        assert found.head == head, "the head is the one that was pushed last"
-        assert found.checks == () and found.checks_expected is not True
-        assert found.mergeable in ("yes", "unknown")
-        hint = await scm.changed([Known(made.number, made.id, made.head, settled=False, read_at=0.0)])
+        (pull,) = await scm.read([opened.id])
+        assert pull.head == head, "the head is the last pushed commit"
+        assert pull.checks == () and pull.checks_expected is not True
+        assert pull.mergeable in ("yes", "unknown")
+        hint = await scm.changed([Known(opened.number, opened.id, opened.head, settled=False, read_at=0.0)])
         assert isinstance(hint, Hint) and hint.repo == scm.repo
 
     @pytest.mark.usefixtures("clone")
-    async def test_a_closed_one_does_not_stand_in_the_way(self, scm: SCM, restarted: SCM) -> None:
+    async def test_a_closed_pull_request_does_not_prevent_a_new_one(self, scm: SCM, restarted: SCM) -> None:
         first = await scm.open(SPEC)
         await scm.close(first)
         await restarted.close(first)
@@ -136,99 +136,99 @@ class SCMContract:
         assert closed is not None and (closed.id, closed.state) == (first.id, "closed")
         second = await scm.open(SPEC)
         assert second.number != first.number
-        found = await scm.find("feature/x")
-        assert found is not None and found.id == second.id
+        current = await scm.find("feature/x")
+        assert current is not None and current.id == second.id
 
-    # -- say
-
-    @pytest.mark.usefixtures("clone")
-    async def test_a_comment_is_made_once_for_a_key(self, scm: SCM, restarted: SCM) -> None:
-        made = await scm.open(SPEC)
-        said = await scm.comment(made, "hello", "k:1")
-        assert await scm.comment(made, "hello", "k:1") == said
-        assert await restarted.comment(made, "in other words", "k:1") == said
-        other = await restarted.comment(made, "done", "k:2")
-        assert other != said
-        (found,) = await scm.read([made.id])
-        told = [(one.id, one.body, one.mark, one.author.kind) for one in found.comments]
-        assert told == [(said, "hello", "k:1", "agent"), (other, "done", "k:2", "agent")]
+    # -- comments and reviews
 
     @pytest.mark.usefixtures("clone")
-    async def test_a_discussion_is_answered_once_and_settled(self, scm: SCM, restarted: SCM, ask: Ask | None) -> None:
+    async def test_a_comment_is_added_once_per_key(self, scm: SCM, restarted: SCM) -> None:
+        opened = await scm.open(SPEC)
+        comment = await scm.comment(opened, "hello", "k:1")
+        assert await scm.comment(opened, "hello", "k:1") == comment
+        assert await restarted.comment(opened, "in other words", "k:1") == comment
+        other_comment = await restarted.comment(opened, "done", "k:2")
+        assert other_comment != comment
+        (pull,) = await scm.read([opened.id])
+        comments = [(comment.id, comment.body, comment.mark, comment.author.kind) for comment in pull.comments]
+        assert comments == [(comment, "hello", "k:1", "agent"), (other_comment, "done", "k:2", "agent")]
+
+    @pytest.mark.usefixtures("clone")
+    async def test_a_thread_is_answered_once_and_resolved(self, scm: SCM, restarted: SCM, ask: Ask | None) -> None:
         if ask is None:
-            pytest.skip("nobody else can be had to say something")
-        made = await scm.open(SPEC)
-        ask(made, "a.txt", 2, "why two?")
-        (found,) = await scm.read([made.id])
-        (asked,) = found.comments
-        thread = asked.thread
-        assert (asked.body, asked.path, asked.line) == ("why two?", "a.txt", 2) and thread
-        assert asked.author.kind == "person" and not asked.resolved
-        said = await scm.reply(found, thread, "because", "k:1")
-        assert await restarted.reply(found, thread, "because", "k:1") == said
+            pytest.skip("no other person can comment")
+        opened = await scm.open(SPEC)
+        ask(opened, "a.txt", 2, "why two?")
+        (pull,) = await scm.read([opened.id])
+        (question,) = pull.comments
+        thread = question.thread
+        assert (question.body, question.path, question.line) == ("why two?", "a.txt", 2) and thread
+        assert question.author.kind == "person" and not question.resolved
+        answer = await scm.reply(pull, thread, "because", "k:1")
+        assert await restarted.reply(pull, thread, "because", "k:1") == answer
         await scm.resolve(thread)
         await restarted.resolve(thread)
-        (found,) = await scm.read([made.id])
-        assert [(one.body, one.thread, one.resolved) for one in found.comments] == [
+        (pull,) = await scm.read([opened.id])
+        assert [(comment.body, comment.thread, comment.resolved) for comment in pull.comments] == [
             ("why two?", thread, True),
             ("because", thread, True),
         ]
 
     @pytest.mark.usefixtures("clone")
-    async def test_a_judgement_is_read(self, scm: SCM, judge: Judge | None) -> None:
-        if judge is None:
-            pytest.skip("nobody else can be had to review")
-        made = await scm.open(SPEC)
-        judge(made, "approved", "fine")
-        (found,) = await scm.read([made.id])
-        assert "approved" in [one.verdict for one in found.reviews]
-        assert all(one.author.kind == "person" for one in found.reviews)
+    async def test_a_review_is_read(self, scm: SCM, review: Review | None) -> None:
+        if review is None:
+            pytest.skip("no other person can review")
+        opened = await scm.open(SPEC)
+        review(opened, "approved", "fine")
+        (pull,) = await scm.read([opened.id])
+        assert "approved" in [review.verdict for review in pull.reviews]
+        assert all(review.author.kind == "person" for review in pull.reviews)
 
-    # -- land
+    # -- merge
 
-    async def test_only_the_commit_that_may_land_does(self, scm: SCM, clone: Clone) -> None:
-        made = await scm.open(SPEC)
-        await scm.ready(made)
+    async def test_a_pull_request_with_a_moved_head_is_not_merged(self, scm: SCM, clone: Clone) -> None:
+        opened = await scm.open(SPEC)
+        await scm.ready(opened)
         base = clone.remote("main")
         clone.push("feature/x", "1\ntwo\nthree\n")
-        refused = await scm.merge(made, landing(made))
+        refused = await scm.merge(opened, merge_options(opened))
         assert isinstance(refused, Unmergeable) and refused.moved and refused.reason
         assert clone.remote("main") == base
 
     @pytest.mark.parametrize("strategy", ["squash", "merge"])
-    async def test_it_lands_once(self, scm: SCM, restarted: SCM, clone: Clone, strategy: str) -> None:
-        made = await scm.open(SPEC)
-        await scm.ready(made)
-        (found,) = await scm.read([made.id])
-        landed = await scm.merge(found, landing(found, strategy))
-        assert isinstance(landed, Merged)
-        assert clone.remote("main") == landed.commit
+    async def test_a_pull_request_is_merged_once(self, scm: SCM, restarted: SCM, clone: Clone, strategy: str) -> None:
+        opened = await scm.open(SPEC)
+        await scm.ready(opened)
+        (pull,) = await scm.read([opened.id])
+        merged = await scm.merge(pull, merge_options(pull, strategy))
+        assert isinstance(merged, Merged)
+        assert clone.remote("main") == merged.commit
         assert clone.file("main") == "1\ntwo\n3\n"
-        assert await restarted.merge(found, landing(found, strategy)) == landed
-        (after,) = await restarted.read([made.id])
-        assert (after.state, after.merged_as) == ("merged", landed.commit)
-        assert clone.remote("feature/x") == "", "its branch is gone"
+        assert await restarted.merge(pull, merge_options(pull, strategy)) == merged
+        (after,) = await restarted.read([opened.id])
+        assert (after.state, after.merged_as) == ("merged", merged.commit)
+        assert clone.remote("feature/x") == "", "its branch is deleted"
 
-    async def test_a_conflict_does_not_land(self, scm: SCM, clone: Clone) -> None:
-        made = await scm.open(SPEC)
-        await scm.ready(made)
+    async def test_a_conflict_is_not_merged(self, scm: SCM, clone: Clone) -> None:
+        opened = await scm.open(SPEC)
+        await scm.ready(opened)
         base = clone.push("main", "1\nzwei\n3\n")
-        (found,) = await scm.read([made.id])
-        assert found.mergeable in ("no", "unknown")
-        assert isinstance(await scm.merge(found, landing(found)), Unmergeable)
+        (pull,) = await scm.read([opened.id])
+        assert pull.mergeable in ("no", "unknown")
+        assert isinstance(await scm.merge(pull, merge_options(pull)), Unmergeable)
         assert clone.remote("main") == base
 
     @pytest.mark.usefixtures("clone")
-    async def test_what_does_not_wait_is_not_called_off(self, scm: SCM) -> None:
-        made = await scm.open(SPEC)
-        await scm.call_off(made)
-        assert await scm.rerun(made) == 0
-        (found,) = await scm.read([made.id])
-        assert (found.state, found.queued) == ("open", False)
+    async def test_canceling_an_unqueued_merge_changes_nothing(self, scm: SCM) -> None:
+        opened = await scm.open(SPEC)
+        await scm.call_off(opened)
+        assert await scm.rerun(opened) == 0
+        (pull,) = await scm.read([opened.id])
+        assert (pull.state, pull.queued) == ("open", False)
 
 
 class Clone:
-    """A clone that Git fetches from and pushes to the forge, as the plugin says."""
+    """A clone that fetches from and pushes to the plugin's URLs."""
 
     def __init__(self, scm: SCM, path: Path) -> None:
         self._scm, self._path = scm, path
@@ -238,10 +238,10 @@ class Clone:
         self.git("fetch", "-q", url, "main", env=env)
 
     def push(self, branch: str, text: str) -> str:
-        """Give `a.txt` on a branch, new from `main` or as it is, this text; returns the commit."""
+        """Commit this text as `a.txt` on a branch, created from `main` if needed, and push it; return the commit."""
         url, env = self._scm.fetch_url()
-        there = self.remote(branch)
-        self.git("fetch", "-q", url, branch if there else "main", env=env)
+        branch_head = self.remote(branch)
+        self.git("fetch", "-q", url, branch if branch_head else "main", env=env)
         self.git("checkout", "-q", "-f", "--detach", "FETCH_HEAD")
         (self._path / "a.txt").write_text(text)
         self.git("add", "a.txt")
@@ -251,34 +251,34 @@ class Clone:
         return self.head()
 
     def head(self) -> str:
-        """The commit that is checked out."""
+        """Return the checked-out commit."""
         return self.git("rev-parse", "HEAD")
 
     def remote(self, branch: str) -> str:
-        """The commit of a branch at the forge; nothing where there is none."""
+        """Return the commit of a branch at the forge, or "" if there is no such branch."""
         url, env = self._scm.fetch_url()
         return self.git("ls-remote", url, f"refs/heads/{branch}", env=env).partition("\t")[0]
 
     def file(self, branch: str) -> str:
-        """What `a.txt` says on a branch at the forge."""
+        """Return the content of `a.txt` on a branch at the forge."""
         url, env = self._scm.fetch_url()
         self.git("fetch", "-q", url, branch, env=env)
         return self.git("show", "FETCH_HEAD:a.txt") + "\n"
 
     def git(self, *argv: str, env: object = None) -> str:
-        """Run Git; raises when it fails."""
-        added = dict(env) if isinstance(env, dict) else {}
-        done = subprocess.run(
+        """Run Git and return its output; raise `AssertionError` if it fails."""
+        extra_env = dict(env) if isinstance(env, dict) else {}
+        completed = subprocess.run(
             ["git", "-C", str(self._path), *argv],
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "GIT_TERMINAL_PROMPT": "0", **added},
+            env={**os.environ, "GIT_TERMINAL_PROMPT": "0", **extra_env},
         )
-        assert done.returncode == 0, f"git {' '.join(argv)}: {done.stderr}"
-        return done.stdout.strip()
+        assert completed.returncode == 0, f"git {' '.join(argv)}: {completed.stderr}"
+        return completed.stdout.strip()
 
 
-def landing(pull: PullState, strategy: str = "squash") -> Merging:
-    """How it is to land: at the head that it had."""
+def merge_options(pull: PullState, strategy: str = "squash") -> Merging:
+    """Return the options of a merge at the pull request's recorded head."""
     return Merging(head=pull.head, strategy=strategy, title="Fix it", body="Because it is broken.")

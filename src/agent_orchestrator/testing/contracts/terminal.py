@@ -1,4 +1,4 @@
-"""What every Terminal plugin must do. Yours too:
+"""The suite that every Terminal plugin must pass. To run it on yours:
 
     from agent_orchestrator.testing.contracts.terminal import TerminalContract
     from agent_orchestrator.testing.programs import Programs
@@ -12,8 +12,8 @@
         def terminal(self, programs: Programs) -> Terminal:
             return MyTerminal({}, programs.host)
 
-`programs` are stand-ins for what the plugin starts, so that no window is opened. A plugin that hands the command over in another form
-than as words of its own says by `shown` how it is read. `bare` may give the plugin where its program is not installed.
+`programs` are stand-ins for the programs that the plugin starts, so that no window is opened. A plugin that does not pass the command
+as separate arguments overrides `command_words`. `bare` may return the plugin with its program not installed.
 """
 
 from __future__ import annotations
@@ -44,71 +44,73 @@ HOSTILE = (
 
 
 class TerminalContract:
-    """Subclass it and give the fixtures `programs` and `terminal`."""
+    """Subclass it and define the fixtures `programs` and `terminal`."""
 
     pytestmark = pytest.mark.anyio
     by_page = False
-    """It shows the session's page, not its command."""
+    """Whether the plugin opens the session's page instead of running its command."""
 
     @pytest.fixture
     def programs(self) -> Programs:
-        """Stand-ins for what it starts."""
+        """Stand-ins for the programs that the plugin starts."""
         raise NotImplementedError("give a fixture named `programs`")
 
     @pytest.fixture
     def terminal(self, programs: Programs) -> Terminal:
-        """The plugin under test, made with `programs.host`."""
+        """The plugin under test, created with `programs.host`."""
         raise NotImplementedError("give a fixture named `terminal`")
 
     @pytest.fixture
     def bare(self) -> Terminal | None:
-        """The plugin where its program is not installed; none: it needs none."""
+        """The plugin with its program not installed, or None if it needs none."""
         return None
 
     @pytest.fixture
     def window(self, tmp_path: Path) -> Window:
-        """What is to be shown."""
+        """The window to open."""
         folder = tmp_path / "a workspace's folder"
         folder.mkdir()
         command = ("ao", "attach", "app-fix-login")
         return Window("app-fix-login", command, folder, "http://127.0.0.1:3000/sessions/app-fix-login")
 
-    def shown(self, argv: Sequence[str]) -> Sequence[str]:
-        """The words among which the command is to be found."""
+    def command_words(self, argv: Sequence[str]) -> Sequence[str]:
+        """Return the words of a started program that contain the command."""
         return argv
 
     def _shows(self, argv: Sequence[str], window: Window) -> bool:
         if self.by_page:
             return window.url in argv
-        words, wanted = list(self.shown(argv)), list(window.command)
-        return any(words[at : at + len(wanted)] == wanted for at in range(len(words)))
+        argv_words, command = list(self.command_words(argv)), list(window.command)
+        return any(argv_words[at : at + len(command)] == command for at in range(len(argv_words)))
 
-    async def test_it_shows_the_session(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+    async def test_it_opens_the_session(self, terminal: Terminal, programs: Programs, window: Window) -> None:
         await terminal.open(window)
         assert any(self._shows(argv, window) for argv in programs.started())
 
     @pytest.mark.parametrize("word", HOSTILE)
-    async def test_words_stay_what_they_are(
+    async def test_hostile_words_arrive_unchanged(
         self, terminal: Terminal, programs: Programs, window: Window, word: str
     ) -> None:
-        asked = replace(window, command=("env", f"AO_HOME={word}", word, "ao", "attach", "app-fix-login"))
-        await terminal.open(asked)
-        assert any(self._shows(argv, asked) for argv in programs.started())
+        hostile_window = replace(window, command=("env", f"AO_HOME={word}", word, "ao", "attach", "app-fix-login"))
+        await terminal.open(hostile_window)
+        assert any(self._shows(argv, hostile_window) for argv in programs.started())
         assert not (Path.cwd() / "pwned").exists() and not (window.cwd / "pwned").exists()
 
-    async def test_each_session_gets_its_own(self, terminal: Terminal, programs: Programs, window: Window) -> None:
-        others = [
+    async def test_each_session_gets_its_own_window(
+        self, terminal: Terminal, programs: Programs, window: Window
+    ) -> None:
+        windows = [
             replace(
                 window, session=f"app-{number}", command=("ao", "attach", f"app-{number}"), url=f"{window.url}-{number}"
             )
             for number in range(3)
         ]
-        for one in others:
-            await terminal.open(one)
+        for other in windows:
+            await terminal.open(other)
         started = programs.started(3)
-        assert all(any(self._shows(argv, one) for argv in started) for one in others)
+        assert all(any(self._shows(argv, other) for argv in started) for other in windows)
 
-    async def test_without_its_program_it_says_what_to_do(self, bare: Terminal | None, window: Window) -> None:
+    async def test_a_missing_program_is_an_error_with_a_remedy(self, bare: Terminal | None, window: Window) -> None:
         if bare is None:
             pytest.skip("it needs no program")
         with pytest.raises(AoError) as raised:

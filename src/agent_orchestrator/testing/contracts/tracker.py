@@ -1,4 +1,4 @@
-"""What every Tracker plugin must do. Yours too:
+"""The suite that every Tracker plugin must pass. To run it on yours:
 
     from agent_orchestrator.testing.contracts.tracker import TrackerContract
 
@@ -7,8 +7,8 @@
         def tracker(self, server) -> Tracker:
             return MyTracker({"url": server.url}, LocalHost())
 
-It begins without issues. `restarted` may give a second object for the same place, as the daemon makes one when it is started again;
-`absent` names an issue that there is not.
+The tracker is empty at first. `restarted` may return a second object for the same tracker, as after a restart of the daemon;
+`absent` is the id of an issue that does not exist.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from agent_orchestrator.protocols.forge import Issue, IssueChange, Tracker
 
 ODD = 'ein Übel, 日本語, 🚀: it\'s a "test" & <b>more</b>'
 LATER = 4_000_000_000.0
-"""A time that nothing here happened after."""
+"""A time after every event of the suite."""
 
 
 class TrackerContract:
-    """Subclass it and give the fixture `tracker`."""
+    """Subclass it and define the fixture `tracker`."""
 
     pytestmark = pytest.mark.anyio
 
@@ -35,104 +35,104 @@ class TrackerContract:
 
     @pytest.fixture
     def restarted(self, tracker: Tracker) -> Tracker:
-        """The plugin as after a restart of the daemon; the same object where there is no other."""
+        """The plugin as after a restart of the daemon; the same object by default."""
         return tracker
 
     @pytest.fixture
     def absent(self) -> str:
-        """An issue that there is not."""
+        """The id of an issue that does not exist."""
         return "999999"
 
-    def test_it_has_the_shape_of_a_tracker(self, tracker: Tracker) -> None:
+    def test_it_implements_the_tracker_protocol(self, tracker: Tracker) -> None:
         assert isinstance(tracker, Tracker), "let its class inherit from agent_orchestrator.protocols.Tracker"
 
     # -- read
 
-    async def test_a_new_issue_is_found_as_it_was_made(self, tracker: Tracker, restarted: Tracker) -> None:
-        made = await tracker.create("Fix the login", "It fails.\n\nAlways.", ["bug"])
-        found = await restarted.get(made.id)
-        for issue in (made, found):
+    async def test_a_new_issue_is_read_back_unchanged(self, tracker: Tracker, restarted: Tracker) -> None:
+        created = await tracker.create("Fix the login", "It fails.\n\nAlways.", ["bug"])
+        fetched = await restarted.get(created.id)
+        for issue in (created, fetched):
             assert isinstance(issue, Issue) and issue.id
             assert (issue.title, issue.body, issue.state) == ("Fix the login", "It fails.\n\nAlways.", "open")
             assert (issue.labels, issue.comments, issue.assignee) == (("bug",), (), None)
-        assert found.id == made.id
-        assert found.author.name
-        assert found.updated_at > 0
+        assert fetched.id == created.id
+        assert fetched.author.name
+        assert fetched.updated_at > 0
 
-    async def test_words_stay_as_they_are(self, tracker: Tracker) -> None:
-        made = await tracker.create(ODD)
-        await tracker.comment(made.id, "ein Übel, 日本語, 🚀", "k")
-        found = await tracker.get(made.id)
-        assert found.title == ODD
-        assert [one.body for one in found.comments] == ["ein Übel, 日本語, 🚀"]
+    async def test_unicode_text_is_read_back_unchanged(self, tracker: Tracker) -> None:
+        created = await tracker.create(ODD)
+        await tracker.comment(created.id, "ein Übel, 日本語, 🚀", "k")
+        fetched = await tracker.get(created.id)
+        assert fetched.title == ODD
+        assert [comment.body for comment in fetched.comments] == ["ein Übel, 日本語, 🚀"]
 
-    async def test_issues_are_listed_by_what_is_asked_for(self, tracker: Tracker) -> None:
+    async def test_issues_are_listed_by_labels_state_assignee_and_time(self, tracker: Tracker) -> None:
         first = await tracker.create("first", labels=["bug"])
         second = await tracker.create("second", labels=["bug", "ui"])
         third = await tracker.create("third")
         await tracker.change(third.id, IssueChange(state="closed"))
-        assert {one.id for one in await tracker.list()} == {first.id, second.id}
-        assert [one.id for one in await tracker.list(labels=["bug", "ui"])] == [second.id]
-        assert [one.id for one in await tracker.list(state="closed")] == [third.id]
-        assert {one.id for one in await tracker.list(state="all")} == {first.id, second.id, third.id}
-        assert {one.id for one in await tracker.list(assignee="none")} == {first.id, second.id}
+        assert {issue.id for issue in await tracker.list()} == {first.id, second.id}
+        assert [issue.id for issue in await tracker.list(labels=["bug", "ui"])] == [second.id]
+        assert [issue.id for issue in await tracker.list(state="closed")] == [third.id]
+        assert {issue.id for issue in await tracker.list(state="all")} == {first.id, second.id, third.id}
+        assert {issue.id for issue in await tracker.list(assignee="none")} == {first.id, second.id}
         assert await tracker.list(labels=["nobody-has-it"]) == []
         assert await tracker.list(since=LATER) == []
 
-    async def test_an_issue_that_is_not_there_is_named(self, tracker: Tracker, absent: str) -> None:
-        for asking in (
+    async def test_a_missing_issue_is_named_in_the_error(self, tracker: Tracker, absent: str) -> None:
+        for request in (
             tracker.get(absent),
             tracker.change(absent, IssueChange(state="closed")),
             tracker.comment(absent, "hello", "k"),
         ):
             with pytest.raises(NotFound) as caught:
-                await asking
+                await request
             assert absent in str(caught.value)
             assert "\n" not in str(caught.value)
 
     # -- change
 
-    async def test_a_change_may_be_repeated(self, tracker: Tracker, restarted: Tracker) -> None:
-        made = await tracker.create("Old", "old", ["bug"])
+    async def test_a_repeated_change_has_no_further_effect(self, tracker: Tracker, restarted: Tracker) -> None:
+        created = await tracker.create("Old", "old", ["bug"])
         change = IssueChange(title="New", body="new", add_labels=("ui", "bug"), remove_labels=("never",))
         for plugin in (tracker, tracker, restarted):
-            await plugin.change(made.id, change)
-        found = await tracker.get(made.id)
-        assert (found.title, found.body, set(found.labels)) == ("New", "new", {"bug", "ui"})
-        await tracker.change(made.id, IssueChange(remove_labels=("ui",)))
-        assert (await tracker.get(made.id)).labels == ("bug",)
+            await plugin.change(created.id, change)
+        changed = await tracker.get(created.id)
+        assert (changed.title, changed.body, set(changed.labels)) == ("New", "new", {"bug", "ui"})
+        await tracker.change(created.id, IssueChange(remove_labels=("ui",)))
+        assert (await tracker.get(created.id)).labels == ("bug",)
 
-    async def test_what_is_not_named_stays(self, tracker: Tracker) -> None:
-        made = await tracker.create("Title", "body", ["bug"])
-        await tracker.change(made.id, IssueChange(state="closed"))
-        found = await tracker.get(made.id)
-        assert (found.title, found.body, found.labels, found.state) == ("Title", "body", ("bug",), "closed")
+    async def test_fields_that_a_change_does_not_name_stay(self, tracker: Tracker) -> None:
+        created = await tracker.create("Title", "body", ["bug"])
+        await tracker.change(created.id, IssueChange(state="closed"))
+        changed = await tracker.get(created.id)
+        assert (changed.title, changed.body, changed.labels, changed.state) == ("Title", "body", ("bug",), "closed")
 
-    async def test_work_moves_an_issue_along(self, tracker: Tracker) -> None:
-        made = await tracker.create("Do it")
+    async def test_states_of_work_do_not_close_an_issue(self, tracker: Tracker) -> None:
+        created = await tracker.create("Do it")
         for state in ("in_progress", "in_review"):
             for _ in range(2):
-                await tracker.change(made.id, IssueChange(state=state))
-            assert (await tracker.get(made.id)).state == "open", f"{state} is not the end"
+                await tracker.change(created.id, IssueChange(state=state))
+            assert (await tracker.get(created.id)).state == "open", f"{state} is not the end"
         for state in ("closed", "closed", "open", "open"):
-            await tracker.change(made.id, IssueChange(state=state))
-            assert (await tracker.get(made.id)).state == state
+            await tracker.change(created.id, IssueChange(state=state))
+            assert (await tracker.get(created.id)).state == state
 
-    # -- say
+    # -- comments
 
-    async def test_a_comment_is_made_once_for_a_key(self, tracker: Tracker, restarted: Tracker) -> None:
-        made = await tracker.create("Talk")
-        said = await tracker.comment(made.id, "I am on it", "session:1")
-        assert await tracker.comment(made.id, "I am on it", "session:1") == said
-        assert await restarted.comment(made.id, "in other words", "session:1") == said
-        other = await restarted.comment(made.id, "done", "session:2")
-        assert other != said
-        found = await tracker.get(made.id)
-        assert [(one.id, one.body) for one in found.comments] == [(said, "I am on it"), (other, "done")]
-        assert {one.author.kind for one in found.comments} == {"agent"}, "what we say ourselves is never news to us"
+    async def test_a_comment_is_added_once_per_key(self, tracker: Tracker, restarted: Tracker) -> None:
+        created = await tracker.create("Talk")
+        comment = await tracker.comment(created.id, "I am on it", "session:1")
+        assert await tracker.comment(created.id, "I am on it", "session:1") == comment
+        assert await restarted.comment(created.id, "in other words", "session:1") == comment
+        other_comment = await restarted.comment(created.id, "done", "session:2")
+        assert other_comment != comment
+        fetched = await tracker.get(created.id)
+        assert [(each.id, each.body) for each in fetched.comments] == [(comment, "I am on it"), (other_comment, "done")]
+        assert {each.author.kind for each in fetched.comments} == {"agent"}, "our own comments are marked as ours"
 
     async def test_the_same_key_on_another_issue_is_another_comment(self, tracker: Tracker) -> None:
-        one, two = await tracker.create("one"), await tracker.create("two")
-        await tracker.comment(one.id, "hello", "k")
-        await tracker.comment(two.id, "hello", "k")
-        assert [len((await tracker.get(issue.id)).comments) for issue in (one, two)] == [1, 1]
+        first, second = await tracker.create("one"), await tracker.create("two")
+        await tracker.comment(first.id, "hello", "k")
+        await tracker.comment(second.id, "hello", "k")
+        assert [len((await tracker.get(issue.id)).comments) for issue in (first, second)] == [1, 1]

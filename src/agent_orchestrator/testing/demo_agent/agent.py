@@ -12,7 +12,7 @@ from .output import Ended, lines_of, record, report, show
 
 DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTALL)
 OTHERS = re.compile(r"^(?:>|Issue \S+:).*", re.MULTILINE)
-"""What others wrote: quoted lines, and an issue's title."""
+"""Text by other people: quoted lines, and the title of an issue."""
 COMMENT = re.compile(r"\(comment ([^\s()]+)\)")
 INBOX_DELAY = 0.5
 
@@ -20,19 +20,19 @@ Step = tuple[str, str]
 
 
 def steps_of(text: str) -> list[Step]:
-    """What a text says is to be done; of what others wrote in it no command is run."""
-    others = [range(*found.span()) for found in OTHERS.finditer(text)]
-    found = [(one.start(), one[1], one[2] or "") for one in DIRECTIVE.finditer(text)]
+    """Return the directives in a text; `sh` directives in text by other people become a `say`."""
+    others = [range(*match.span()) for match in OTHERS.finditer(text)]
+    match = [(match.start(), match[1], match[2] or "") for match in DIRECTIVE.finditer(text)]
     return [
         ("say", f"not run, for others wrote it: {argument}")
         if name == "sh" and any(start in lines for lines in others)
         else (name, argument)
-        for start, name, argument in found
+        for start, name, argument in match
     ]
 
 
 class Agent:
-    """One run of the program; `directives.py` adds a method for each directive, `do_NAME`."""
+    """One run of the program; `directives.py` adds a method per directive, `do_NAME`."""
 
     def __init__(self) -> None:
         self.keyboard = Keyboard()
@@ -58,7 +58,7 @@ class Agent:
             return ""
 
     def run(self, *, resume: bool) -> None:
-        """Do the task, then a turn for each message, until standard input ends."""
+        """Do the task, then one turn per message, until standard input ends."""
         self.keyboard.open()
         show(f"demo agent on {os.environ.get('AO_BRANCH') or self.workspace}\n")
         if resume:
@@ -74,7 +74,7 @@ class Agent:
             self.turn(message)
 
     def turn(self, text: str) -> None:
-        """Do what one task or message says; Escape ends it, not us."""
+        """Do one task or message; Escape ends the turn but not the program."""
         report("activity", state="active")
         self.note_comment(text)
         try:
@@ -88,11 +88,11 @@ class Agent:
             report("activity", state="idle")
 
     def note_comment(self, text: str) -> None:
-        """Remember which review comment was named last."""
+        """Remember the last review comment that a text names."""
         self.comment = [self.comment, *COMMENT.findall(text)][-1]
 
     def default(self, text: str) -> list[Step]:
-        """What a text without directives makes us do: note it in a file, and commit that."""
+        """Return the steps for a text without directives: write it to a file and commit that."""
         if os.environ.get("AO_DEMO_READS") == "1":
             return [("say", "understood")]
         title = next((line.strip() for line in text.splitlines() if line.strip()), "note")
@@ -108,7 +108,7 @@ class Agent:
         ]
 
     def perform(self, steps: list[Step]) -> None:
-        """Do the steps one by one; a denied `block` skips the one after it."""
+        """Run the steps in order; a denied `block` skips the step after it."""
         skip = False
         for name, raw in steps:
             step = getattr(self, f"do_{name}", None)
@@ -127,7 +127,7 @@ class Agent:
                     show(f"  {name} failed: {error}\n")
 
     def next_message(self) -> str | None:
-        """Show the prompt and wait for a message; acknowledge it. None: nobody can send one any more."""
+        """Show the prompt, wait for a message and acknowledge it; return None when standard input has ended."""
         keyboard = self.keyboard
         keyboard.editing = True
         try:
@@ -147,7 +147,7 @@ class Agent:
         return text
 
     def acknowledge(self, text: str) -> None:
-        """Find the message's id in the inbox and report that it was taken up; a person's own typing has none."""
+        """Find the message's id in the inbox and report it as received; text typed by a person has none."""
         message = self.id_of(text)
         end = time.monotonic() + INBOX_DELAY
         while message is None and os.path.exists(self.inbox) and time.monotonic() < end:  # noqa: PTH110
@@ -159,18 +159,21 @@ class Agent:
             report("ack", message=message)
 
     def id_of(self, text: str) -> str | None:
-        wanted = CONTROL.sub("", text).split()
-        same = [
+        """Return the id of the inbox message with this text, an unacknowledged new one if possible, or None."""
+        words = CONTROL.sub("", text).split()
+        candidates = [
             line["message"]
             for line in lines_of(self.inbox)
             if "message" in line
             and line["message"] not in self.acknowledged
-            and CONTROL.sub("", str(line.get("text", ""))).split() == wanted
+            and CONTROL.sub("", str(line.get("text", ""))).split() == words
         ]
-        return next((message for message in same if message not in self.older), same[0] if same else None)
+        return next(
+            (message for message in candidates if message not in self.older), candidates[0] if candidates else None
+        )
 
     def await_message(self) -> str:
-        """A message in the middle of a turn, which then goes on."""
+        """Wait for a message in the middle of a turn and return it; raise `Ended` if none can arrive."""
         message = self.next_message()
         if message is None:
             show("nobody can answer\n")
@@ -180,11 +183,11 @@ class Agent:
         return message
 
     def start(self, argv: list[str]) -> int:
-        """Run a program to its end in a process group of its own, while keys are read."""
+        """Run a program to its end in its own process group while keys are read; return its exit code."""
         os.chdir(self.workspace)
         null = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
         ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # whoever is ended now must know his child
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # a signal now would leave the child unknown
         try:
             self.child = os.posix_spawnp(
                 argv[0], argv, os.environ, file_actions=null, setpgroup=0, setsigdef=ends, setsigmask=mask
@@ -199,7 +202,7 @@ class Agent:
             self.keyboard.poll(1.0)  # the child's end wakes it
 
     def end_child(self) -> None:
-        """End what `start` is running: a Git that is asked to removes its locks."""
+        """End the program that `start` runs, first with SIGTERM so that Git removes its locks."""
         child, self.child = self.child, 0
         if child:
             os.killpg(child, signal.SIGTERM)

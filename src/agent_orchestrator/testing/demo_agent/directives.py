@@ -17,20 +17,20 @@ CHATTER_REPORTS = 10
 
 
 class DirectedAgent(Agent):
-    """An agent with a method for each directive; a method that returns false has the next step skipped."""
+    """An agent with a method per directive; if a method returns False, the next step is skipped."""
 
-    def place(self, path: str) -> str:
-        """A path in the workspace, and nowhere else."""
-        full = os.path.realpath(os.path.join(self.workspace, path.strip()))
-        inside = os.path.relpath(full, self.workspace).split("/")
-        if inside[0] in ("..", ".") or ".git" in inside:
+    def workspace_path(self, path: str) -> str:
+        """Return the full path of a file in the workspace, creating its folder; raise `ValueError` if it is outside."""
+        path_in_workspace = os.path.realpath(os.path.join(self.workspace, path.strip()))
+        parts = os.path.relpath(path_in_workspace, self.workspace).split("/")
+        if parts[0] in ("..", ".") or ".git" in parts:
             raise ValueError(f"{path} is not a file in the workspace")
-        os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120
-        return full
+        os.makedirs(os.path.dirname(path_in_workspace), exist_ok=True)  # noqa: PTH103, PTH120
+        return path_in_workspace
 
     def put(self, argument: str, mode: str) -> None:
         path, _, text = argument.partition("|")
-        with open(self.place(path), mode, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        with open(self.workspace_path(path), mode, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             file.write(text.replace("\\n", "\n") + "\n")
         record("wrote", path=path.strip(), text=text)
         show(f"  wrote {path.strip()}\n")
@@ -125,29 +125,29 @@ class DirectedAgent(Agent):
             seconds = time.time() + float(argument[1:].rstrip("s"))
             argument = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
         show(f"usage limit reached; resets at {argument or 'an unknown time'}\n")
-        told = {"resets_at": argument, "model": model.strip()}
-        report("limit", **{name: value for name, value in told.items() if value})
+        limit = {"resets_at": argument, "model": model.strip()}
+        report("limit", **{name: value for name, value in limit.items() if value})
         self.await_message()
 
     def do_sleep(self, argument: str) -> None:
         end = time.monotonic() + float(argument)
-        while (left := end - time.monotonic()) > 0:
-            self.keyboard.poll(left)
+        while (remaining := end - time.monotonic()) > 0:
+            self.keyboard.poll(remaining)
 
     def do_chatter(self, argument: str) -> None:
-        """`bytes seconds`: every second a numbered block of so many bytes, written at one go; messages are taken up meanwhile."""
+        """`bytes seconds`: write a numbered block of that size every second, in a single write, and acknowledge messages meanwhile."""
         size, seconds = (float(part) for part in argument.split())
         text = (CHATTER * (1 + int(size) // len(CHATTER)))[: int(size)].rstrip(b"\n") + b"\n"
-        begun, blocks, written = time.monotonic(), 0, 0
+        started, blocks, written = time.monotonic(), 0, 0
         try:
-            while (now := time.monotonic()) < begun + seconds:
-                if now >= begun + blocks:
+            while (now := time.monotonic()) < started + seconds:
+                if now >= started + blocks:
                     block = b"[chatter %d]\n%b" % (blocks, text)
                     show(block)
                     blocks, written = blocks + 1, written + len(block)
                     if blocks % CHATTER_REPORTS == 0:
                         report("progress", step=f"chatted {blocks} times")
-                self.keyboard.poll(max(0.0, min(begun + blocks, begun + seconds) - time.monotonic()))
+                self.keyboard.poll(max(0.0, min(started + blocks, started + seconds) - time.monotonic()))
                 while self.keyboard.messages:
                     self.acknowledge(self.keyboard.messages.pop(0))
         finally:
@@ -169,46 +169,46 @@ class DirectedAgent(Agent):
         report("reply", comment=comment.strip(), text=text)
 
     def do_review(self, argument: str) -> None:
-        """`verdict|body|file:line:text|…`"""
-        verdict, body, *rest = [*argument.split("|"), ""]
+        """`verdict|body|file:line:text|…`: report a review."""
+        verdict, body, *comment_texts = [*argument.split("|"), ""]
         comments = []
-        for each in rest:
-            path, _, place = each.partition(":")
-            line, _, text = place.partition(":")
+        for comment_text in comment_texts:
+            path, _, position = comment_text.partition(":")
+            line, _, text = position.partition(":")
             if text:
                 comments.append({"path": path.strip(), "line": int(line), "body": text})
         show(f"  judged: {verdict}\n")
         report("review", verdict=verdict.strip(), body=body, comments=comments)
 
     def do_report(self, argument: str) -> None:
-        """`name|key=value …`: something of its own."""
+        """`name|key=value …`: report a custom event."""
         name, _, pairs = argument.partition("|")
         report(name.strip(), **dict(pair.partition("=")[::2] for pair in pairs.split()))
 
     def do_mcp(self, argument: str) -> None:
-        """`tool {json}`: call a tool of our MCP server, as an agent with a model would."""
+        """`tool {json}`: call a tool of the orchestrator's MCP server, as an agent with a model would."""
         from urllib.request import Request, urlopen
 
         name, _, arguments = argument.partition(" ")
         call = {"name": name, "arguments": json.loads(arguments or "{}")}
-        sent = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
+        payload = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode()
         headers = {
             "Authorization": f"Bearer {os.environ.get('AO_TOKEN', '')}",
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": "2025-06-18",
         }
-        request = Request(f"{os.environ.get('AO_URL', '')}/mcp", sent, headers)
+        request = Request(f"{os.environ.get('AO_URL', '')}/mcp", payload, headers)
         with urlopen(request, timeout=60) as answer:
             text = answer.read().decode()
         lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
-        told = json.loads(lines[-1] if lines else text)
-        result = told.get("result") or {}
-        said = " ".join(str(part.get("text", "")) for part in result.get("content") or ())
-        bad = bool(result.get("isError")) or "error" in told
-        self.answer = said or json.dumps(told.get("error") or result)
-        record("mcp", tool=name, error=bad, text=self.answer)
-        show(f"  {name}{' refused' if bad else ''}: {self.answer[:400]}\n")
+        response = json.loads(lines[-1] if lines else text)
+        result = response.get("result") or {}
+        result_text = " ".join(str(part.get("text", "")) for part in result.get("content") or ())
+        failed = bool(result.get("isError")) or "error" in response
+        self.answer = result_text or json.dumps(response.get("error") or result)
+        record("mcp", tool=name, error=failed, text=self.answer)
+        show(f"  {name}{' refused' if failed else ''}: {self.answer[:400]}\n")
 
     def do_fail(self, argument: str) -> None:
         show(f"error: {argument}\n")

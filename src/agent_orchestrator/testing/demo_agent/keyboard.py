@@ -41,7 +41,7 @@ class Keyboard:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def open(self) -> None:
-        """Take keys one by one and ask for pastes in brackets; what was typed before stays."""
+        """Switch the terminal to single keys and bracketed paste; input that was typed before is kept."""
         if not self.terminal:
             return
         import termios
@@ -53,7 +53,7 @@ class Keyboard:
         show("\x1b[?2004h")
 
     def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal's settings."""
         if self.terminal:
             try:
                 os.write(1, b"\x1b[?2004l\r")
@@ -62,7 +62,7 @@ class Keyboard:
                 return
 
     def poll(self, timeout: float | None) -> None:
-        """Read what was typed, waiting for it at most so long; raises `Interrupted`."""
+        """Read input, waiting at most `timeout` seconds; raise `Interrupted` on Escape or Ctrl-C."""
         if self._buffer:
             timeout = ESCAPE_DELAY if timeout is None else min(timeout, ESCAPE_DELAY)
         watched = [self._signals] if self.closed else [0, self._signals]
@@ -103,7 +103,7 @@ class Keyboard:
                 self._key(byte)
 
     def _sequence(self) -> bool:
-        """Take an escape sequence off the buffer; false: it may not be whole yet."""
+        """Remove an escape sequence from the buffer; return False if it may be incomplete."""
         if self._buffer.startswith(PASTE_ON):
             self._buffer = self._buffer[len(PASTE_ON) :]
             self._pasting = True
@@ -112,8 +112,8 @@ class Keyboard:
         if sequence:
             self._buffer = self._buffer[sequence.end() :]
             return True
-        whole = len(self._buffer) > 1 and self._buffer[1:2] not in (b"[", b"O")
-        if not whole and time.monotonic() - self._since < ESCAPE_DELAY:
+        is_complete = len(self._buffer) > 1 and self._buffer[1:2] not in (b"[", b"O")
+        if not is_complete and time.monotonic() - self._since < ESCAPE_DELAY:
             return False
         self._buffer = self._buffer[1:]
         raise Interrupted

@@ -1,4 +1,4 @@
-"""What the scripted agent tells others: reports to the orchestrator, records for tests, and text on its terminal."""
+"""The scripted agent's output: reports to the orchestrator, records for tests, and text on its terminal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import time
 
 
 class Ended(Exception):
-    """The program is to end with this exit code."""
+    """Raised to end the program with this exit code."""
 
     def __init__(self, code: int) -> None:
         self.code = code
 
 
 def append(path: str, record: dict[str, object]) -> None:
-    """Append one JSON line with a single write, so that lines of several writers never mix."""
+    """Append one JSON line with a single write, so that lines of concurrent writers do not mix; no effect without a path."""
     if not path:
         return
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -26,35 +26,35 @@ def append(path: str, record: dict[str, object]) -> None:
 
 
 def report(event: str, **data: object) -> None:
-    """Report to the orchestrator."""
+    """Report an event to the orchestrator."""
     append(os.environ.get("AO_SPOOL", ""), {"event": event, **data})
 
 
 def record(event: str, **data: object) -> None:
-    """Write down for tests what really happened."""
+    """Record an event for tests."""
     append(os.environ.get("AO_DEMO_LOG", ""), {"event": event, "pid": os.getpid(), "time": time.time(), **data})
 
 
 def show(text: str | bytes) -> None:
-    """Print to the terminal, at once."""
-    left = text.encode(errors="replace") if isinstance(text, str) else text
+    """Write text to the terminal without buffering; raise `Ended` if it is gone."""
+    remaining = text.encode(errors="replace") if isinstance(text, str) else text
     try:
-        while left:
-            left = left[os.write(1, left) :]
+        while remaining:
+            remaining = remaining[os.write(1, remaining) :]
     except OSError:
         raise Ended(1) from None
 
 
 def lines_of(path: str) -> list[dict[str, str]]:
-    """The JSON objects in a file of lines; none if it is not there."""
-    found = []
+    """Return the JSON objects in a file of lines, or an empty list if it does not exist."""
+    records = []
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib takes longer to import than this program to start
             for line in file:
                 try:
-                    found.append(json.loads(line))
+                    records.append(json.loads(line))
                 except ValueError:
                     continue
     except OSError:
         return []
-    return [line for line in found if isinstance(line, dict)]
+    return [line for line in records if isinstance(line, dict)]

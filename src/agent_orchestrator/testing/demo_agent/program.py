@@ -1,4 +1,4 @@
-"""The program: starts the scripted agent and returns its exit code."""
+"""The entry point of the scripted agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .output import Ended, record
 
 
 def _on_wakeup(_signal: int, _frame: object) -> None:
-    """Nothing to do here: `Keyboard.poll` is woken and looks."""
+    """Do nothing; the signal wakes `Keyboard.poll`, which checks what happened."""
 
 
 def _on_end(number: int, _frame: object) -> None:
@@ -19,7 +19,7 @@ def _on_end(number: int, _frame: object) -> None:
 
 
 def main() -> int:
-    """Run the agent; returns its exit code."""
+    """Run the agent and return its exit code."""
     resume = "--resume" in sys.argv[1:] or os.environ.get("AO_RESUME") == "1"
     signal.signal(signal.SIGINT, _on_wakeup)
     signal.signal(signal.SIGCHLD, _on_wakeup)

@@ -1,1 +1,1 @@
-"""What the forges for tests share: the wire, Git, the ledger of what was asked, and how webhooks are sent."""
+"""Shared parts of the test forges: HTTP, Git, the log of requests, and webhooks."""

@@ -1,4 +1,4 @@
-"""`python -m agent_orchestrator.testing.forge github`: a forge for tests to use by hand, with a prompt to act as its people."""
+"""`python -m agent_orchestrator.testing.forge github`: run a test forge by hand, with a Python prompt to act as its users."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FILES = {"README.md": "# App\n", "a.txt": "1\n2\n3\n"}
 
 
 def main() -> int:
-    """Serve until the prompt is left, or until it is interrupted where there is none."""
+    """Serve until the prompt ends, or without a terminal until a signal."""
     parser = argparse.ArgumentParser(prog="python -m agent_orchestrator.testing.forge", description=__doc__)
     parser.add_argument("kind", choices=("github", "gitlab", "linear", "jira"))
     parser.add_argument("--port", type=int, default=0, help="where it listens; absent: any free port")
-    given = parser.parse_args()
-    stage = {"github": _github, "gitlab": _gitlab, "linear": _linear, "jira": _jira}[given.kind]
-    server, names, lines = stage(given.port)
-    shown = "\n".join([*lines, f"at this prompt: {', '.join(['forge', *names])}; end it with Ctrl-D"])
+    options = parser.parse_args()
+    make_stage = {"github": _github, "gitlab": _gitlab, "linear": _linear, "jira": _jira}[options.kind]
+    server, names, lines = make_stage(options.port)
+    banner = "\n".join([*lines, f"at this prompt: {', '.join(['forge', *names])}; end it with Ctrl-D"])
     with server:
         if sys.stdin.isatty():
             sys.displayhook = _show
-            code.interact(shown, local={"forge": server, **names}, exitmsg="")
+            code.interact(banner, local={"forge": server, **names}, exitmsg="")
         else:
-            sys.stdout.write(f"{shown}\n")
+            sys.stdout.write(f"{banner}\n")
             sys.stdout.flush()
             ended = threading.Event()
             signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -45,15 +45,15 @@ def main() -> int:
 
 
 def _show(value: object) -> None:
-    """A value in a line or two: everything here is tied to everything."""
-    shown = reprlib.Repr()
-    shown.maxother = shown.maxstring = 200
+    """Print a shortened value; these objects refer to each other and would print endlessly."""
+    short_repr = reprlib.Repr()
+    short_repr.maxother = short_repr.maxstring = 200
     if value is not None:
-        sys.stdout.write(f"{shown.repr(value)}\n")
+        sys.stdout.write(f"{short_repr.repr(value)}\n")
 
 
 Stage = tuple[Any, dict[str, Any], list[str]]
-"""A server, what the prompt knows by name, and what is told about it."""
+"""A server, the names that are defined at the prompt, and the lines of its banner."""
 
 
 def _github(port: int) -> Stage:

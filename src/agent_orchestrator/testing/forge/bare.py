@@ -1,4 +1,4 @@
-"""The forge's Git: bare repositories with real commits, real merges, and `git http-backend` in front of them."""
+"""The forge's Git: bare repositories with real commits and merges, served by `git http-backend`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _IDENTITY = {
 
 
 class GitFailed(Exception):
-    """A Git command said no."""
+    """A Git command failed."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class FileChange:
 
 
 def git(
-    path: Path, *argv: str, give: str | None = None, env: Mapping[str, str] | None = None, check: bool = True
+    path: Path, *argv: str, input_text: str | None = None, env: Mapping[str, str] | None = None, check: bool = True
 ) -> str:
-    done = subprocess.run(
-        ["git", "-c", "core.fsync=none", "-C", str(path), *argv], input=give, capture_output=True, text=True, errors="replace",
+    completed = subprocess.run(
+        ["git", "-c", "core.fsync=none", "-C", str(path), *argv], input=input_text, capture_output=True, text=True, errors="replace",
         env={**os.environ, **_IDENTITY, **(env or {})}, check=False,
     )  # fmt: skip
-    if check and done.returncode:
-        raise GitFailed(f"git {' '.join(argv)}: {done.stderr.strip()}")
-    return done.stdout
+    if check and completed.returncode:
+        raise GitFailed(f"git {' '.join(argv)}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
 def create(path: Path, branch: str) -> None:
@@ -79,7 +79,7 @@ exit 1
 
 
 def protect(path: Path, branches: Iterable[str], admins: Iterable[str]) -> None:
-    """Let nobody but these push to these branches."""
+    """Allow pushes to these branches only by these people."""
     (path / "protected").write_text("".join(f"refs/heads/{branch}\n" for branch in branches))
     (path / "admins").write_text("".join(f"{login}\n" for login in admins))
     hook = path / "hooks" / "update"
@@ -107,8 +107,8 @@ def delete_ref(path: Path, ref: str) -> None:
     git(path, "update-ref", "-d", ref)
 
 
-def bring(path: Path, source: Path, sha: str, ref: str) -> None:
-    """The commit of another repository, or of this one, under a ref of this one."""
+def import_commit(path: Path, source: Path, sha: str, ref: str) -> None:
+    """Make a ref of this repository point to a commit of `source`, fetching it if needed."""
     if source != path:
         git(path, "fetch", "--quiet", "--no-tags", str(source), f"+{sha}:{ref}")
     else:
@@ -120,7 +120,7 @@ def resolve(path: Path, name: str) -> str | None:
 
 
 def write(path: Path, parent: str | None, files: Mapping[str, str | None], message: str, author: str) -> str:
-    """A commit on top of `parent` with these files; None removes one."""
+    """Create a commit on top of `parent` that writes these files (None removes one); return its id."""
     when = f"{int(time.time())} +0000"
     lines = [
         "commit refs/ao/new", "mark :1", f"author {author} <{author}@users.noreply.github.com> {when}",
@@ -132,7 +132,7 @@ def write(path: Path, parent: str | None, files: Mapping[str, str | None], messa
         lines += [f"D {quoted}"] if text is None else [f"M 100644 inline {quoted}", _data(text)]
     if not parent:
         delete_ref(path, "refs/ao/new")
-    return git(path, "fast-import", "--quiet", "--force", give="\n".join([*lines, "", "get-mark :1", ""])).strip()
+    return git(path, "fast-import", "--quiet", "--force", input_text="\n".join([*lines, "", "get-mark :1", ""])).strip()
 
 
 def _data(text: str) -> str:
@@ -141,18 +141,23 @@ def _data(text: str) -> str:
 
 def commit_tree(path: Path, tree: str, parents: list[str], message: str, env: Mapping[str, str] | None = None) -> str:
     flags = [flag for parent in parents for flag in ("-p", parent)]
-    return git(path, "commit-tree", tree, *flags, "-F", "-", give=message + "\n", env=env).strip()
+    return git(path, "commit-tree", tree, *flags, "-F", "-", input_text=message + "\n", env=env).strip()
 
 
 @functools.lru_cache(maxsize=4096)
 def merge_tree(path: Path, base: str, head: str) -> str | None:
-    """The tree of both, or None where they conflict."""
-    done = git(path, "merge-tree", "--write-tree", "--name-only", base, head, check=False).splitlines()
-    return done[0] if len(done) == 1 else None
+    """Return the tree of the merge, or None if there are conflicts."""
+    lines = git(path, "merge-tree", "--write-tree", "--name-only", base, head, check=False).splitlines()
+    return lines[0] if len(lines) == 1 else None
 
 
-def merged(path: Path, base: str, head: str, method: str, message: str, author: str, at: int | None = None) -> str:
-    """The commit that lands `head` on `base` by this method; `at` dates it, so that a second try is another commit."""
+def merge_commit(
+    path: Path, base: str, head: str, method: str, message: str, author: str, at: int | None = None
+) -> str:
+    """Create the commit that merges `head` into `base` by this method and return its id; `at` is its author date.
+
+    Raises `GitFailed` on a conflict.
+    """
     env = {"GIT_AUTHOR_NAME": author, "GIT_AUTHOR_EMAIL": f"{author}@users.noreply.github.com"}
     if at is not None:
         env["GIT_AUTHOR_DATE"] = f"@{at} +0000"
@@ -191,48 +196,50 @@ def commit(path: Path, sha: str) -> Commit:
 
 @functools.lru_cache(maxsize=4096)
 def commits(path: Path, base: str, head: str) -> tuple[str, ...]:
-    """What `head` has and `base` has not, oldest first."""
+    """Return the commits of `head` that `base` does not have, oldest first."""
     return tuple(git(path, "rev-list", "--reverse", f"{base}..{head}", check=False).split())
 
 
 @functools.lru_cache(maxsize=1024)
 def changes(path: Path, base: str, head: str) -> tuple[FileChange, ...]:
-    """The files of a change, against the point where it left its base."""
+    """Return the changed files of `head` since its merge base with `base`."""
     start = merge_base(path, base, head) or base
     parts = git(
         path, "diff", "--raw", "--numstat", "--no-renames", "--no-abbrev", "-z", start, head, check=False
     ).split("\0")
-    many = sum(part.startswith(":") for part in parts)
-    metas = [part.split() for part in parts[: 2 * many : 2]]
+    file_count = sum(part.startswith(":") for part in parts)
+    raw_entries = [part.split() for part in parts[: 2 * file_count : 2]]
     patches = re.split(
         r"^diff --git .*\n", git(path, "diff", "--no-renames", start, head, check=False), flags=re.MULTILINE
     )[1:]
-    found = []
-    for meta, count, whole in zip(metas, parts[2 * many : 3 * many], patches, strict=True):
-        plus, minus, name = count.split("\t")
-        at = whole.find("@@") if plus != "-" else -1
-        patch = None if plus == "-" else whole[at:].rstrip("\n") if at >= 0 else ""
-        status = {"A": "added", "D": "removed"}.get(meta[4], "modified")
-        sha = meta[3] if status != "removed" else meta[2]
-        found.append(
+    changes = []
+    for raw_entry, numstat, patch_text in zip(
+        raw_entries, parts[2 * file_count : 3 * file_count], patches, strict=True
+    ):
+        plus, minus, name = numstat.split("\t")
+        hunk_start = patch_text.find("@@") if plus != "-" else -1
+        patch = None if plus == "-" else patch_text[hunk_start:].rstrip("\n") if hunk_start >= 0 else ""
+        status = {"A": "added", "D": "removed"}.get(raw_entry[4], "modified")
+        sha = raw_entry[3] if status != "removed" else raw_entry[2]
+        changes.append(
             FileChange(name, status, int(plus) if plus != "-" else 0, int(minus) if minus != "-" else 0, patch, sha)
         )
-    return tuple(found)
+    return tuple(changes)
 
 
 def line_changed(path: Path, old: str, new: str, name: str, line: int | None) -> bool:
-    """Whether this line of a file is another one, or gone, between two commits."""
+    """Return whether a line of a file was changed or removed between two commits; without a line, whether the file was removed."""
     before, after = (git(path, "show", f"{sha}:{name}", check=False).splitlines() for sha in (old, new))
     if line is None:
         return before != after and not after
-    wanted = before[line - 1] if line <= len(before) else None
-    return wanted is None or wanted not in after
+    old_line = before[line - 1] if line <= len(before) else None
+    return old_line is None or old_line not in after
 
 
 def backend(
     root: Path, *, path_info: str, method: str, query: str, user: str, body: bytes, headers: Mapping[str, str]
 ) -> tuple[int, list[tuple[str, str]], bytes]:
-    """One request of a Git client, answered by `git http-backend`: status, headers, body."""
+    """Answer a request of a Git client with `git http-backend`; return status, headers and body."""
     env = {
         **os.environ,
         **_IDENTITY,
@@ -248,14 +255,14 @@ def backend(
         "HTTP_CONTENT_ENCODING": headers.get("content-encoding", ""),
         "GIT_PROTOCOL": headers.get("git-protocol", ""),
     }
-    done = subprocess.run(["git", "http-backend"], input=body, capture_output=True, env=env, check=False)
-    head, _, rest = done.stdout.partition(b"\r\n\r\n")
+    completed = subprocess.run(["git", "http-backend"], input=body, capture_output=True, env=env, check=False)
+    head, _, content = completed.stdout.partition(b"\r\n\r\n")
     lines = [tuple(line.split(": ", 1)) for line in head.decode().split("\r\n") if ": " in line]
     status = next((int(value.split()[0]) for name, value in lines if name == "Status"), 200 if lines else 500)
-    return status, [(name, value) for name, value in lines if name != "Status"], rest
+    return status, [(name, value) for name, value in lines if name != "Status"], content
 
 
 def log_lines(text: str, stamp: str) -> Iterator[bytes]:
-    """A job's log as it is served: each line with the time it was written."""
+    """Yield the lines of a job's log, each with a timestamp."""
     for line in text.splitlines():
         yield f"{stamp.removesuffix('Z')}.0000000Z {line}\n".encode()

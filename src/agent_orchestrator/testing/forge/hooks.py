@@ -1,4 +1,4 @@
-"""Webhooks: real deliveries, in order; a test may drop, double, hold back and turn them round, or have one sent again."""
+"""Webhooks: real deliveries in order, which a test may drop, duplicate, hold back, reorder or send again."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Target(Protocol):
-    """Where deliveries go."""
+    """The receiver of deliveries."""
 
     url: str
 
 
 class Sent(Protocol):
-    """One delivery."""
+    """A delivery."""
 
     status_code: int
     delivered_at: str
@@ -26,20 +26,20 @@ class Sent(Protocol):
     def hook(self) -> Target: ...
 
 
-One = TypeVar("One", bound=Sent)
+DeliveryType = TypeVar("DeliveryType", bound=Sent)
 
 
-class Outbox(Generic[One]):
-    """One thread that posts what happened, one delivery after the other; `request` gives a delivery's body and headers."""
+class Outbox(Generic[DeliveryType]):
+    """A thread that posts deliveries one after the other; `request` returns the body and headers of a delivery."""
 
-    def __init__(self, now: Callable[[], str], request: Callable[[One], tuple[bytes, dict[str, str]]]) -> None:
+    def __init__(self, now: Callable[[], str], request: Callable[[DeliveryType], tuple[bytes, dict[str, str]]]) -> None:
         self._now = now
         self._request = request
-        self._waiting: queue.Queue[One | None] = queue.Queue()
-        self._held: list[One] | None = None
+        self._waiting: queue.Queue[DeliveryType | None] = queue.Queue()
+        self._held_back: list[DeliveryType] | None = None
         self._drop = self._double = 0
-        self.sent: list[One] = []
-        """Every delivery that was made or dropped, in the order in which things happened."""
+        self.sent: list[DeliveryType] = []
+        """Every delivery, dropped ones too, in the order of their events."""
         self._thread = threading.Thread(target=self._work, name="hooks", daemon=True)
 
     def start(self) -> None:
@@ -49,8 +49,8 @@ class Outbox(Generic[One]):
         self._waiting.put(None)
         self._thread.join(timeout=10)
 
-    def send(self, delivery: One) -> None:
-        """Deliver, as far as no test has ordered otherwise."""
+    def send(self, delivery: DeliveryType) -> None:
+        """Deliver, drop, duplicate or hold back a delivery, as the test has ordered."""
         self.sent.append(delivery)
         if self._drop:
             self._drop -= 1
@@ -58,26 +58,26 @@ class Outbox(Generic[One]):
         times = 2 if self._double else 1
         self._double -= times - 1
         for _ in range(times):
-            if self._held is not None:
-                self._held.append(delivery)
+            if self._held_back is not None:
+                self._held_back.append(delivery)
             else:
                 self._waiting.put(delivery)
 
     def drop(self, next: int = 1) -> None:  # noqa: A002 - reads as "drop the next two"
-        """Lose these deliveries, as a network does."""
+        """Drop the next deliveries, as a broken network would."""
         self._drop += next
 
     def duplicate(self, next: int = 1) -> None:  # noqa: A002
-        """Make each of these deliveries twice, with one id."""
+        """Send each of the next deliveries twice, with the same id."""
         self._double += next
 
     def hold(self) -> None:
-        """Keep deliveries back until `release`."""
-        self._held = self._held or []
+        """Hold deliveries back until `release`."""
+        self._held_back = self._held_back or []
 
     def release(self, order: Sequence[int] | str = "in order") -> None:
-        """Deliver what was held: "in order", "reversed", or by their positions."""
-        held, self._held = self._held or [], None
+        """Deliver what was held back: "in order", "reversed", or in the order of these positions."""
+        held, self._held_back = self._held_back or [], None
         if order == "reversed":
             held.reverse()
         elif not isinstance(order, str):
@@ -86,7 +86,7 @@ class Outbox(Generic[One]):
             self._waiting.put(delivery)
 
     def wait(self) -> None:
-        """Until every delivery that is not held has been answered."""
+        """Wait until every delivery that is not held back was answered."""
         self._waiting.join()
 
     def _work(self) -> None:
@@ -102,7 +102,7 @@ class Outbox(Generic[One]):
 
 
 def post(address: str, body: bytes, headers: dict[str, str]) -> int:
-    """The answer's status; 502 where nobody answered within ten seconds, as a forge records it."""
+    """Post a delivery and return the status of the answer; 502 if there is none within ten seconds, as a forge records it."""
     url = urllib.parse.urlsplit(address)
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port, timeout=10)

@@ -1,4 +1,4 @@
-"""What was asked of the forge and what it cost, and the faults a test has ordered."""
+"""The log of requests to a test forge with their cost, and the faults that a test has ordered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """One line of the log."""
+    """A logged request."""
 
     at: float
     kind: str
@@ -22,7 +22,7 @@ class Request:
     login: str
     conditional: bool
     points: int
-    """What it cost of its kind's budget: 0 for a 304."""
+    """Its cost in points of its kind's rate limit: 0 for a 304."""
     agent: str = ""
 
 
@@ -57,18 +57,18 @@ class Ledger:
         self.requests.clear()
 
     def counts(self, since: int = 0) -> Counter[str]:
-        """How many of each: `rest`, `rest 200`, `rest 304`, `graphql`, `graphql points`, `rest points`, `git`, …"""
-        found: Counter[str] = Counter()
+        """Count requests by kind and status: `rest`, `rest 200`, `rest 304`, `graphql`, `graphql points`, `rest points`, `git`, …"""
+        counts: Counter[str] = Counter()
         for request in self.requests[since:]:
-            found[request.kind] += 1
-            found[f"{request.kind} {request.status}"] += 1
-            found[f"{request.kind} points"] += request.points
+            counts[request.kind] += 1
+            counts[f"{request.kind} {request.status}"] += 1
+            counts[f"{request.kind} points"] += request.points
             if request.conditional:
-                found["conditional"] += 1
-        return found
+                counts["conditional"] += 1
+        return counts
 
     def fault(self, method: str, path: str, login: str) -> Fault | None:
-        """The fault that strikes this request, used up by it."""
+        """Return the fault that applies to this request and count it as used, or None."""
         with self._lock:
             for fault in self.faults:
                 if fault.hits(method, path, login):

@@ -1,4 +1,4 @@
-"""A tracker for tests on loopback, without what one tracker has and another has not: serving, sign-in, budgets, faults, webhooks."""
+"""The common base of the test trackers on loopback: serving, sign-in, rate limits, faults, webhooks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agent_orchestrator.testing.forge.wire import Answer, Cut, Listener, Wire
 
 @dataclass
 class Hook:
-    """Where a tracker tells of changes."""
+    """A registered webhook."""
 
     url: str
     secret: str
@@ -29,7 +29,7 @@ class Hook:
 
 @dataclass
 class Delivery:
-    """One telling."""
+    """A webhook delivery."""
 
     hook: Hook
     event: str
@@ -40,8 +40,8 @@ class Delivery:
 
 
 @dataclass
-class Asked:
-    """A request, by whom."""
+class TrackerRequest:
+    """A request and the user who sent it."""
 
     method: str
     path: str
@@ -49,12 +49,12 @@ class Asked:
     headers: dict[str, str]
     body: bytes
     login: str
-    """Nobody: not signed in."""
+    """The user; empty if not signed in."""
 
 
 @dataclass
 class Allowance:
-    """What a tracker grants to one token."""
+    """The rate limit of one token."""
 
     limit: int
     used: int = 0
@@ -81,7 +81,7 @@ class _Handler(Wire):
     def send(self, answer: Answer, cut: bool = False) -> None:
         self._whole(answer, dict(answer.headers), cut)
 
-    def shut(self) -> None:
+    def disconnect(self) -> None:
         self._shut()
 
 
@@ -101,9 +101,9 @@ class TrackerServer(ABC):
         self.lock = threading.RLock()
         self.ledger = Ledger()
         self.errors: list[Exception] = []
-        """What went wrong inside the server itself."""
+        """Exceptions inside the test server."""
         self.tokens: dict[str, str] = {}
-        """Whose each is."""
+        """Token → login."""
         self.targets: list[Hook] = []
         self.hooks: Outbox[Delivery] = Outbox(self.now, self.signed)
         self._ports = [_Port(("127.0.0.1", port), self)]
@@ -111,24 +111,24 @@ class TrackerServer(ABC):
         self.url = f"http://127.0.0.1:{self.port}"
 
     @abstractmethod
-    def answer(self, asked: Asked) -> Answer:
-        """What is answered to a request."""
+    def answer(self, request: TrackerRequest) -> Answer:
+        """Return the answer to a request."""
 
     @abstractmethod
-    def whose(self, headers: dict[str, str]) -> str:
-        """Who is signed in by these headers."""
+    def login_of(self, headers: dict[str, str]) -> str:
+        """Return the login that these headers sign in, or an empty string."""
 
     @abstractmethod
     def refusal(self, status: int) -> Answer:
-        """How this tracker says no."""
+        """Return this tracker's error answer for a status."""
 
     @abstractmethod
-    def limited(self, asked: Asked) -> Answer:
-        """How this tracker says that it was one request too many."""
+    def limited(self, request: TrackerRequest) -> Answer:
+        """Return this tracker's answer to a request over the rate limit."""
 
     @abstractmethod
     def signed(self, delivery: Delivery) -> tuple[bytes, dict[str, str]]:
-        """Body and headers of a delivery."""
+        """Return the body and headers of a delivery."""
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -150,13 +150,13 @@ class TrackerServer(ABC):
         threading.Thread(target=port.serve_forever, args=(0.05,), name="tracker", daemon=True).start()
 
     def down(self) -> None:
-        """Be out of reach. The state stays."""
+        """Stop listening; the state is kept."""
         for port in self._ports:
             port.end()
         self._ports.clear()
 
     def up(self) -> None:
-        """Be there again, at the same address."""
+        """Listen again at the same address."""
         self._ports.append(_Port(("127.0.0.1", self.port), self))
         self._listen(self._ports[-1])
 
@@ -164,8 +164,8 @@ class TrackerServer(ABC):
         self.targets.append(Hook(url, secret))
         return self.targets[-1]
 
-    def tell(self, event: str, payload: Callable[[Hook], dict[str, Any]]) -> None:
-        """Deliver a change to all that listen."""
+    def deliver(self, event: str, payload: Callable[[Hook], dict[str, Any]]) -> None:
+        """Deliver an event to all webhooks."""
         for target in self.targets:
             self.hooks.send(Delivery(target, event, payload(target)))
 
@@ -173,39 +173,39 @@ class TrackerServer(ABC):
         self, what: int | str, *, next: int = 1, path: str = "", method: str = "",  # noqa: A002
         retry_after: int | None = None, seconds: float = 0.0,
     ) -> Fault:  # fmt: skip
-        """Let the next requests fail.
+        """Make the next requests fail.
 
-        `what` is a status, or: `rate` (one request too many), `cut` (the connection ends in the middle of the answer), `lost` (it is
-        done, but the connection ends without an answer), `drop` (the connection ends before anything is done), `slow`
-        (`seconds` late), `html` (a proxy's page with 502).
+        `what` is a status, or: `rate` (rate limit exceeded), `cut` (the connection ends in the middle of the answer), `lost` (the
+        request is done, but the connection ends without an answer), `drop` (the connection ends before anything is done), `slow`
+        (answered after `seconds`), `html` (a proxy's page with 502).
         """
         fault = Fault(what, next, path, method, retry_after, seconds)
         self.ledger.faults.append(fault)
         return fault
 
     def serve(self, wire: _Handler) -> None:
-        """One request."""
+        """Answer one request, or fail as the test has ordered."""
         body = wire.read()
         url = urllib.parse.urlsplit(wire.path)
         headers = {name.lower(): value for name, value in wire.headers.items()}
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
-        asked = Asked(wire.command, url.path, query, headers, body, self.whose(headers))
-        fault = self.ledger.fault(wire.command, f"{url.path} {body[:300].decode(errors='replace')}", asked.login)
+        request = TrackerRequest(wire.command, url.path, query, headers, body, self.login_of(headers))
+        fault = self.ledger.fault(wire.command, f"{url.path} {body[:300].decode(errors='replace')}", request.login)
         what = fault.what if fault else ""
         try:
             if fault and what == "slow":
                 time.sleep(fault.seconds)
             if what == "drop":
-                self._note(asked, 0)
-                wire.shut()
+                self._log_request(request, 0)
+                wire.disconnect()
                 raise Cut
-            answer = self._struck(asked, fault) if fault else None
+            answer = self._fault_answer(request, fault) if fault else None
             if answer is None:
                 with self.lock:
-                    answer = self.answer(asked)
-            self._note(asked, answer.status)
+                    answer = self.answer(request)
+            self._log_request(request, answer.status)
             if what == "lost":
-                wire.shut()
+                wire.disconnect()
                 raise Cut
             wire.send(answer, cut=what == "cut")
         except Cut:
@@ -216,10 +216,10 @@ class TrackerServer(ABC):
             self.errors.append(error)
             wire.send(Answer(500, {"message": f"the test server broke: {error!r}"}))
 
-    def _struck(self, asked: Asked, fault: Fault) -> Answer | None:
+    def _fault_answer(self, request: TrackerRequest, fault: Fault) -> Answer | None:
         answer: Answer | None = None
         if fault.what == "rate":
-            answer = self.limited(asked)
+            answer = self.limited(request)
         elif fault.what == "html":
             answer = Answer(502, stream=iter([b"<html>Bad gateway</html>"]), headers={"Content-Type": "text/html"})
         elif isinstance(fault.what, int):
@@ -228,7 +228,7 @@ class TrackerServer(ABC):
             answer.headers["Retry-After"] = str(fault.retry_after)
         return answer
 
-    def _note(self, asked: Asked, status: int) -> None:
+    def _log_request(self, request: TrackerRequest, status: int) -> None:
         self.ledger.requests.append(
-            Request(self.clock(), self.kind, asked.method, asked.path, "", status, asked.login, False, 1)
+            Request(self.clock(), self.kind, request.method, request.path, "", status, request.login, False, 1)
         )

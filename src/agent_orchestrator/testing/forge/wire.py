@@ -1,4 +1,4 @@
-"""A forge's wire: connections that end when they shall, answers whole, streamed or cut in the middle. Each forge answers its own way."""
+"""HTTP of the test forges: answers sent whole, streamed or cut in the middle, and connections that can be ended."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Answer:
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     stream: Iterator[bytes] | None = None
-    """A body that is not JSON, and need not fit into memory."""
+    """A body that is not JSON and may be larger than memory."""
     modified: str | None = None
 
 
 class Cut(Exception):
-    """The connection ends here, whatever was promised."""
+    """Raised when the connection was ended on purpose."""
 
 
 class Listener(ThreadingHTTPServer):
@@ -48,7 +48,7 @@ class Listener(ThreadingHTTPServer):
         super().close_request(request)
 
     def end(self) -> None:
-        """Stop, and end the connections too: a client that holds one must notice."""
+        """Stop listening and end all open connections."""
         self.shutdown()
         self.server_close()
         for connection in list(self._open):
@@ -58,11 +58,11 @@ class Listener(ThreadingHTTPServer):
                 pass
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is nobody's error."""
+        """Ignore clients that disconnected."""
 
 
 class Wire(BaseHTTPRequestHandler):
-    """One connection; a forge answers in `serve`."""
+    """A connection; a subclass answers in `serve`."""
 
     protocol_version = "HTTP/1.1"
     sys_version = ""
@@ -73,7 +73,7 @@ class Wire(BaseHTTPRequestHandler):
         return super().date_time_string(self.server.clock() if timestamp is None else timestamp)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
-        """The ledger keeps the log."""
+        """Log nothing; the ledger records requests."""
 
     def do_GET(self) -> None:
         self.serve()
@@ -139,7 +139,7 @@ def encode(body: Any) -> bytes:
 
 
 def _filled(pieces: Iterator[bytes], size: int = 1 << 16) -> Iterator[bytes]:
-    """The same bytes in pieces of a good size, none of them empty."""
+    """Yield the same bytes in pieces of at least `size` bytes, except for the last, and none empty."""
     held = b""
     for piece in pieces:
         held += piece

@@ -37,7 +37,7 @@ def merge(
 def _land(world: World, pull: Pull, user: User, method: str, title: str | None, message: str | None) -> str:
     base = rules.base_sha(pull)
     try:
-        made = bare.merged(
+        made = bare.merge_commit(
             pull.repo.path, base, pull.head_sha, method, _words(pull, method, title, message), pull.user.login
         )
     except bare.GitFailed:
@@ -178,7 +178,7 @@ def _make_group(world: World, entry: QueueEntry, base: str) -> bool:
     """A commit of the base with the pull request, for checks to run on."""
     pull, repo = entry.pull, entry.pull.repo
     try:
-        made = bare.merged(
+        made = bare.merge_commit(
             repo.path, base, pull.head_sha, "merge", _words(pull, "merge", None, None), pull.user.login, entry.id
         )
     except bare.GitFailed:

@@ -24,7 +24,7 @@ def open_pull(
         raise Refused(422, "Validation Failed", [
             {"resource": "PullRequest", "code": "custom", "message": f"A pull request already exists for {owner}:{branch}."}
         ])  # fmt: skip
-    bare.bring(repo.path, source.path, sha, f"refs/pull/{repo.next_number}/head")
+    bare.import_commit(repo.path, source.path, sha, f"refs/pull/{repo.next_number}/head")
     if not bare.commits(repo.path, target, sha):
         raise Refused(422, "Validation Failed", [
             {"resource": "PullRequest", "code": "custom", "message": f"No commits between {base} and {branch}"}
@@ -76,7 +76,7 @@ def set_state(world: World, pull: Pull, user: User, state: str) -> None:
                 {"resource": "PullRequest", "code": "custom", "field": "state", "message": "state cannot be changed."}
             ])  # fmt: skip
         pull.head_deleted, pull.head_sha = False, head
-        bare.bring(
+        bare.import_commit(
             pull.repo.path,
             pull.head_repo.path if pull.head_repo else pull.repo.path,
             head,
@@ -104,10 +104,10 @@ def update_branch(world: World, pull: Pull, user: User, expected: str | None) ->
         raise Refused(422, "There are no new commits on the base branch.")
     try:
         words = f"Merge branch '{pull.base_ref}' into {pull.head_ref}"
-        made = bare.merged(pull.repo.path, pull.head_sha, base, "merge", words, user.login)
+        made = bare.merge_commit(pull.repo.path, pull.head_sha, base, "merge", words, user.login)
     except bare.GitFailed:
         raise Refused(422, "merge conflict between base and head") from None
-    bare.bring(source.path, pull.repo.path, made, f"refs/heads/{pull.head_ref}")
+    bare.import_commit(source.path, pull.repo.path, made, f"refs/heads/{pull.head_ref}")
     refs_moved(world, source, user)
 
 
@@ -148,7 +148,7 @@ def _branch_moved(world: World, repo: Repo, user: User, branch: str, old: str | 
 
 def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> None:
     source = pull.head_repo or pull.repo
-    bare.bring(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
+    bare.import_commit(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
     pull.head_sha, pull.unknown_left = new, world.unknown_first
     if not rules.may_push(pull.repo, user):  # whoever may push keeps auto-merge on
         pull.auto_merge = None

@@ -29,7 +29,7 @@ def open_merge_request(
         if one.state == "opened" and (one.source, one.branch, one.base) == (origin, branch, base):
             raise Refused(409, [f"Another open merge request already exists for this source branch: !{one.iid}"])
     iid = max(project.merge_requests, default=0) + 1
-    bare.bring(project.path, origin.path, sha, f"refs/merge-requests/{iid}/head")
+    bare.import_commit(project.path, origin.path, sha, f"refs/merge-requests/{iid}/head")
     made = MergeRequest(
         **world.base(), project=project, iid=iid, author=user, title=title, body=body, source=origin, branch=branch, base=base,
         head_sha=sha, base_sha=bare.merge_base(project.path, target, sha), unknown_left=world.unknown_first, **more,
@@ -111,13 +111,13 @@ def _land(world: World, one: MergeRequest, user: User, how: dict[str, Any]) -> N
     try:
         if squash:
             words = how.get("squash_commit_message") or one.title
-            head = one.squash_commit = bare.merged(path, base, one.head_sha, "squash", words, author)
+            head = one.squash_commit = bare.merge_commit(path, base, one.head_sha, "squash", words, author)
         elif project.merge_method == "rebase_merge":
-            head = bare.merged(path, base, one.head_sha, "rebase", "", author)
+            head = bare.merge_commit(path, base, one.head_sha, "rebase", "", author)
         made = head
         if project.merge_method != "ff" and not squash:
             words = how.get("merge_commit_message") or f"Merge branch '{one.branch}' into '{one.base}'\n\n{one.title}"
-            made = one.merge_commit = bare.merged(path, base, head, "merge", words, author)
+            made = one.merge_commit = bare.merge_commit(path, base, head, "merge", words, author)
     except bare.GitFailed:
         one.squash_commit = None
         raise Refused(422, "Branch cannot be merged") from None
@@ -150,11 +150,11 @@ def rebase(world: World, one: MergeRequest, user: User) -> None:
         raise Refused(403, "403 Forbidden - Cannot push to source branch")
     base = one.project.head(one.base) or ""
     try:
-        made = bare.merged(one.project.path, base, one.head_sha, "rebase", "", one.author.login)
+        made = bare.merge_commit(one.project.path, base, one.head_sha, "rebase", "", one.author.login)
     except bare.GitFailed:
         one.merge_error = "Rebase failed. Please rebase locally"
         return
-    bare.bring(source.path, one.project.path, made, f"refs/heads/{one.branch}")
+    bare.import_commit(source.path, one.project.path, made, f"refs/heads/{one.branch}")
     refs_moved(world, source, user)
 
 
@@ -184,7 +184,7 @@ def _ride(world: World, project: Project) -> bool:
         base = project.head(one.base) or ""
         if train.base_sha != base:
             try:
-                train.sha = bare.merged(
+                train.sha = bare.merge_commit(
                     project.path, base, one.head_sha, "merge", f"Merge branch '{one.branch}'", one.author.login
                 )
             except bare.GitFailed:
@@ -265,7 +265,7 @@ def _branch_moved(world: World, project: Project, user: User, branch: str, old: 
 
 def _head_moved(world: World, one: MergeRequest, user: User, old: str, new: str) -> None:
     source = one.source or one.project
-    bare.bring(one.project.path, source.path, new, f"refs/merge-requests/{one.iid}/head")
+    bare.import_commit(one.project.path, source.path, new, f"refs/merge-requests/{one.iid}/head")
     many = len(bare.commits(one.project.path, old, new))
     one.head_sha, one.unknown_left = new, world.unknown_first
     one.base_sha = bare.merge_base(one.project.path, one.project.head(one.base) or "", new)

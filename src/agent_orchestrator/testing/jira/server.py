@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.testing.forge.tracker import Allowance, Asked, Delivery, Hook, TrackerServer
+from agent_orchestrator.testing.forge.tracker import Allowance, Delivery, Hook, TrackerRequest, TrackerServer
 from agent_orchestrator.testing.forge.wire import Answer
 from agent_orchestrator.testing.jira import jql
 from agent_orchestrator.testing.jira.shapes import Shapes
@@ -118,7 +118,7 @@ class JiraServer(TrackerServer):
 
     # --- what is answered
 
-    def whose(self, headers: dict[str, str]) -> str:
+    def login_of(self, headers: dict[str, str]) -> str:
         kind, _, value = headers.get("authorization", "").partition(" ")
         if kind.lower() != "basic":
             return self.tokens.get(value, "")
@@ -126,13 +126,13 @@ class JiraServer(TrackerServer):
         name = self.tokens.get(token, "")
         return name if name and email in (self.users[name].email, name) else ""
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: TrackerRequest) -> Answer:
         answer = self._answer(asked)
         shown = json.loads(json.dumps(answer.body)) if answer.body is not None else None
         self.answers.append((asked.method, asked.path, answer.status, shown))
         return answer
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: TrackerRequest) -> Answer:
         found = _NAMED.fullmatch(asked.path)
         if found is None:
             return Answer(404, {"errorMessages": ["dead link"], "errors": {}})
@@ -159,13 +159,13 @@ class JiraServer(TrackerServer):
         words = {401: "Client must be authenticated to access this resource.", 403: "You do not have the permission."}
         return Answer(status, {"errorMessages": [words.get(status, "Internal error")], "errors": {}})
 
-    def limited(self, asked: Asked) -> Answer:
+    def limited(self, asked: TrackerRequest) -> Answer:
         del asked
         answer = self.refusal(429)
         answer.headers = {**self._left(), "X-RateLimit-Remaining": "0", "Retry-After": "120"}
         return answer
 
-    def _route(self, asked: Asked, version: int, path: str, body: Any) -> Answer:
+    def _route(self, asked: TrackerRequest, version: int, path: str, body: Any) -> Answer:
         me = self.users[asked.login]
         if asked.method == "GET" and path == "myself":
             return Answer(200, self.show.user(me, version))
@@ -397,4 +397,4 @@ class JiraServer(TrackerServer):
                 told["changelog"] = {"id": self._number(), "items": [{"field": field, "fieldtype": "jira"}]}
             return told
 
-        self.tell(event, payload)
+        self.deliver(event, payload)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.forge.tracker import Allowance, Asked, Delivery, Hook, TrackerServer
+from agent_orchestrator.testing.forge.tracker import Allowance, Delivery, Hook, TrackerRequest, TrackerServer
 from agent_orchestrator.testing.forge.wire import Answer
 from agent_orchestrator.testing.linear.graphql import GraphQL
 from agent_orchestrator.testing.linear.state import (
@@ -141,10 +141,10 @@ class LinearServer(TrackerServer):
 
     # --- what is answered
 
-    def whose(self, headers: dict[str, str]) -> str:
+    def login_of(self, headers: dict[str, str]) -> str:
         return self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), "")
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: TrackerRequest) -> Answer:
         if asked.path != "/graphql" or asked.method != "POST":
             return Answer(404, {"errors": [{"message": "Not found"}]})
         if not asked.login:
@@ -176,7 +176,7 @@ class LinearServer(TrackerServer):
         words = {401: "Authentication required, not authenticated"}.get(status, "Something went wrong")
         return Answer(status, {"errors": [{"message": words, "extensions": {"code": code, "type": code.lower()}}]})
 
-    def limited(self, asked: Asked) -> Answer:
+    def limited(self, asked: TrackerRequest) -> Answer:
         grants = self._grants(asked.login)
         if grants["complexity"].remaining:
             grants["requests"].used = grants["requests"].limit
@@ -215,7 +215,7 @@ class LinearServer(TrackerServer):
                 told["updatedFrom"] = before
             return told
 
-        self.tell(kind, payload)
+        self.deliver(kind, payload)
 
     def issue_data(self, issue: Issue) -> dict[str, Any]:
         """An issue as webhooks show it."""
