@@ -226,10 +226,10 @@ class Town:
         self._times = times
         self.forge.fail(what, next=times, **more)
 
-    def mend(self) -> int:
+    def clear_faults(self) -> int:
         """No more of that; how many requests it hit."""
         hit = sum(self._times - fault.left for fault in self.forge.ledger.faults)
-        self.forge.mend()
+        self.forge.clear_faults()
         return hit
 
     def down(self) -> None:

@@ -67,7 +67,7 @@ async def test_each_error_status_gives_one_error_with_advice(
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
     assert (await settled_counts(forge))["rest"] + (await settled_counts(forge))["graphql"] == 1
-    forge.mend()
+    forge.clear_faults()
     await call_plugin(plugin)
 
 

@@ -462,7 +462,7 @@ async def test_rights_are_unknown_while_they_cannot_be_read(forge: GitHubServer,
     forge.fail(500, path="/collaborators/", next=9)
     (state,) = await plugin.read([pull.node_id])
     assert [comment.author.write_access for comment in state.comments] == ["unknown"]
-    forge.mend()
+    forge.clear_faults()
     (state,) = await plugin.read([pull.node_id])
     assert [comment.author.write_access for comment in state.comments] == ["yes"]
     forge.fail("rate", path="/collaborators/")

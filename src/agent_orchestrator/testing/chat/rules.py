@@ -1,6 +1,6 @@
-"""What chat services publish about the messages that they take, as functions: a message in, what is wrong with it out. Pure.
+"""The published rules of chat services as pure functions: a message in, its violations out.
 
-Lengths are counted in UTF-16, the strictest of the ways in which services count.
+Lengths are counted in UTF-16, the strictest way in which services count.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _LEVELS = ("urgent", "action", "warning", "info")
 
 
 def units(text: str) -> int:
-    """A text's length in UTF-16."""
+    """Return the length of a text in UTF-16 code units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def violations(kind: str, body: Any) -> list[str]:
-    """What of a message breaks the rules of `slack`, `discord`, `webhook`, `composio` or `openclaw`; nothing: it is fine."""
+    """Return the violations of a message to `slack`, `discord`, `webhook`, `composio` or `openclaw`; empty if there are none."""
     if not isinstance(body, Mapping):
         return ["the body is no JSON object"]
-    found = list(_KINDS[kind](body))
-    return found + [f"a control character in {text[:40]!r}" for text in texts(body) if _CONTROL.search(text)]
+    problems = list(_KINDS[kind](body))
+    return problems + [f"a control character in {text[:40]!r}" for text in texts(body) if _CONTROL.search(text)]
 
 
 def called(kind: str, body: Mapping[str, Any]) -> list[str]:
-    """Texts by which somebody would be called: `<!channel>` in Slack, `@everyone` in Discord."""
+    """Return the texts that would mention people: `<!channel>` in Slack, `@everyone` in Discord."""
     if kind == "discord":
         if body.get("allowed_mentions") == {"parse": []}:
             return []
@@ -39,7 +39,7 @@ def called(kind: str, body: Mapping[str, Any]) -> list[str]:
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text of a message, wherever it stands."""
+    """Yield every text in a message."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -155,7 +155,11 @@ def _discord(body: Mapping[str, Any]) -> Iterator[str]:
         yield from _embed(embed)
         counted = [embed.get("title", ""), embed.get("description", ""), embed.get("footer", {}).get("text", "")]
         counted += [embed.get("author", {}).get("name", "")]
-        counted += [text for one in embed.get("fields", []) for text in (one.get("name", ""), one.get("value", ""))]
+        counted += [
+            text
+            for embed_field in embed.get("fields", [])
+            for text in (embed_field.get("name", ""), embed_field.get("value", ""))
+        ]
         total += sum(map(units, counted))
     if total > 6000:
         yield f"the embeds have {total} characters together, not at most 6000"
@@ -202,7 +206,7 @@ _DOCUMENTED: Mapping[str, tuple[type, ...]] = {
 
 
 def _webhook(body: Mapping[str, Any]) -> Iterator[str]:
-    """The schema of docs/notifiers.md."""
+    """Yield violations of the schema in docs/notifiers.md."""
     if set(body) != set(_DOCUMENTED):
         yield f"other keys than the documented ones: {sorted(set(body) ^ set(_DOCUMENTED))}"
     for key, kinds in _DOCUMENTED.items():
@@ -234,8 +238,19 @@ def _composio(body: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _openclaw(body: Mapping[str, Any]) -> Iterator[str]:
-    known = {"message", "name", "agentId", "sessionKey", "wakeMode", "deliver", "channel", "to", "model", "thinking"}
-    if set(body) - known - {"timeoutSeconds"}:
+    known_keys = {
+        "message",
+        "name",
+        "agentId",
+        "sessionKey",
+        "wakeMode",
+        "deliver",
+        "channel",
+        "to",
+        "model",
+        "thinking",
+    }
+    if set(body) - known_keys - {"timeoutSeconds"}:
         yield "keys that nobody knows"
     yield from _length("message", body.get("message"), 1_000_000)
     if body.get("wakeMode", "now") not in ("now", "next-heartbeat"):

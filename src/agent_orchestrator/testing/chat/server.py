@@ -1,4 +1,4 @@
-"""`ChatServer`: the services, each at an address of its own on one loopback port."""
+"""`ChatServer`: the chat services, at different paths on one loopback port."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SECRET = "chat-server-secret"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How one request goes wrong."""
+    """The failure of one request."""
 
     status: int | str
-    """An HTTP status; `hang` (no answer ever), or `cut` (it is taken, and the connection ends without an answer)."""
+    """An HTTP status; `hang` (no answer), or `cut` (the request is accepted, and the connection ends without an answer)."""
     retry_after: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request that came."""
+    """A received request."""
 
     kind: str
     path: str
@@ -42,11 +42,11 @@ class Received:
 
 
 class ChatServer:
-    """Start it with `with ChatServer() as chat:`; the addresses are its attributes."""
+    """The server. Start it with `with ChatServer() as chat:`; its attributes are the addresses of the services."""
 
     def __init__(self) -> None:
         self.received: list[Received] = []
-        """All that was taken, in order; what a fault refused is in `refused`."""
+        """The accepted requests in order; those that a fault refused are in `refused`."""
         self.refused: list[Received] = []
         self._faults: list[Fault] = []
         self._closing = threading.Event()
@@ -73,51 +73,57 @@ class ChatServer:
         self.close()
 
     def close(self) -> None:
-        """End it: from now on connections are refused."""
+        """Stop the server; later connections are refused."""
         if not self._closing.is_set():
             self._closing.set()
             self._server.shutdown()
             self._server.server_close()
 
     def fail(self, *faults: Fault) -> None:
-        """The next requests go wrong, in this order."""
+        """Make the next requests fail, in this order."""
         self._faults += faults
 
     def wait(self, count: int, timeout: float = 20.0) -> list[Received]:
-        """As soon as so many came; fails when they do not in time."""
+        """Wait until `count` requests were accepted and return them; raise `AssertionError` after `timeout` seconds."""
         with self._news:
             assert self._news.wait_for(lambda: len(self.received) >= count, timeout), f"{len(self.received)} came"
         return self.received
 
-    # -- taking ------------------------------------------------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------------------------------
 
     def take(self, path: str, headers: Mapping[str, str], raw: bytes) -> tuple[int, Mapping[str, str], bytes] | None:
-        """Judge a request; none: it is not answered."""
+        """Check a request and return status, headers and body, or None to send no answer."""
         kind, body = self._kind(path), _json(raw)
-        told = {**body, "tool": path.rpartition("/")[2]} if kind == "composio" and isinstance(body, dict) else body
-        wrong = [*violations(kind, told), *self._unsigned(kind, headers, raw)] if kind else ["nobody is there"]
+        checked_body = (
+            {**body, "tool": path.rpartition("/")[2]} if kind == "composio" and isinstance(body, dict) else body
+        )
+        problems = (
+            [*violations(kind, checked_body), *self._authorization_problems(kind, headers, raw)]
+            if kind
+            else ["unknown path"]
+        )
         if self._faults:
-            return self._faulty(self._faults.pop(0), Received(kind, path, headers, body, raw, wrong))
-        status, answer = self._judged(kind, path, wrong)
-        one = Received(kind, path, headers, body, raw, wrong, status)
+            return self._faulty(self._faults.pop(0), Received(kind, path, headers, body, raw, problems))
+        status, answer = self._response(kind, path, problems)
+        received = Received(kind, path, headers, body, raw, problems, status)
         with self._news:
-            (self.refused if wrong else self.received).append(one)
+            (self.refused if problems else self.received).append(received)
             self._news.notify_all()
         return status, {"Content-Type": "application/json"}, answer
 
-    def _faulty(self, fault: Fault, one: Received) -> tuple[int, Mapping[str, str], bytes] | None:
+    def _faulty(self, fault: Fault, received: Received) -> tuple[int, Mapping[str, str], bytes] | None:
         if isinstance(fault.status, str):
-            self.received.append(one)  # it arrived; only nobody says so
+            self.received.append(received)  # it arrived, but gets no answer
             if fault.status == "hang":
                 self._closing.wait(60.0)
             return None
-        self.refused.append(one)
+        self.refused.append(received)
         headers = {} if fault.retry_after is None else {"Retry-After": f"{fault.retry_after:g}"}
         return fault.status, headers, b""
 
     def _kind(self, path: str) -> str:
-        plain = path.partition("?")[0]
-        for kind, begins in (
+        bare_path = path.partition("?")[0]
+        for kind, prefixes in (
             ("slack", ("/services/", "/api/chat.postMessage")),
             ("discord", ("/api/webhooks/",)),
             ("composio", ("/api/v3/tools/execute/",)),
@@ -125,11 +131,11 @@ class ChatServer:
             ("webhook", ("/hook",)),
             ("other", ("/other",)),
         ):
-            if plain.startswith(begins):
+            if bare_path.startswith(prefixes):
                 return kind
         return ""
 
-    def _unsigned(self, kind: str, headers: Mapping[str, str], raw: bytes) -> list[str]:
+    def _authorization_problems(self, kind: str, headers: Mapping[str, str], raw: bytes) -> list[str]:
         bearer = headers.get("authorization", "")
         if kind == "openclaw" and bearer != f"Bearer {TOKEN}":
             return ["not authorised"]
@@ -137,22 +143,22 @@ class ChatServer:
             return ["not authorised"]
         if kind == "webhook" and "x-ao-signature" in headers:
             signed = headers.get("x-ao-timestamp", "").encode() + b"." + raw
-            good = "sha256=" + hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
-            return [] if hmac.compare_digest(good, headers["x-ao-signature"]) else ["a wrong signature"]
+            expected = "sha256=" + hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+            return [] if hmac.compare_digest(expected, headers["x-ao-signature"]) else ["a wrong signature"]
         return []
 
-    def _judged(self, kind: str, path: str, wrong: list[str]) -> tuple[int, bytes]:
+    def _response(self, kind: str, path: str, problems: list[str]) -> tuple[int, bytes]:
         if not kind:
             return 404, b"{}"
-        if "not authorised" in wrong:
+        if "not authorised" in problems:
             return 401, b'{"error": {"message": "invalid key"}}'
         if path.startswith("/api/chat.postMessage"):
-            return 200, b'{"ok": false, "error": "invalid_blocks"}' if wrong else b'{"ok": true, "ts": "1.1"}'
+            return 200, b'{"ok": false, "error": "invalid_blocks"}' if problems else b'{"ok": true, "ts": "1.1"}'
         if kind == "composio":
-            said: dict[str, Any] = {"successful": not wrong, "error": "; ".join(wrong) or None, "data": {}}
-            return 200, json.dumps(said).encode()
-        if wrong:
-            return 400, json.dumps({"message": "; ".join(wrong)}).encode()
+            result: dict[str, Any] = {"successful": not problems, "error": "; ".join(problems) or None, "data": {}}
+            return 200, json.dumps(result).encode()
+        if problems:
+            return 400, json.dumps({"message": "; ".join(problems)}).encode()
         return 200, b'{"ok": true}' if kind != "slack" else b"ok"
 
 
@@ -181,6 +187,6 @@ def _handler(chat: ChatServer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Nobody reads it."""
+            """Log nothing."""
 
     return Handler

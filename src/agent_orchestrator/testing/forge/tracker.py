@@ -82,7 +82,7 @@ class _Handler(Wire):
         self._whole(answer, dict(answer.headers), cut)
 
     def disconnect(self) -> None:
-        self._shut()
+        self._disconnect()
 
 
 class _Port(Listener):

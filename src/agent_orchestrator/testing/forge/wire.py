@@ -113,7 +113,7 @@ class Wire(BaseHTTPRequestHandler):
         self._headers_buffer: list[bytes] = []
         self.wfile.write(head + (data[: len(data) // 2] if cut else data))
         if cut:
-            self._shut()
+            self._disconnect()
             raise Cut
 
     def _stream(self, answer: Answer, headers: dict[str, str], fault: Fault | None) -> None:
@@ -121,12 +121,12 @@ class Wire(BaseHTTPRequestHandler):
         self._head(answer.status, headers | {"Transfer-Encoding": "chunked"}, b"")
         for number, piece in enumerate(_filled(answer.stream)):
             if fault and fault.what == "cut" and number:
-                self._shut()
+                self._disconnect()
                 raise Cut
             self.wfile.write(b"%x\r\n" % len(piece) + piece + b"\r\n")
         self.wfile.write(b"0\r\n\r\n")
 
-    def _shut(self) -> None:
+    def _disconnect(self) -> None:
         try:
             self.wfile.flush()
             self.connection.shutdown(socket.SHUT_RDWR)

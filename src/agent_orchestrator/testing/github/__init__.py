@@ -1,4 +1,4 @@
-"""A GitHub for tests: a real HTTP server on loopback with REST, GraphQL, webhooks and Git, whose state behaves."""
+"""A GitHub for tests: a real HTTP server on loopback with REST, GraphQL, webhooks and Git, which behaves like GitHub."""
 
 from agent_orchestrator.testing.github.people import People
 from agent_orchestrator.testing.github.server import GitHubServer

@@ -1,4 +1,4 @@
-"""One request and its answer, and the table of routes: what the REST modules are written with."""
+"""Requests, paged answers and the table of routes, on which the REST modules are built."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_orchestrator.testing.github.world import Refused, World
 
 @dataclass
 class Page:
-    """A list to be cut into pages; with `wrap` it stands in an object beside its count."""
+    """A list to be cut into pages; with `wrap` it is put under that key, beside its count."""
 
     items: list[Any]
     shape: Callable[[Any], Json]
@@ -30,7 +30,7 @@ class Call:
     world: World
     method: str
     path: str
-    """Below the API's root."""
+    """The path below the API's root."""
     query: dict[str, str]
     headers: dict[str, str]
     body: Any
@@ -42,46 +42,46 @@ class Call:
     def viewer(self) -> User | None:
         return self.token.user if self.token else None
 
-    def who(self) -> User:
+    def require_user(self) -> User:
         if self.token is None:
             raise Refused(401, "Requires authentication")
         return self.token.user
 
-    def given(self, name: str, default: Any = None) -> Any:
+    def parameter(self, name: str, default: Any = None) -> Any:
         return self.body.get(name, default) if isinstance(self.body, dict) else default
 
-    def needed(self, name: str) -> Any:
-        value = self.given(name)
+    def required_parameter(self, name: str) -> Any:
+        value = self.parameter(name)
         if value is None:
             raise Refused(422, f'Invalid request.\n\n"{name}" wasn\'t supplied.')
         return value
 
     @property
     def repo(self) -> Repo:
-        found = self.world.repos.get(f"{self.args['owner']}/{self.args['repo']}".lower())
-        if found is None or not rules.visible(found, self.viewer):
+        repo = self.world.repos.get(f"{self.args['owner']}/{self.args['repo']}".lower())
+        if repo is None or not rules.visible(repo, self.viewer):
             raise Refused(404, "Not Found")
-        if found.private and self.token and "repo" not in self.token.scopes:
+        if repo.private and self.token and "repo" not in self.token.scopes:
             raise Refused(404, "Not Found")
         if self.method != "GET" and self.token and not {"repo", "public_repo"} & set(self.token.scopes):
             raise Refused(404, "Not Found")
         if self.method != "GET":
-            self.who()
-        return found
+            self.require_user()
+        return repo
 
     @property
     def issue(self) -> Issue:
-        found = self.repo.issues.get(int(self.args["number"]))
-        if found is None:
+        issue = self.repo.issues.get(int(self.args["number"]))
+        if issue is None:
             raise Refused(404, "Not Found")
-        return found
+        return issue
 
     @property
     def pull(self) -> Pull:
-        found = self.issue
-        if not isinstance(found, Pull):
+        pull = self.issue
+        if not isinstance(pull, Pull):
             raise Refused(404, "Not Found")
-        return found
+        return pull
 
 
 Handler = Callable[[Call], Answer | Page]
@@ -90,10 +90,10 @@ _ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
 
 
 def route(method: str, path: str) -> Callable[[Route], Route]:
-    """`{name}` is one part of the path, `{name*}` any number of them; numbers are digits only."""
+    """Register a handler. `{name}` matches one part of the path, `{name*}` any number; `number` and `…_id` only digits."""
 
-    def part(found: re.Match[str]) -> str:
-        name = found[1]
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
         if name.endswith("*"):
             return f"(?P<{name[:-1]}>.+)"
         return rf"(?P<{name}>\d+)" if name == "number" or name.endswith("_id") else f"(?P<{name}>[^/]+)"
@@ -108,14 +108,14 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
 
 
 def find(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
-    for wanted, pattern, handler in _ROUTES:
-        if wanted == method and (found := pattern.fullmatch(path)):
-            return handler, {name: urllib.parse.unquote(value) for name, value in found.groupdict().items()}
+    for route_method, pattern, handler in _ROUTES:
+        if route_method == method and (match := pattern.fullmatch(path)):
+            return handler, {name: urllib.parse.unquote(value) for name, value in match.groupdict().items()}
     return None
 
 
 def paged(call: Call, page: Page, url: str) -> Answer:
-    """One page of a list with the links to the others."""
+    """Return a page of a list, with links to the others."""
     try:
         size = min(100, max(1, int(call.query.get("per_page", 30))))
         number = max(1, int(call.query.get("page", 1)))

@@ -1,4 +1,4 @@
-"""CI as the forge sees it: check suites and runs, commit statuses, workflow runs with jobs and logs, and running them again."""
+"""CI: check suites and runs, commit statuses, workflow runs with jobs and logs, and reruns."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ FINAL = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "
 
 
 def branch_of(repo: Repo, sha: str) -> str | None:
-    named = [
+    branches = [
         ref.removeprefix("refs/heads/") for ref, at in repo.refs.items() if at == sha and ref.startswith("refs/heads/")
     ]
-    return next((name for name in named if name != repo.default_branch), named[0] if named else None)
+    return next((name for name in branches if name != repo.default_branch), branches[0] if branches else None)
 
 
 def check(
@@ -23,7 +23,7 @@ def check(
     workflow: str = "CI", log: Log | None = None, title: str | None = None, summary: str | None = None, text: str | None = None,
     details_url: str | None = None, annotations: list[dict[str, Any]] | None = None, sender: User | None = None,
 ) -> CheckRun:  # fmt: skip
-    """Say how a check of this commit stands: the run that is under way moves on, else a new one begins."""
+    """Set the state of a check of this commit: update the run in progress, or begin a new one."""
     if conclusion is not None and conclusion not in FINAL:
         raise ValueError(f"no conclusion {conclusion!r}; one of {', '.join(FINAL)}, or None while it runs")
     by = sender or repo.owner
@@ -40,7 +40,7 @@ def check(
             attempt=suite.workflow.attempt if suite.workflow else 1,
         ))  # fmt: skip
         suite.runs.append(run)
-        run_told(world, run, "created", by)
+        emit_run_event(world, run, "created", by)
     run.conclusion = conclusion
     run.status = "completed" if conclusion else status or "in_progress"
     run.completed_at = world.now() if conclusion else None
@@ -56,7 +56,7 @@ def check(
     run.annotations = annotations or run.annotations
     world.touch(run)
     if conclusion:
-        run_told(world, run, "completed", by)
+        emit_run_event(world, run, "completed", by)
     suite_moved(world, suite, by)
     return run
 
@@ -74,12 +74,12 @@ def _suite(world: World, repo: Repo, sha: str, app: str, workflow: str, actor: U
         suite.workflow = world.keep(WorkflowRun(
             **world.base("WFR"), suite=suite, name=workflow, run_number=number, event=event, actor=actor,
         ))  # fmt: skip
-    suite_told(world, suite, "requested", actor)
+    emit_suite_event(world, suite, "requested", actor)
     return suite
 
 
 def wait_for_approval(world: World, repo: Repo, sha: str, workflow: str, actor: User) -> WorkflowRun:
-    """A stranger's first workflow run: it waits until a maintainer lets it run."""
+    """Return the first workflow run of an outside contributor, which waits for a maintainer's approval."""
     work = _suite(world, repo, sha, "github-actions", workflow, actor).workflow
     assert work is not None
     work.waits_for_approval = True
@@ -96,43 +96,48 @@ def approve_run(world: World, work: WorkflowRun, user: User) -> None:
 
 
 def suite_moved(world: World, suite: CheckSuite, sender: User) -> None:
-    """Tell of a suite that has come to its end, once for each end; then see what may land now."""
+    """Emit the event of a completed suite, once per completion; then merge what is ready."""
     world.touch(suite)
     status, conclusion = rules.suite_state(suite)
     if suite.workflow:
         world.touch(suite.workflow)
     if status == "completed" and suite.announced != conclusion:
         suite.announced = conclusion
-        suite_told(world, suite, "completed", sender)
+        emit_suite_event(world, suite, "completed", sender)
     elif status != "completed":
         suite.announced = None
     world.settle(suite.repo)
 
 
-def suite_told(world: World, suite: CheckSuite, action: str, sender: User) -> None:
+def emit_suite_event(world: World, suite: CheckSuite, action: str, sender: User) -> None:
     show = world.shapes
     world.emit(suite.repo, "check_suite", sender, action=action, check_suite=show.suite(suite))
     if suite.workflow:
-        named = "requested" if action == "rerequested" else action
+        event_action = "requested" if action == "rerequested" else action
         work = show.workflow_run(suite.workflow)
         world.emit(
-            suite.repo, "workflow_run", sender, action=named, workflow=show.workflow(suite.workflow), workflow_run=work
+            suite.repo,
+            "workflow_run",
+            sender,
+            action=event_action,
+            workflow=show.workflow(suite.workflow),
+            workflow_run=work,
         )
 
 
-def run_told(world: World, run: CheckRun, action: str, sender: User) -> None:
+def emit_run_event(world: World, run: CheckRun, action: str, sender: User) -> None:
     show = world.shapes
     shape = show.check_run(run) | {"check_suite": show.small_suite(run.suite)}
     world.emit(run.suite.repo, "check_run", sender, action=action, check_run=shape)
     if run.suite.workflow:
-        named = (
+        event_action = (
             "completed"
             if action == "completed"
             else run.status
             if run.status in ("queued", "in_progress")
             else "queued"
         )
-        world.emit(run.suite.repo, "workflow_job", sender, action=named, workflow_job=show.job(run))
+        world.emit(run.suite.repo, "workflow_job", sender, action=event_action, workflow_job=show.job(run))
 
 
 def set_status(
@@ -141,30 +146,44 @@ def set_status(
 ) -> Status:  # fmt: skip
     if state not in ("error", "failure", "pending", "success"):
         raise Refused(422, "Validation Failed", [f"State is not included in the list: {state}"])
-    made = world.keep(Status(
+    status_record = world.keep(Status(
         **world.base("SC"), repo=repo, sha=sha, context=context, state=state, description=description, target_url=target_url, creator=user,
     ))  # fmt: skip
-    repo.statuses.append(made)
+    repo.statuses.append(status_record)
     show = world.shapes
     commit = show.commit(repo, sha)
     del commit["commit"]["verification"]["verified_at"]
     branches = [
         {"name": ref.removeprefix("refs/heads/"), "protected": ref.removeprefix("refs/heads/") in repo.protections,
-         "commit": {"sha": at, "url": f"{show.repo_url(repo)}/commits/{at}"}}
-        for ref, at in repo.refs.items() if at == sha and ref.startswith("refs/heads/")
+         "commit": {"sha": head, "url": f"{show.repo_url(repo)}/commits/{head}"}}
+        for ref, head in repo.refs.items() if head == sha and ref.startswith("refs/heads/")
     ]  # fmt: skip
     world.emit(
-        repo, "status", user, id=made.id, sha=sha, name=repo.full_name, target_url=target_url, context=context, description=description,
-        state=state, commit=commit, branches=branches, created_at=made.created_at, updated_at=made.updated_at,
-    )  # fmt: skip
+        repo,
+        "status",
+        user,
+        id=status_record.id,
+        sha=sha,
+        name=repo.full_name,
+        target_url=target_url,
+        context=context,
+        description=description,
+        state=state,
+        commit=commit,
+        branches=branches,
+        created_at=status_record.created_at,
+        updated_at=status_record.updated_at,
+    )
     world.settle(repo)
-    return made
+    return status_record
 
 
-def rerun(world: World, suite: CheckSuite, user: User, *, only_failed: bool, one: CheckRun | None = None) -> None:
-    """Run again: new check runs take the old ones' places and wait."""
+def rerun(
+    world: World, suite: CheckSuite, user: User, *, only_failed: bool, single_run: CheckRun | None = None
+) -> None:
+    """Run checks again: new queued check runs replace the old ones."""
     world.need_push(suite.repo, user)
-    old = [run for run in suite.runs if not run.replaced and (one is None or run is one)]
+    old = [run for run in suite.runs if not run.replaced and (single_run is None or run is single_run)]
     if any(run.status != "completed" for run in old):
         raise Refused(403, "This workflow is already running")
     if only_failed:
@@ -182,9 +201,9 @@ def rerun(world: World, suite: CheckSuite, user: User, *, only_failed: bool, one
         )))  # fmt: skip
     suite.runs += fresh
     suite.announced = None
-    suite_told(world, suite, "rerequested", user)
+    emit_suite_event(world, suite, "rerequested", user)
     for run in fresh:
-        run_told(world, run, "created", user)
+        emit_run_event(world, run, "created", user)
     suite_moved(world, suite, user)
     _ask_ci(suite)
 

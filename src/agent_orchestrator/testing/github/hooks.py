@@ -1,4 +1,4 @@
-"""GitHub's webhooks: to whom they go, and how they are signed."""
+"""GitHub's webhooks: their receivers and signatures."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Hooks(Outbox[Delivery]):
         super().__init__(state.now, request)
         self._state = state
         self.keep_payloads: list[tuple[str, Json]] = []
-        """Every event that happened, with or without a hook that wants it."""
+        """Every event, with or without a hook for it."""
 
     def happened(self, repo: Repo, event: str, payload: Json) -> None:
         self.keep_payloads.append((event, payload))
@@ -34,7 +34,7 @@ class Hooks(Outbox[Delivery]):
         return delivery
 
     def redeliver(self, delivery: Delivery) -> Delivery:
-        """Send one again: the same id and body, as the forge's button does."""
+        """Send a delivery again with the same id and body, as the forge's button does."""
         return self.deliver(delivery.hook, delivery.event, delivery.payload, delivery.guid, again=True)
 
 
@@ -43,7 +43,7 @@ def signature(secret: str, body: bytes) -> str:
 
 
 def request(delivery: Delivery) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of a delivery."""
+    """Return the body and headers of a delivery."""
     hook, body = delivery.hook, json.dumps(delivery.payload).encode()
     kind = "application/json"
     if hook.content_type == "form":

@@ -1,4 +1,4 @@
-"""The forge's HTTP: connections, sign-in, budgets, conditional requests, redirects, faults; REST, GraphQL, Git and downloads behind it."""
+"""The forge's HTTP: connections, sign-in, rate limits, conditional requests, redirects, faults; for REST, GraphQL, Git and downloads."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Listener(WireListener):
 
 
 _PERMITTED = re.compile(r"/repos/[^/]+/[^/]+/(issues|pulls|actions)(?:/.*)?")
-"""What needs a permission of its own."""
+"""Paths that need a fine-grained permission."""
 
 
 class Handler(Wire):
@@ -66,10 +66,10 @@ class Handler(Wire):
                 time.sleep(fault.seconds)
                 fault = None
             if fault and fault.what == "drop":
-                self._note(kind, path, login, 0, 0)
-            struck = self._struck(fault, token) if fault else None
-            if struck is not None:
-                answer, points = struck, 0
+                self._log_request(kind, path, login, 0, 0)
+            fault_answer = self._fault_answer(fault, token) if fault else None
+            if fault_answer is not None:
+                answer, points = fault_answer, 0
             elif kind == "git":
                 answer, points = self._git(path, token, signed), 0
             elif kind == "download":
@@ -77,7 +77,7 @@ class Handler(Wire):
             else:
                 show = CiShapes(origin, api, token.user if token else None)
                 answer, points = self._api(kind, path, token, signed, show, fault)
-            self._note(kind, path, login, answer.status, points)
+            self._log_request(kind, path, login, answer.status, points)
             self._send(answer, fault, token, kind)
         except Cut:
             self.close_connection = True
@@ -87,8 +87,8 @@ class Handler(Wire):
             forge.world.errors.append(error)
             self._send(Answer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
 
-    def _note(self, kind: str, path: str, login: str, status: int, points: int) -> None:
-        """Into the log, before the answer goes out: whoever has the answer finds it there."""
+    def _log_request(self, kind: str, path: str, login: str, status: int, points: int) -> None:
+        """Log the request before the answer is sent, so that a client with the answer finds it in the log."""
         forge = self.server.forge
         conditional = "if-none-match" in self.heads or "if-modified-since" in self.heads
         forge.ledger.requests.append(Request(
@@ -97,7 +97,7 @@ class Handler(Wire):
         ))  # fmt: skip
 
     def _token(self, header: str) -> tuple[Token | None, bool]:
-        """The token that was shown, if it counts, and whether one was shown."""
+        """Return the token if it is valid, and whether the request has one."""
         kind, _, value = header.partition(" ")
         if kind.lower() == "basic":
             user, _, password = base64.b64decode(value).decode(errors="replace").partition(":")
@@ -123,19 +123,19 @@ class Handler(Wire):
                 answer, points = forge.graphql.answer(self.body, token, show, fault)
                 limit.used += points
                 return answer, points
-            answer = self._lacking(path, token) or self._rest(path, token, show)
+            answer = self._missing_permission(path, token) or self._rest(path, token, show)
             etagged = self._conditional(answer, token)
             points = 0 if etagged.status == 304 or path == "/rate_limit" else 1
             limit.used += points
             return etagged, points
 
-    def _lacking(self, path: str, token: Token | None) -> Answer | None:
-        """A fine-grained token may only read what it has the permission for."""
-        found = _PERMITTED.fullmatch(path)
-        if found is None or token is None or token.permissions is None or found[1] in token.permissions:
+    def _missing_permission(self, path: str, token: Token | None) -> Answer | None:
+        """Return the refusal if a fine-grained token lacks the permission for this path, or None."""
+        match = _PERMITTED.fullmatch(path)
+        if match is None or token is None or token.permissions is None or match[1] in token.permissions:
             return None
         answer = self._refusal(Refused(403, "Resource not accessible by personal access token"))
-        answer.headers["X-Accepted-GitHub-Permissions"] = f"{found[1]}=read"
+        answer.headers["X-Accepted-GitHub-Permissions"] = f"{match[1]}=read"
         return answer
 
     def _limit(self, token: Token | None, name: str) -> Limit:
@@ -157,16 +157,20 @@ class Handler(Wire):
     def _rest(self, path: str, token: Token | None, show: CiShapes) -> Answer:
         world = self.server.forge.world
         try:
-            if moved := re.fullmatch(r"/repositories/(\d+)(/.*)?", path):
-                found = next((repo for repo in world.repos.values() if repo.id == int(moved[1])), None)
-                if found is None:
+            if by_id := re.fullmatch(r"/repositories/(\d+)(/.*)?", path):
+                repository = next((repo for repo in world.repos.values() if repo.id == int(by_id[1])), None)
+                if repository is None:
                     raise Refused(404, "Not Found")
-                path = f"/repos/{found.full_name}{moved[2] or ''}"
-            if (named := _REPO.fullmatch(path)) and (old := world.moved.get(f"{named[1]}/{named[2]}".lower())):
-                to = f"{show.api}/repositories/{old.id}{named[3] or ''}" + (f"?{self.query}" if self.query else "")
+                path = f"/repos/{repository.full_name}{by_id[2] or ''}"
+            if (match := _REPO.fullmatch(path)) and (renamed := world.moved.get(f"{match[1]}/{match[2]}".lower())):
+                target = f"{show.api}/repositories/{renamed.id}{match[3] or ''}" + (
+                    f"?{self.query}" if self.query else ""
+                )
                 status = 301 if self.command in ("GET", "HEAD") else 307
                 return Answer(
-                    status, {"message": "Moved Permanently", "url": to, "documentation_url": _DOCS}, {"Location": to}
+                    status,
+                    {"message": "Moved Permanently", "url": target, "documentation_url": _DOCS},
+                    {"Location": target},
                 )
             method = "GET" if self.command == "HEAD" else self.command
             route = find(method, path)
@@ -192,7 +196,7 @@ class Handler(Wire):
         return Answer(refused.status, body | ({"errors": refused.errors} if refused.errors else {}))
 
     def _conditional(self, answer: Answer, token: Token | None) -> Answer:
-        """The answer with its ETag, or a 304 where the client has it already."""
+        """Return the answer with its ETag, or a 304 if the client already has it."""
         if self.command not in ("GET", "HEAD") or answer.status != 200 or answer.stream is not None:
             return answer
         data = encode(answer.body) + (token.value.encode() if token else b"") + self.heads.get("accept", "").encode()
@@ -204,13 +208,15 @@ class Handler(Wire):
         changed = datetime.fromisoformat(answer.modified) if answer.modified else None
         if changed:
             answer.headers["Last-Modified"] = format_datetime(changed, usegmt=True)
-        shown = self.heads.get("if-none-match")
-        if shown is not None:
-            same = tag.removeprefix("W/") in [one.strip().removeprefix("W/") for one in shown.split(",")]
+        known_tags = self.heads.get("if-none-match")
+        if known_tags is not None:
+            is_unchanged = tag.removeprefix("W/") in [
+                known_tag.strip().removeprefix("W/") for known_tag in known_tags.split(",")
+            ]
         else:
             since = self.heads.get("if-modified-since")
-            same = bool(since and changed and changed <= parsedate_to_datetime(since))
-        if same:
+            is_unchanged = bool(since and changed and changed <= parsedate_to_datetime(since))
+        if is_unchanged:
             return Answer(304, headers=answer.headers)
         return answer
 
@@ -218,18 +224,20 @@ class Handler(Wire):
 
     def _git(self, path: str, token: Token | None, signed: bool) -> Answer:
         forge = self.server.forge
-        found = _GIT.fullmatch(path)
-        assert found is not None
-        name = f"{found[1]}/{found[2]}".lower()
-        write = found[3] == "git-receive-pack" or "service=git-receive-pack" in self.query
+        match = _GIT.fullmatch(path)
+        assert match is not None
+        name = f"{match[1]}/{match[2]}".lower()
+        write = match[3] == "git-receive-pack" or "service=git-receive-pack" in self.query
         with forge.world.lock:
-            if old := forge.world.moved.get(name):
+            if renamed := forge.world.moved.get(name):
                 query = f"?{self.query}" if self.query else ""
-                return Answer(301, headers={"Location": f"/{old.full_name}.git/{found[3]}{query}"})
+                return Answer(301, headers={"Location": f"/{renamed.full_name}.git/{match[3]}{query}"})
             repo, user = forge.world.repos.get(name), token.user if token else None
-        ask = Answer(401, {"message": "Authentication required"}, {"WWW-Authenticate": 'Basic realm="GitHub"'})
+        sign_in_answer = Answer(
+            401, {"message": "Authentication required"}, {"WWW-Authenticate": 'Basic realm="GitHub"'}
+        )
         if token is None and (signed or write or repo is None or repo.private):
-            return ask
+            return sign_in_answer
         if repo is None or not rules.visible(repo, user):
             return Answer(404, {"message": "Repository not found."})
         if write and not rules.may_push(repo, user):
@@ -237,29 +245,29 @@ class Handler(Wire):
                 403, {"message": f"Permission to {repo.full_name}.git denied to {user.login if user else 'you'}."}
             )
         status, headers, body = bare.backend(
-            forge.world.root, path_info=f"/{repo.path.name}/{found[3]}", method=self.command, query=self.query,
+            forge.world.root, path_info=f"/{repo.path.name}/{match[3]}", method=self.command, query=self.query,
             user=user.login if user else "", body=self.body, headers=self.heads,
         )  # fmt: skip
-        if found[3] == "git-receive-pack" and user:
+        if match[3] == "git-receive-pack" and user:
             with forge.world.lock:
                 pulls.refs_moved(forge.world, repo, user)
         return Answer(status, headers=dict(headers), stream=iter([body]))
 
     def _download(self, path: str) -> Answer:
-        found = self.server.forge.world.nodes.get(path.removeprefix("/_logs/"))
-        if isinstance(found, CheckRun):
-            return Answer(stream=rest_ci.log_of(found), headers={"Content-Type": "text/plain; charset=utf-8"})
-        if isinstance(found, WorkflowRun):
-            return Answer(stream=rest_ci.zipped_logs(found.suite), headers={"Content-Type": "application/zip"})
+        node = self.server.forge.world.nodes.get(path.removeprefix("/_logs/"))
+        if isinstance(node, CheckRun):
+            return Answer(stream=rest_ci.log_of(node), headers={"Content-Type": "text/plain; charset=utf-8"})
+        if isinstance(node, WorkflowRun):
+            return Answer(stream=rest_ci.zipped_logs(node.suite), headers={"Content-Type": "application/zip"})
         return Answer(404, {"message": "Not Found"})
 
     # --- faults, and sending
 
-    def _struck(self, fault: Fault, token: Token | None) -> Answer | None:
-        """The answer of a fault that takes the place of the real one."""
+    def _fault_answer(self, fault: Fault, token: Token | None) -> Answer | None:
+        """Return the answer that a fault puts in place of the real one, or None."""
         retry = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
         if fault.what == "drop":
-            self._shut()
+            self._disconnect()
             raise Cut
         if fault.what == "secondary":
             text = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."

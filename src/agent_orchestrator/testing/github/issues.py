@@ -1,4 +1,4 @@
-"""What happens to issues, and to pull requests as issues: text, state, labels, assignees, comments."""
+"""Changes to issues, and to pull requests as issues: text, state, labels, assignees, comments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def open_issue(
     issue = world.keep(Issue(**world.base("I"), repo=repo, number=repo.next_number, user=user, title=title, body=body))
     repo.next_number += 1
     repo.issues[issue.number] = issue
-    world.told(issue, "opened", user)
+    world.emit_issue_event(issue, "opened", user)
     if labels:
         add_labels(world, issue, user, labels)
     if assignees:
@@ -37,11 +37,11 @@ def edit(world: World, issue: Issue, user: User, title: str | None = None, body:
         issue.body = body
     if changed:
         world.touch(issue)
-        world.told(issue, "edited", user, changes=changed)
+        world.emit_issue_event(issue, "edited", user, changes=changed)
 
 
 def set_state(world: World, issue: Issue, user: User, state: str, reason: str | None = None) -> None:
-    """Open or close an issue; pull requests have ways of their own."""
+    """Open or close an issue; for pull requests see `pulls.set_state`."""
     if state == issue.state:
         return
     issue.state = state
@@ -50,11 +50,11 @@ def set_state(world: World, issue: Issue, user: User, state: str, reason: str | 
     issue.closed_by = user if closed else None
     issue.state_reason = None if isinstance(issue, Pull) else (reason or "completed") if closed else "reopened"
     world.touch(issue)
-    world.told(issue, "closed" if closed else "reopened", user)
+    world.emit_issue_event(issue, "closed" if closed else "reopened", user)
 
 
 def close_named(world: World, pull: Pull, user: User) -> None:
-    """The issues that a landed pull request says it closes."""
+    """Close the issues that a merged pull request names."""
     if pull.base_ref != pull.repo.default_branch:
         return
     for number in closing_numbers(pull):
@@ -62,8 +62,10 @@ def close_named(world: World, pull: Pull, user: User) -> None:
 
 
 def closing_numbers(pull: Pull) -> list[int]:
-    found = dict.fromkeys(int(number) for number in CLOSES.findall(f"{pull.title}\n{pull.body or ''}"))
-    return [number for number in found if number in pull.repo.issues and not isinstance(pull.repo.issues[number], Pull)]
+    numbers = dict.fromkeys(int(number) for number in CLOSES.findall(f"{pull.title}\n{pull.body or ''}"))
+    return [
+        number for number in numbers if number in pull.repo.issues and not isinstance(pull.repo.issues[number], Pull)
+    ]
 
 
 def add_labels(world: World, issue: Issue, user: User, names: list[str]) -> None:
@@ -72,7 +74,7 @@ def add_labels(world: World, issue: Issue, user: User, names: list[str]) -> None
         if label not in issue.labels:
             issue.labels.append(label)
             world.touch(issue)
-            world.told(issue, "labeled", user, label=world.shapes.label(issue.repo, label))
+            world.emit_issue_event(issue, "labeled", user, label=world.shapes.label(issue.repo, label))
 
 
 def remove_label(world: World, issue: Issue, user: User, name: str) -> None:
@@ -81,61 +83,63 @@ def remove_label(world: World, issue: Issue, user: User, name: str) -> None:
         return
     issue.labels.remove(label)
     world.touch(issue)
-    world.told(issue, "unlabeled", user, label=world.shapes.label(issue.repo, label))
+    world.emit_issue_event(issue, "unlabeled", user, label=world.shapes.label(issue.repo, label))
 
 
 def set_labels(world: World, issue: Issue, user: User, names: list[str]) -> None:
-    wanted = {name.lower() for name in names}
-    for label in [label for label in issue.labels if label.name.lower() not in wanted]:
+    wanted_names = {name.lower() for name in names}
+    for label in [label for label in issue.labels if label.name.lower() not in wanted_names]:
         remove_label(world, issue, user, label.name)
     add_labels(world, issue, user, names)
 
 
 def assign(world: World, issue: Issue, user: User, logins: list[str], *, remove: bool = False) -> None:
     for login in logins:
-        found = world.users.get(login.lower())
-        if found is None or (found in issue.assignees) != remove:
+        user_record = world.users.get(login.lower())
+        if user_record is None or (user_record in issue.assignees) != remove:
             continue
         if remove:
-            issue.assignees.remove(found)
+            issue.assignees.remove(user_record)
         else:
-            issue.assignees.append(found)
+            issue.assignees.append(user_record)
         world.touch(issue)
-        world.told(issue, "unassigned" if remove else "assigned", user, assignee=world.shapes.user(found))
+        world.emit_issue_event(
+            issue, "unassigned" if remove else "assigned", user, assignee=world.shapes.user(user_record)
+        )
 
 
 def comment(world: World, issue: Issue, user: User, body: str, association: str | None = None) -> Comment:
     if not body.strip():
         raise invalid("IssueComment", "body", "body cannot be blank", "missing_field")
-    made = world.keep(Comment(**world.base("IC"), issue=issue, user=user, body=body, association=association))
-    issue.comments.append(made)
+    created = world.keep(Comment(**world.base("IC"), issue=issue, user=user, body=body, association=association))
+    issue.comments.append(created)
     world.touch(issue)
-    _comment_told(world, made, "created", user)
-    return made
+    _emit_comment_event(world, created, "created", user)
+    return created
 
 
-def edit_comment(world: World, made: Comment, user: User, body: str) -> None:
-    before, made.body = made.body, body
-    world.touch(made)
-    world.touch(made.issue)
-    _comment_told(world, made, "edited", user, changes={"body": {"from": before}})
+def edit_comment(world: World, comment_record: Comment, user: User, body: str) -> None:
+    before, comment_record.body = comment_record.body, body
+    world.touch(comment_record)
+    world.touch(comment_record.issue)
+    _emit_comment_event(world, comment_record, "edited", user, changes={"body": {"from": before}})
 
 
-def delete_comment(world: World, made: Comment, user: User) -> None:
-    made.issue.comments.remove(made)
-    del world.nodes[made.node_id]
-    world.touch(made.issue)
-    _comment_told(world, made, "deleted", user)
+def delete_comment(world: World, comment_record: Comment, user: User) -> None:
+    comment_record.issue.comments.remove(comment_record)
+    del world.nodes[comment_record.node_id]
+    world.touch(comment_record.issue)
+    _emit_comment_event(world, comment_record, "deleted", user)
 
 
-def _comment_told(world: World, made: Comment, action: str, user: User, **parts: object) -> None:
+def _emit_comment_event(world: World, comment_record: Comment, action: str, user: User, **parts: object) -> None:
     show = world.shapes
     world.emit(
-        made.issue.repo,
+        comment_record.issue.repo,
         "issue_comment",
         user,
         action=action,
-        issue=show.issue(made.issue),
-        comment=show.comment(made),
+        issue=show.issue(comment_record.issue),
+        comment=show.comment(comment_record),
         **parts,
     )

@@ -1,4 +1,4 @@
-"""How changes land: merges by each method, pinned to a commit; auto-merge; the merge queue. All of them real commits."""
+"""Merges with real commits: by each method, pinned to a commit; auto-merge; the merge queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def merge(
     world: World, pull: Pull, user: User, method: str = "merge", sha: str | None = None, title: str | None = None,
     message: str | None = None,
 ) -> str:  # fmt: skip
-    """Land a pull request now, and name the commit; or say why not."""
+    """Merge a pull request and return the commit; raise `Refused` if it is not allowed."""
     world.need_push(pull.repo, user)
     if method not in pull.repo.methods:
         names = {"merge": "Merge commits", "squash": "Squash merges", "rebase": "Rebase merges"}
@@ -27,40 +27,40 @@ def merge(
         raise Refused(405, "Pull Request has merge conflicts")
     if rules.protection(pull).merge_queue:
         raise Refused(405, "Changes must be made through the merge queue")
-    if why := rules.missing(pull):
-        raise Refused(405, why)
+    if reason := rules.missing(pull):
+        raise Refused(405, reason)
     if rules.merge_state(pull, True) == "BEHIND":
         raise Refused(405, "Head branch is not up to date with the base branch.")
-    return _land(world, pull, user, method, title, message)
+    return _merge_now(world, pull, user, method, title, message)
 
 
-def _land(world: World, pull: Pull, user: User, method: str, title: str | None, message: str | None) -> str:
+def _merge_now(world: World, pull: Pull, user: User, method: str, title: str | None, message: str | None) -> str:
     base = rules.base_sha(pull)
     try:
-        made = bare.merge_commit(
-            pull.repo.path, base, pull.head_sha, method, _words(pull, method, title, message), pull.user.login
+        commit = bare.merge_commit(
+            pull.repo.path, base, pull.head_sha, method, _commit_message(pull, method, title, message), pull.user.login
         )
     except bare.GitFailed:
         raise Refused(405, "Pull Request is not mergeable") from None
-    bare.set_ref(pull.repo.path, f"refs/heads/{pull.base_ref}", made, base)
-    landed(world, pull, user, base, made)
-    return made
+    bare.set_ref(pull.repo.path, f"refs/heads/{pull.base_ref}", commit, base)
+    mark_merged(world, pull, user, base, commit)
+    return commit
 
 
-def _words(pull: Pull, method: str, title: str | None, message: str | None) -> str:
+def _commit_message(pull: Pull, method: str, title: str | None, message: str | None) -> str:
     if method == "squash":
         return f"{title or f'{pull.title} (#{pull.number})'}\n\n{message if message is not None else pull.body or ''}".strip()
     owner = (pull.head_repo or pull.repo).owner.login
     return f"{title or f'Merge pull request #{pull.number} from {owner}/{pull.head_ref}'}\n\n{message or pull.title}"
 
 
-def landed(world: World, pull: Pull, user: User, base: str, commit: str) -> None:
-    """The base has moved to a commit that holds this pull request."""
+def mark_merged(world: World, pull: Pull, user: User, base: str, commit: str) -> None:
+    """Mark a pull request as merged, after its base has moved to a commit that contains it."""
     pull.base_sha, pull.merge_commit = base, commit
     pull.state, pull.merged_at, pull.merged_by = "closed", world.now(), user
     pull.closed_at, pull.closed_by, pull.auto_merge, pull.queue = pull.merged_at, user, None, None
     world.touch(pull)
-    world.told(pull, "closed", user)
+    world.emit_issue_event(pull, "closed", user)
     issues.close_named(world, pull, user)
     if pull.repo.delete_branch_on_merge and pull.head_repo is pull.repo and pull.repo.head(pull.head_ref):
         bare.delete_ref(pull.repo.path, f"refs/heads/{pull.head_ref}")
@@ -80,7 +80,7 @@ def enable_auto_merge(
         raise Refused(422, f"Pull request Pull request is in {state.lower()} status")
     pull.auto_merge = AutoMerge(user, method, title, message, world.now())
     world.touch(pull)
-    world.told(pull, "auto_merge_enabled", user, reason="")
+    world.emit_issue_event(pull, "auto_merge_enabled", user, reason="")
     settle(world, pull.repo)
 
 
@@ -89,7 +89,7 @@ def disable_auto_merge(world: World, pull: Pull, user: User) -> None:
         raise Refused(422, "Can't disable auto-merge for this pull request")
     pull.auto_merge = None
     world.touch(pull)
-    world.told(pull, "auto_merge_disabled", user, reason="manual")
+    world.emit_issue_event(pull, "auto_merge_disabled", user, reason="manual")
 
 
 def enqueue(world: World, pull: Pull, user: User, sha: str | None = None) -> QueueEntry:
@@ -100,13 +100,13 @@ def enqueue(world: World, pull: Pull, user: User, sha: str | None = None) -> Que
         raise Refused(422, "The head of the pull request is not at the expected commit")
     if pull.state != "open" or pull.draft:
         raise Refused(422, "Pull request is not open, or a draft")
-    if why := rules.missing(pull):
-        raise Refused(422, why)
+    if reason := rules.missing(pull):
+        raise Refused(422, reason)
     if pull.queue is not None:
         return pull.queue
     entry = pull.queue = world.keep(QueueEntry(**world.base("MQE"), pull=pull, by=user, wanted=pull.head_sha))
     world.touch(pull)
-    world.told(pull, "enqueued", user)
+    world.emit_issue_event(pull, "enqueued", user)
     settle(world, pull.repo)
     return entry
 
@@ -117,20 +117,20 @@ def dequeue(world: World, pull: Pull, user: User, reason: str = "MANUAL") -> Non
         return
     _drop_group(world, entry, user, "dequeued")
     world.touch(pull)
-    world.told(pull, "dequeued", user, reason=reason)
+    world.emit_issue_event(pull, "dequeued", user, reason=reason)
 
 
 def settle(world: World, repo: Repo) -> None:
-    """Land everything of this repository that may land now: what was pushed to its base by hand, the front of each queue, then
-    what merges by itself."""
+    """Merge every pull request of this repository that is ready: those pushed to their base by hand, the front of each queue, then
+    those with auto-merge."""
     for pull in repo.pulls():
         base = repo.head(pull.base_ref)
         if pull.state == "open" and base and bare.contains(repo.path, pull.head_sha, base):
-            landed(world, pull, repo.owner, pull.base_sha, base)
+            mark_merged(world, pull, repo.owner, pull.base_sha, base)
         elif pull.queue and pull.queue.wanted != pull.head_sha:
             dequeue(world, pull, pull.queue.by, "BRANCH_UPDATED")
-    for branch, kept in list(repo.protections.items()):
-        if kept.merge_queue:
+    for branch, protection in list(repo.protections.items()):
+        if protection.merge_queue:
             while _advance(world, repo, branch):
                 pass
     for pull in repo.pulls():
@@ -143,17 +143,17 @@ def settle(world: World, repo: Repo) -> None:
             if pull.queue is None:
                 enqueue(world, pull, auto.by)
         else:
-            _land(world, pull, auto.by, auto.method, auto.title, auto.message)
+            _merge_now(world, pull, auto.by, auto.method, auto.title, auto.message)
 
 
 def _advance(world: World, repo: Repo, branch: str) -> bool:
-    """Move the front of one queue; True when another one became the front."""
-    line = sorted(
+    """Process the front of a queue; return True if another entry became the front."""
+    queue = sorted(
         (pull.queue for pull in repo.pulls() if pull.queue and pull.base_ref == branch), key=lambda entry: entry.id
     )
-    if not line:
+    if not queue:
         return False
-    entry = line[0]
+    entry = queue[0]
     base = repo.head(branch) or ""
     if entry.base_sha != base:
         _drop_group(world, entry, entry.by, "invalidated")
@@ -170,26 +170,32 @@ def _advance(world: World, repo: Repo, branch: str) -> bool:
         return False
     bare.set_ref(repo.path, f"refs/heads/{branch}", entry.head_sha, base)
     _drop_group(world, entry, entry.by, "merged")
-    landed(world, entry.pull, entry.by, base, entry.head_sha)
+    mark_merged(world, entry.pull, entry.by, base, entry.head_sha)
     return True
 
 
 def _make_group(world: World, entry: QueueEntry, base: str) -> bool:
-    """A commit of the base with the pull request, for checks to run on."""
+    """Create the commit of the base with the pull request, on which checks run; return False on a conflict."""
     pull, repo = entry.pull, entry.pull.repo
     try:
-        made = bare.merge_commit(
-            repo.path, base, pull.head_sha, "merge", _words(pull, "merge", None, None), pull.user.login, entry.id
+        commit = bare.merge_commit(
+            repo.path,
+            base,
+            pull.head_sha,
+            "merge",
+            _commit_message(pull, "merge", None, None),
+            pull.user.login,
+            entry.id,
         )
     except bare.GitFailed:
         return False
-    entry.base_sha, entry.head_sha, entry.state = base, made, "AWAITING_CHECKS"
+    entry.base_sha, entry.head_sha, entry.state = base, commit, "AWAITING_CHECKS"
     entry.ref = f"refs/heads/gh-readonly-queue/{pull.base_ref}/pr-{pull.number}-{base}"
-    bare.set_ref(repo.path, entry.ref, made)
-    repo.refs[entry.ref] = made
+    bare.set_ref(repo.path, entry.ref, commit)
+    repo.refs[entry.ref] = commit
     world.emit(repo, "merge_group", entry.by, action="checks_requested", merge_group=_group(world, entry))
     if repo.ci:
-        repo.ci(repo, made)
+        repo.ci(repo, commit)
     return True
 
 

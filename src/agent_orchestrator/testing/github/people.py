@@ -1,4 +1,4 @@
-"""What people and machines do on the forge, for tests: sign up, push, review, comment, report checks, label, merge."""
+"""Actions of people and CI on the forge, for tests: sign up, push, review, comment, report checks, label, merge."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from agent_orchestrator.testing.github.world import World
 
 
 class People:
-    """Repositories and people are given as records or by name, commits by branch or SHA, pull requests and issues as records."""
+    """Actions for tests. Repositories and people are passed as records or names, commits as branch or SHA, the rest as records."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def user(self, login: str, kind: str = "User", *, name: str = "") -> User:
-        """The user of that name, made where there is none; a login that ends in `[bot]` is a bot."""
+        """Return the user with this login, creating it if needed; a login that ends in `[bot]` is a bot."""
         with self.world.lock:
-            found = self.world.users.get(login.lower())
-            return found or self.world.new_user(login, "Bot" if login.endswith("[bot]") else kind, name)
+            existing = self.world.users.get(login.lower())
+            return existing or self.world.new_user(login, "Bot" if login.endswith("[bot]") else kind, name)
 
     def organization(self, login: str, *members: str) -> User:
-        made = self.user(login, "Organization")
-        made.members |= set(members)
+        created = self.user(login, "Organization")
+        created.members |= set(members)
         for member in members:
             self.user(member)
-        return made
+        return created
 
     def token(
         self, user: User | str, scopes: tuple[str, ...] = ("repo", "read:org", "workflow"), *, expired: bool = False,
         permissions: frozenset[str] | None = None, ends: str = "",
     ) -> str:  # fmt: skip
         prefix = "ghp" if permissions is None else "github_pat"
-        made = Token(f"{prefix}_{secrets.token_hex(18)}", self._user(user), scopes, expired, permissions, ends)
-        self.world.tokens[made.value] = made
-        return made.value
+        token_record = Token(f"{prefix}_{secrets.token_hex(18)}", self._user(user), scopes, expired, permissions, ends)
+        self.world.tokens[token_record.value] = token_record
+        return token_record.value
 
     def repository(
         self, full_name: str, files: Mapping[str, str] | None = None, *, private: bool = False, branch: str = "main",
         people: Mapping[str, str] | None = None,
     ) -> Repo:  # fmt: skip
-        """A repository with one commit; `people` are collaborators with their permission (admin, write, triage, read)."""
+        """Create a repository with one commit; `people` maps collaborators to permissions (admin, write, triage, read)."""
         owner, name = full_name.split("/")
         with self.world.lock:
             repo = self.world.new_repo(self.user(owner), name, private=private, branch=branch)
@@ -74,42 +74,42 @@ class People:
             parent = self._repo(repo)
             return self.world.new_repo(self._user(owner), name or parent.name, parent=parent)
 
-    def protect(self, repo: Repo | str, branch: str = "main", **asks: Any) -> Protection:
-        """Ask for checks, approvals, a merge queue … before something lands (see `Protection`); only admins push past it."""
+    def protect(self, repo: Repo | str, branch: str = "main", **requirements: Any) -> Protection:
+        """Require checks, approvals, a merge queue … before a merge (see `Protection`); only admins may push directly."""
         with self.world.lock:
-            found = self._repo(repo)
-            made = found.protections[branch] = Protection(**asks)
+            repository = self._repo(repo)
+            protection = repository.protections[branch] = Protection(**requirements)
             admins = [
-                found.owner.login,
-                *found.owner.members,
-                *(name for name, may in found.people.items() if may == "admin"),
+                repository.owner.login,
+                *repository.owner.members,
+                *(name for name, may in repository.people.items() if may == "admin"),
             ]
-            bare.protect(found.path, found.protections, admins)
-            return made
+            bare.protect(repository.path, repository.protections, admins)
+            return protection
 
     def rename(self, repo: Repo | str, name: str) -> None:
         with self.world.lock:
             self.world.rename(self._repo(repo), name)
 
     def delete(self, repo: Repo | str) -> None:
-        """The repository is gone; pull requests that came from it lose their source."""
+        """Delete the repository; pull requests from it lose their source."""
         with self.world.lock:
-            found = self._repo(repo)
-            del self.world.repos[found.full_name.lower()]
+            repository = self._repo(repo)
+            del self.world.repos[repository.full_name.lower()]
             for other in self.world.repos.values():
                 for pull in other.pulls():
-                    if pull.head_repo is found:
+                    if pull.head_repo is repository:
                         pull.head_repo, pull.head_deleted = None, True
 
     def hook(self, repo: Repo | str, url: str, secret: str = "", events: tuple[str, ...] = ("*",)) -> Hook:
         with self.world.lock:
-            found = self._repo(repo)
-            made = Hook(**self.world.base("H"), repo=found, url=url, secret=secret, events=list(events))
-            found.hooks[made.id] = self.world.keep(made)
-            return made
+            repository = self._repo(repo)
+            hook_record = Hook(**self.world.base("H"), repo=repository, url=url, secret=secret, events=list(events))
+            repository.hooks[hook_record.id] = self.world.keep(hook_record)
+            return hook_record
 
     def ci(self, repo: Repo | str, run: Callable[[Repo, str], None] | None) -> None:
-        """What the repository's CI does with every commit that is pushed or asked to run again; it calls `check` or `status`."""
+        """Set the repository's CI: called with each commit that is pushed or run again, it calls `check` or `status`."""
         self._repo(repo).ci = run
 
     # --- Git
@@ -118,30 +118,33 @@ class People:
         self, repo: Repo | str, branch: str, files: Mapping[str, str | None], *, message: str = "Change", by: User | str | None = None,
         base: str | None = None, force: bool = False,
     ) -> str:  # fmt: skip
-        """A commit on a branch, new ones start at the default branch or at `base`; `force` throws away what the branch had."""
+        """Commit files to a branch and return the commit; a new branch starts at the default branch or `base`, `force` resets it there."""
         with self.world.lock:
-            found, user = self._repo(repo), self._by(repo, by)
-            start = found.head(branch) if not force else None
-            parent = start or (self._sha(found, base) if base else found.head(found.default_branch))
-            sha = bare.write(found.path, parent, files, message, user.login)
-            bare.set_ref(found.path, f"refs/heads/{branch}", sha)
-            pulls.refs_moved(self.world, found, user)
+            repository, user = self._repo(repo), self._by(repo, by)
+            start = repository.head(branch) if not force else None
+            parent = start or (self._sha(repository, base) if base else repository.head(repository.default_branch))
+            sha = bare.write(repository.path, parent, files, message, user.login)
+            bare.set_ref(repository.path, f"refs/heads/{branch}", sha)
+            pulls.refs_moved(self.world, repository, user)
             return sha
 
     def delete_branch(self, repo: Repo | str, branch: str, by: User | str | None = None) -> None:
         with self.world.lock:
-            found = self._repo(repo)
-            bare.delete_ref(found.path, f"refs/heads/{branch}")
-            pulls.refs_moved(self.world, found, self._by(repo, by))
+            repository = self._repo(repo)
+            bare.delete_ref(repository.path, f"refs/heads/{branch}")
+            pulls.refs_moved(self.world, repository, self._by(repo, by))
 
     def read(self, repo: Repo | str, ref: str, path: str) -> str:
-        """A file's text at a branch or commit."""
+        """Return the text of a file at a branch or commit."""
         return bare.git(self._repo(repo).path, "show", f"{ref}:{path}")
 
     def log(self, repo: Repo | str, ref: str = "main") -> list[bare.Commit]:
-        """The commits of a branch, newest first, along its first parents."""
-        found = self._repo(repo)
-        return [bare.commit(found.path, sha) for sha in bare.git(found.path, "rev-list", "--first-parent", ref).split()]
+        """Return the commits of a branch, newest first, along first parents."""
+        repository = self._repo(repo)
+        return [
+            bare.commit(repository.path, sha)
+            for sha in bare.git(repository.path, "rev-list", "--first-parent", ref).split()
+        ]
 
     # --- issues and pull requests
 
@@ -150,30 +153,30 @@ class People:
         assignees: tuple[str, ...] = (), association: str | None = None,
     ) -> Issue:  # fmt: skip
         with self.world.lock:
-            made = issues.open_issue(
+            created = issues.open_issue(
                 self.world, self._repo(repo), self._by(repo, by), title, body, list(labels), list(assignees)
             )
-            made.association = association
-            return made
+            created.association = association
+            return created
 
     def pull(
         self, repo: Repo | str, head: str, title: str = "", body: str = "", *, base: str = "main", by: User | str | None = None,
         draft: bool = False, head_repo: Repo | None = None, association: str | None = None,
     ) -> Pull:  # fmt: skip
         with self.world.lock:
-            made = pulls.open_pull(
+            created = pulls.open_pull(
                 self.world, self._repo(repo), self._by(repo, by), head, base, title or head, body, draft, head_repo
             )
-            made.association = association
-            return made
+            created.association = association
+            return created
 
     def find_issue(self, repo: Repo | str, number: int) -> Issue:
         return self._repo(repo).issues[number]
 
     def find_pull(self, repo: Repo | str, number: int) -> Pull:
-        found = self._repo(repo).issues[number]
-        assert isinstance(found, Pull)
-        return found
+        pull = self._repo(repo).issues[number]
+        assert isinstance(pull, Pull)
+        return pull
 
     def label_issue(self, issue: Issue, *labels: str, by: User | str | None = None) -> None:
         with self.world.lock:
@@ -208,7 +211,7 @@ class People:
                 issues.delete_comment(self.world, comment, self._by(comment.issue.repo, by))
 
     def minimize(self, comment: Comment | Review | ReviewComment, hidden: bool = True) -> None:
-        """Hide a comment, as a maintainer does with spam. No webhook tells of it."""
+        """Hide a comment, as a maintainer does with spam; there is no webhook for it."""
         comment.minimized = hidden
 
     def close(self, issue: Issue, by: User | str | None = None) -> None:
@@ -234,7 +237,7 @@ class People:
             return merges.merge(self.world, pull, self._by(pull.repo, by), method, sha)
 
     def group(self, pull: Pull) -> str | None:
-        """The merge queue's commit of this pull request, while it waits for its checks."""
+        """Return the merge queue's commit of this pull request while it waits for its checks, or None."""
         return pull.queue.head_sha if pull.queue else None
 
     # --- reviews
@@ -243,7 +246,7 @@ class People:
         self, pull: Pull, event: str, body: str = "", *, by: User | str, comments: list[dict[str, Any]] | None = None,
         association: str | None = None,
     ) -> Review:  # fmt: skip
-        """`event` is APPROVE, REQUEST_CHANGES or COMMENT; each comment `{path, line, body}`."""
+        """Submit a review: `event` is APPROVE, REQUEST_CHANGES or COMMENT, each comment `{path, line, body}`."""
         with self.world.lock:
             return reviews.review(self.world, pull, self._user(by), event, body, comments, association)
 
@@ -281,12 +284,12 @@ class People:
         conclusion: str | None = None,
         *,
         log: Log | None = None,
-        **more: Any,
+        **fields: Any,
     ) -> CheckRun:
-        """A check run: None while it runs (`status="queued"` before), else its conclusion. With a log it is a job of a workflow."""
+        """Report a check run: `conclusion` is None while it runs (before that, `status="queued"`); with a log it is a workflow job."""
         with self.world.lock:
-            found = self._repo(repo)
-            return checks.check(self.world, found, self._sha(found, ref), name, conclusion, log=log, **more)
+            repository = self._repo(repo)
+            return checks.check(self.world, repository, self._sha(repository, ref), name, conclusion, log=log, **fields)
 
     def status(
         self,
@@ -298,18 +301,20 @@ class People:
         url: str | None = None,
     ) -> Status:
         with self.world.lock:
-            found = self._repo(repo)
+            repository = self._repo(repo)
             return checks.set_status(
-                self.world, found, self._sha(found, ref), found.owner, state, context, description, url
+                self.world, repository, self._sha(repository, ref), repository.owner, state, context, description, url
             )
 
     def await_approval(
         self, repo: Repo | str, ref: str, workflow: str = "CI", by: User | str | None = None
     ) -> WorkflowRun:
-        """A workflow run of a stranger's fork that waits for a maintainer."""
+        """Create a workflow run of an outside contributor's fork, which waits for a maintainer."""
         with self.world.lock:
-            found = self._repo(repo)
-            return checks.wait_for_approval(self.world, found, self._sha(found, ref), workflow, self._by(repo, by))
+            repository = self._repo(repo)
+            return checks.wait_for_approval(
+                self.world, repository, self._sha(repository, ref), workflow, self._by(repo, by)
+            )
 
     # --- names
 

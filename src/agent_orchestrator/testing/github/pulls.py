@@ -1,4 +1,4 @@
-"""What happens to pull requests: opened, pushed to, made ready, closed; and what a push to a repository means to all of them."""
+"""Changes to pull requests: open, edit, mark ready, close; and the effects of a push on them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def open_pull(
     world: World, repo: Repo, user: User, head: str, base: str, title: str, body: str | None = None, draft: bool = False,
     head_repo: Repo | None = None,
 ) -> Pull:  # fmt: skip
-    """`head` is a branch of the repository, or `owner:branch` of a fork."""
+    """Open a pull request; `head` is a branch of the repository, or `owner:branch` of a fork."""
     source, branch = _source(world, repo, head, head_repo)
     sha, target = source.head(branch) if source else None, repo.head(base)
     if source is None or sha is None:
@@ -35,22 +35,22 @@ def open_pull(
     ))  # fmt: skip
     repo.next_number += 1
     repo.issues[pull.number] = pull
-    world.told(pull, "opened", user)
+    world.emit_issue_event(pull, "opened", user)
     if source is not repo and repo.ci:
         repo.ci(repo, sha)
     return pull
 
 
-def _source(world: World, repo: Repo, head: str, given: Repo | None) -> tuple[Repo | None, str]:
+def _source(world: World, repo: Repo, head: str, head_repo: Repo | None) -> tuple[Repo | None, str]:
     owner, colon, branch = head.partition(":")
-    if given:
-        return given, branch or head
+    if head_repo:
+        return head_repo, branch or head
     if not colon or owner.lower() == repo.owner.login.lower():
         return repo, branch or head
-    mine = [
+    forks = [
         other for other in world.repos.values() if other.parent is repo and other.owner.login.lower() == owner.lower()
     ]
-    return (mine[0] if mine else None), branch
+    return (forks[0] if forks else None), branch
 
 
 def edit(world: World, pull: Pull, user: User, title: str | None, body: str | None, base: str | None) -> None:
@@ -62,7 +62,9 @@ def edit(world: World, pull: Pull, user: User, title: str | None, body: str | No
         pull.auto_merge = None
         pull.unknown_left = world.unknown_first
         world.touch(pull)
-        world.told(pull, "edited", user, changes={"base": {"ref": {"from": before}, "sha": {"from": old_sha}}})
+        world.emit_issue_event(
+            pull, "edited", user, changes={"base": {"ref": {"from": before}, "sha": {"from": old_sha}}}
+        )
     issues.edit(world, pull, user, title, body)
 
 
@@ -91,7 +93,7 @@ def set_draft(world: World, pull: Pull, user: User, draft: bool) -> None:
         return
     pull.draft = draft
     world.touch(pull)
-    world.told(pull, "converted_to_draft" if draft else "ready_for_review", user)
+    world.emit_issue_event(pull, "converted_to_draft" if draft else "ready_for_review", user)
     world.settle(pull.repo)
 
 
@@ -103,16 +105,16 @@ def update_branch(world: World, pull: Pull, user: User, expected: str | None) ->
     if bare.contains(pull.repo.path, base, pull.head_sha):
         raise Refused(422, "There are no new commits on the base branch.")
     try:
-        words = f"Merge branch '{pull.base_ref}' into {pull.head_ref}"
-        made = bare.merge_commit(pull.repo.path, pull.head_sha, base, "merge", words, user.login)
+        message = f"Merge branch '{pull.base_ref}' into {pull.head_ref}"
+        merge_commit = bare.merge_commit(pull.repo.path, pull.head_sha, base, "merge", message, user.login)
     except bare.GitFailed:
         raise Refused(422, "merge conflict between base and head") from None
-    bare.import_commit(source.path, pull.repo.path, made, f"refs/heads/{pull.head_ref}")
+    bare.import_commit(source.path, pull.repo.path, merge_commit, f"refs/heads/{pull.head_ref}")
     refs_moved(world, source, user)
 
 
 def refs_moved(world: World, repo: Repo, user: User) -> None:
-    """See what a push has changed, and what follows from it. Merges come this way too."""
+    """Process the refs that a push or merge has changed: emit events, update pull requests, run CI."""
     now = bare.refs(repo.path)
     before, repo.refs = repo.refs, now
     moved = [ref for ref in {**before, **now} if before.get(ref) != now.get(ref)]
@@ -121,7 +123,7 @@ def refs_moved(world: World, repo: Repo, user: User) -> None:
     repo.pushed_at = world.now()
     for ref in moved:
         if not ref.startswith("refs/heads/gh-readonly-queue/"):
-            _push_told(world, repo, user, ref, before.get(ref), now.get(ref))
+            _emit_push(world, repo, user, ref, before.get(ref), now.get(ref))
     for ref in moved:
         if ref.startswith("refs/heads/"):
             _branch_moved(world, repo, user, ref.removeprefix("refs/heads/"), before.get(ref), now.get(ref))
@@ -150,7 +152,7 @@ def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> Non
     source = pull.head_repo or pull.repo
     bare.import_commit(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
     pull.head_sha, pull.unknown_left = new, world.unknown_first
-    if not rules.may_push(pull.repo, user):  # whoever may push keeps auto-merge on
+    if not rules.may_push(pull.repo, user):  # pushes by people with write access keep auto-merge on
         pull.auto_merge = None
     for thread in pull.threads:
         if not thread.outdated and bare.line_changed(
@@ -161,12 +163,12 @@ def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> Non
             for comment in thread.comments:
                 comment.commit_id = new
     world.touch(pull)
-    world.told(pull, "synchronize", user, before=old, after=new)
+    world.emit_issue_event(pull, "synchronize", user, before=old, after=new)
     if source is not pull.repo and pull.repo.ci:
         pull.repo.ci(pull.repo, new)
 
 
-def _push_told(world: World, repo: Repo, user: User, ref: str, old: str | None, new: str | None) -> None:
+def _emit_push(world: World, repo: Repo, user: User, ref: str, old: str | None, new: str | None) -> None:
     show = world.shapes
     shas = bare.commits(repo.path, old, new)[-20:] if old and new else (new,) if new else ()
     world.emit(

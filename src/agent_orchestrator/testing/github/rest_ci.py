@@ -1,4 +1,4 @@
-"""REST: check runs and suites, statuses, workflow runs, jobs and their logs, running them again."""
+"""REST: check runs and suites, statuses, workflow runs, jobs and their logs, reruns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from agent_orchestrator.testing.github.world import Refused
 @route("GET", "REPO/commits/{ref*}/check-runs")
 def check_runs(call: Call) -> Page:
     sha = sha_of(call.repo, call.args["ref"])
-    found = rules.check_runs(call.repo, sha, every=call.query.get("filter") == "all")
-    found = [run for run in found if call.query.get("check_name", run.name) == run.name]
-    found = [run for run in found if call.query.get("status", run.status) == run.status]
-    return Page(sorted(found, key=lambda run: -run.id), call.show.check_run, "check_runs")
+    runs = rules.check_runs(call.repo, sha, every=call.query.get("filter") == "all")
+    runs = [run for run in runs if call.query.get("check_name", run.name) == run.name]
+    runs = [run for run in runs if call.query.get("status", run.status) == run.status]
+    return Page(sorted(runs, key=lambda run: -run.id), call.show.check_run, "check_runs")
 
 
 @route("GET", "REPO/commits/{ref*}/check-suites")
@@ -51,7 +51,7 @@ def runs_of_suite(call: Call) -> Page:
 
 @route("POST", "REPO/check-suites/{suite_id}/rerequest")
 def rerequest_suite(call: Call) -> Answer:
-    checks.rerun(call.world, _suite(call), call.who(), only_failed=False)
+    checks.rerun(call.world, _suite(call), call.require_user(), only_failed=False)
     return Answer(201, {})
 
 
@@ -74,30 +74,30 @@ def check_run(call: Call) -> Answer:
 @route("GET", "REPO/check-runs/{run_id}/annotations")
 def run_annotations(call: Call) -> Page:
     run = _run(call)
-    plain = {
+    default_annotation = {
         "path": "README.md", "start_line": 1, "end_line": 1, "start_column": None, "end_column": None, "annotation_level": "failure",
         "title": None, "message": "", "raw_details": None, "blob_href": f"{call.show.page(call.repo)}/blob/{run.suite.head_sha}",
     }  # fmt: skip
-    return Page(run.annotations, lambda given: plain | given)
+    return Page(run.annotations, lambda annotation: default_annotation | annotation)
 
 
 @route("POST", "REPO/check-runs/{run_id}/rerequest")
 def rerequest_run(call: Call) -> Answer:
     run = _run(call)
-    checks.rerun(call.world, run.suite, call.who(), only_failed=False, one=run)
+    checks.rerun(call.world, run.suite, call.require_user(), only_failed=False, single_run=run)
     return Answer(201, {})
 
 
 @route("GET", "REPO/commits/{ref*}/status")
 def status(call: Call) -> Answer:
-    found, sha = call.repo, sha_of(call.repo, call.args["ref"])
-    page = Page(rules.statuses(found, sha), lambda one: call.show.status(one, simple=True))
-    url = f"{call.show.repo_url(found)}/commits/{sha}"
+    repo, sha = call.repo, sha_of(call.repo, call.args["ref"])
+    page = Page(rules.statuses(repo, sha), lambda item: call.show.status(item, simple=True))
+    url = f"{call.show.repo_url(repo)}/commits/{sha}"
     size = min(100, int(call.query.get("per_page", 30)))
     first = (int(call.query.get("page", 1)) - 1) * size
     return Answer(body={
-        "state": rules.combined_status(found, sha), "sha": sha, "total_count": len(page.items),
-        "statuses": [page.shape(one) for one in page.items[first : first + size]], "repository": call.show.lite_repo(found),
+        "state": rules.combined_status(repo, sha), "sha": sha, "total_count": len(page.items),
+        "statuses": [page.shape(item) for item in page.items[first : first + size]], "repository": call.show.lite_repo(repo),
         "commit_url": url, "url": f"{url}/status",
     })  # fmt: skip
 
@@ -105,23 +105,29 @@ def status(call: Call) -> Answer:
 @route("GET", "REPO/commits/{ref*}/statuses")
 def statuses(call: Call) -> Page:
     sha = sha_of(call.repo, call.args["ref"])
-    return Page([one for one in call.repo.statuses[::-1] if one.sha == sha], call.show.status)
+    return Page([item for item in call.repo.statuses[::-1] if item.sha == sha], call.show.status)
 
 
 @route("POST", "REPO/statuses/{sha}")
 def set_status(call: Call) -> Answer:
-    call.world.need_push(call.repo, call.who())
-    made = checks.set_status(
-        call.world, call.repo, sha_of(call.repo, call.args["sha"]), call.who(), call.needed("state"), call.given("context", "default"),
-        call.given("description"), call.given("target_url"),
-    )  # fmt: skip
-    return Answer(201, call.show.status(made))
+    call.world.need_push(call.repo, call.require_user())
+    created = checks.set_status(
+        call.world,
+        call.repo,
+        sha_of(call.repo, call.args["sha"]),
+        call.require_user(),
+        call.required_parameter("state"),
+        call.parameter("context", "default"),
+        call.parameter("description"),
+        call.parameter("target_url"),
+    )
+    return Answer(201, call.show.status(created))
 
 
 @route("GET", "REPO/actions/runs")
 def runs(call: Call) -> Page:
-    found = [suite.workflow for suite in call.repo.suites[::-1] if suite.workflow]
-    for work in list(found):
+    workflow_runs = [suite.workflow for suite in call.repo.suites[::-1] if suite.workflow]
+    for work in list(workflow_runs):
         facts = {
             "branch": work.suite.branch,
             "head_sha": work.suite.head_sha,
@@ -129,16 +135,16 @@ def runs(call: Call) -> Page:
             "actor": work.actor.login,
         }
         if any(call.query[name] != fact for name, fact in facts.items() if name in call.query):
-            found.remove(work)
-    if wanted := call.query.get("status"):
-        found = [work for work in found if wanted in rules.suite_state(work.suite)]
-    return Page(found, call.show.workflow_run, "workflow_runs")
+            workflow_runs.remove(work)
+    if state := call.query.get("status"):
+        workflow_runs = [work for work in workflow_runs if state in rules.suite_state(work.suite)]
+    return Page(workflow_runs, call.show.workflow_run, "workflow_runs")
 
 
 @route("GET", "REPO/actions/workflows")
 def workflows(call: Call) -> Page:
-    found = {suite.workflow.name: suite.workflow for suite in call.repo.suites if suite.workflow}
-    return Page(list(found.values()), call.show.workflow, "workflows")
+    by_name = {suite.workflow.name: suite.workflow for suite in call.repo.suites if suite.workflow}
+    return Page(list(by_name.values()), call.show.workflow, "workflows")
 
 
 @route("GET", "REPO/actions/workflows/{workflow_id}")
@@ -158,7 +164,7 @@ def run(call: Call) -> Answer:
 def jobs(call: Call) -> Page:
     suite = checks.find_workflow(call.repo, int(call.args["run_id"])).suite
     every = call.query.get("filter") == "all"
-    return Page([one for one in suite.runs if every or not one.replaced], call.show.job, "jobs")
+    return Page([job_run for job_run in suite.runs if every or not job_run.replaced], call.show.job, "jobs")
 
 
 @route("GET", "REPO/actions/jobs/{job_id}")
@@ -168,7 +174,7 @@ def job(call: Call) -> Answer:
 
 @route("GET", "REPO/actions/jobs/{job_id}/logs")
 def job_log(call: Call) -> Answer:
-    call.who()
+    call.require_user()
     run = _run(call, "job_id")
     if run.log_gone:
         raise Refused(410, "Server Error")
@@ -179,13 +185,13 @@ def job_log(call: Call) -> Answer:
 
 @route("GET", "REPO/actions/runs/{run_id}/logs")
 def run_log(call: Call) -> Answer:
-    call.who()
+    call.require_user()
     work = checks.find_workflow(call.repo, int(call.args["run_id"]))
     return Answer(302, headers={"Location": f"{call.show.web}/_logs/{work.node_id}"})
 
 
 def log_of(run: CheckRun) -> Iterator[bytes]:
-    """A job's log in pieces: text gets a time before each line, as a runner writes it."""
+    """Yield a job's log in pieces; text gets a timestamp before each line, as a runner writes it."""
     if isinstance(run.log, str):
         yield from bare.log_lines(run.log, run.started_at)
     elif isinstance(run.log, bytes):
@@ -199,18 +205,21 @@ def log_of(run: CheckRun) -> Iterator[bytes]:
 
 
 def zipped_logs(suite: CheckSuite) -> Iterator[bytes]:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for one in suite.runs:
-            if not one.replaced:
-                archive.writestr(f"{one.name}/1_Run {one.name}.txt", b"".join(log_of(one)))
-    yield made.getvalue()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for run in suite.runs:
+            if not run.replaced:
+                archive.writestr(f"{run.name}/1_Run {run.name}.txt", b"".join(log_of(run)))
+    yield buffer.getvalue()
 
 
 @route("POST", "REPO/actions/runs/{run_id}/rerun-failed-jobs")
 def rerun_failed(call: Call) -> Answer:
     checks.rerun(
-        call.world, checks.find_workflow(call.repo, int(call.args["run_id"])).suite, call.who(), only_failed=True
+        call.world,
+        checks.find_workflow(call.repo, int(call.args["run_id"])).suite,
+        call.require_user(),
+        only_failed=True,
     )
     return Answer(201, {})
 
@@ -218,7 +227,10 @@ def rerun_failed(call: Call) -> Answer:
 @route("POST", "REPO/actions/runs/{run_id}/rerun")
 def rerun(call: Call) -> Answer:
     checks.rerun(
-        call.world, checks.find_workflow(call.repo, int(call.args["run_id"])).suite, call.who(), only_failed=False
+        call.world,
+        checks.find_workflow(call.repo, int(call.args["run_id"])).suite,
+        call.require_user(),
+        only_failed=False,
     )
     return Answer(201, {})
 
@@ -226,11 +238,11 @@ def rerun(call: Call) -> Answer:
 @route("POST", "REPO/actions/jobs/{job_id}/rerun")
 def rerun_job(call: Call) -> Answer:
     run = _run(call, "job_id")
-    checks.rerun(call.world, run.suite, call.who(), only_failed=False, one=run)
+    checks.rerun(call.world, run.suite, call.require_user(), only_failed=False, single_run=run)
     return Answer(201, {})
 
 
 @route("POST", "REPO/actions/runs/{run_id}/approve")
 def approve(call: Call) -> Answer:
-    checks.approve_run(call.world, checks.find_workflow(call.repo, int(call.args["run_id"])), call.who())
+    checks.approve_run(call.world, checks.find_workflow(call.repo, int(call.args["run_id"])), call.require_user())
     return Answer(201, {})

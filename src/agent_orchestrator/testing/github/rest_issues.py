@@ -13,8 +13,8 @@ from agent_orchestrator.testing.github.world import Refused, invalid
 
 
 def _labels(call: Call) -> list[str]:
-    given = call.given("labels", []) if isinstance(call.body, dict) else call.body
-    return [label["name"] if isinstance(label, dict) else label for label in given or []]
+    names = call.parameter("labels", []) if isinstance(call.body, dict) else call.body
+    return [label["name"] if isinstance(label, dict) else label for label in names or []]
 
 
 def _matches(call: Call, issue: Issue) -> bool:
@@ -23,8 +23,8 @@ def _matches(call: Call, issue: Issue) -> bool:
         return False
     if issue.updated_at < query.get("since", ""):
         return False
-    wanted = {name.strip().lower() for name in query.get("labels", "").split(",") if name.strip()}
-    if not wanted <= {label.name.lower() for label in issue.labels}:
+    label_names = {name.strip().lower() for name in query.get("labels", "").split(",") if name.strip()}
+    if not label_names <= {label.name.lower() for label in issue.labels}:
         return False
     assignee = query.get("assignee")
     logins = {user.login.lower() for user in issue.assignees}
@@ -36,46 +36,46 @@ def _matches(call: Call, issue: Issue) -> bool:
 
 
 @route("GET", "REPO/issues")
-def listed(call: Call) -> Page:
-    found = [issue for issue in call.repo.issues.values() if _matches(call, issue)]
+def list_issues(call: Call) -> Page:
+    matching = [issue for issue in call.repo.issues.values() if _matches(call, issue)]
     sort = call.query.get("sort", "created")
 
-    def by(issue: Issue) -> tuple[Any, int]:
+    def sort_key(issue: Issue) -> tuple[Any, int]:
         return (
             len(issue.comments) if sort == "comments" else issue.updated_at if sort == "updated" else issue.created_at
         ), issue.id
 
-    return Page(sorted(found, key=by, reverse=call.query.get("direction", "desc") == "desc"), call.show.issue)
+    return Page(sorted(matching, key=sort_key, reverse=call.query.get("direction", "desc") == "desc"), call.show.issue)
 
 
 @route("POST", "REPO/issues")
-def made(call: Call) -> Answer:
-    may = call.repo.people.get(call.who().login) or call.who() is call.repo.owner
+def create_issue(call: Call) -> Answer:
+    may = call.repo.people.get(call.require_user().login) or call.require_user() is call.repo.owner
     issue = issues.open_issue(
-        call.world, call.repo, call.who(), str(call.given("title") or ""), call.given("body"),
-        _labels(call) if may else [], call.given("assignees") if may else [],
+        call.world, call.repo, call.require_user(), str(call.parameter("title") or ""), call.parameter("body"),
+        _labels(call) if may else [], call.parameter("assignees") if may else [],
     )  # fmt: skip
     return Answer(201, call.show.issue(issue))
 
 
 @route("GET", "REPO/issues/{number}")
-def one(call: Call) -> Answer:
+def get_issue(call: Call) -> Answer:
     return Answer(body=call.show.issue(call.issue), modified=call.issue.updated_at)
 
 
 @route("PATCH", "REPO/issues/{number}")
-def edited(call: Call) -> Answer:
-    world, issue, user = call.world, call.issue, call.who()
+def edit_issue(call: Call) -> Answer:
+    world, issue, user = call.world, call.issue, call.require_user()
     if user is not issue.user:
         world.need_triage(issue.repo, user)
-    issues.edit(world, issue, user, call.given("title"), call.given("body"))
-    if call.given("labels") is not None:
+    issues.edit(world, issue, user, call.parameter("title"), call.parameter("body"))
+    if call.parameter("labels") is not None:
         issues.set_labels(world, issue, user, _labels(call))
-    if (logins := call.given("assignees")) is not None:
-        gone = [one.login for one in issue.assignees if one.login not in logins]
-        issues.assign(world, issue, user, gone, remove=True)
+    if (logins := call.parameter("assignees")) is not None:
+        removed_logins = [user_record.login for user_record in issue.assignees if user_record.login not in logins]
+        issues.assign(world, issue, user, removed_logins, remove=True)
         issues.assign(world, issue, user, logins)
-    if (state := call.given("state")) is not None:
+    if (state := call.parameter("state")) is not None:
         _set_state(call, issue, user, state)
     return Answer(body=call.show.issue(issue))
 
@@ -86,27 +86,29 @@ def _set_state(call: Call, issue: Issue, user: User, state: str) -> None:
     if isinstance(issue, Pull):
         pulls.set_state(call.world, issue, user, state)
     else:
-        issues.set_state(call.world, issue, user, state, call.given("state_reason"))
+        issues.set_state(call.world, issue, user, state, call.parameter("state_reason"))
 
 
 @route("GET", "REPO/issues/{number}/comments")
 def comments(call: Call) -> Page:
-    found = [comment for comment in call.issue.comments if comment.updated_at >= call.query.get("since", "")]
-    return Page(found, call.show.comment)
+    recent = [comment for comment in call.issue.comments if comment.updated_at >= call.query.get("since", "")]
+    return Page(recent, call.show.comment)
 
 
 @route("GET", "REPO/issues/comments")
 def all_comments(call: Call) -> Page:
-    found = [comment for issue in call.repo.issues.values() for comment in issue.comments]
-    found = [comment for comment in found if comment.updated_at >= call.query.get("since", "")]
-    by = (lambda c: (c.updated_at, c.id)) if call.query.get("sort") == "updated" else (lambda c: (c.created_at, c.id))
-    return Page(sorted(found, key=by, reverse=call.query.get("direction") == "desc"), call.show.comment)
+    recent = [comment for issue in call.repo.issues.values() for comment in issue.comments]
+    recent = [comment for comment in recent if comment.updated_at >= call.query.get("since", "")]
+    sort_key = (
+        (lambda c: (c.updated_at, c.id)) if call.query.get("sort") == "updated" else (lambda c: (c.created_at, c.id))
+    )
+    return Page(sorted(recent, key=sort_key, reverse=call.query.get("direction") == "desc"), call.show.comment)
 
 
 @route("POST", "REPO/issues/{number}/comments")
-def commented(call: Call) -> Answer:
-    made = issues.comment(call.world, call.issue, call.who(), str(call.given("body") or ""))
-    return Answer(201, call.show.comment(made))
+def create_comment(call: Call) -> Answer:
+    created = issues.comment(call.world, call.issue, call.require_user(), str(call.parameter("body") or ""))
+    return Answer(201, call.show.comment(created))
 
 
 def _comment(call: Call) -> Comment:
@@ -118,29 +120,29 @@ def _comment(call: Call) -> Comment:
 
 
 @route("GET", "REPO/issues/comments/{comment_id}")
-def one_comment(call: Call) -> Answer:
+def get_comment(call: Call) -> Answer:
     return Answer(body=call.show.comment(_comment(call)), modified=_comment(call).updated_at)
 
 
 @route("PATCH", "REPO/issues/comments/{comment_id}")
-def edited_comment(call: Call) -> Answer:
+def edit_comment(call: Call) -> Answer:
     comment = _comment(call)
-    _mine(call, comment)
-    issues.edit_comment(call.world, comment, call.who(), call.needed("body"))
+    _require_own_comment(call, comment)
+    issues.edit_comment(call.world, comment, call.require_user(), call.required_parameter("body"))
     return Answer(body=call.show.comment(comment))
 
 
 @route("DELETE", "REPO/issues/comments/{comment_id}")
-def deleted_comment(call: Call) -> Answer:
+def delete_comment(call: Call) -> Answer:
     comment = _comment(call)
-    _mine(call, comment)
-    issues.delete_comment(call.world, comment, call.who())
+    _require_own_comment(call, comment)
+    issues.delete_comment(call.world, comment, call.require_user())
     return Answer(204)
 
 
-def _mine(call: Call, comment: Comment) -> None:
-    if comment.user is not call.who():
-        call.world.need_push(call.repo, call.who())
+def _require_own_comment(call: Call, comment: Comment) -> None:
+    if comment.user is not call.require_user():
+        call.world.need_push(call.repo, call.require_user())
 
 
 def _label_shape(call: Call, label: Label) -> Json:
@@ -157,39 +159,39 @@ def labels(call: Call) -> Page:
 
 
 @route("POST", "REPO/issues/{number}/labels")
-def labelled(call: Call) -> Page:
-    call.world.need_triage(call.repo, call.who())
-    issues.add_labels(call.world, call.issue, call.who(), _labels(call))
+def add_labels(call: Call) -> Page:
+    call.world.need_triage(call.repo, call.require_user())
+    issues.add_labels(call.world, call.issue, call.require_user(), _labels(call))
     return _label_page(call, call.issue.labels)
 
 
 @route("PUT", "REPO/issues/{number}/labels")
-def relabelled(call: Call) -> Page:
-    call.world.need_triage(call.repo, call.who())
-    issues.set_labels(call.world, call.issue, call.who(), _labels(call))
+def set_labels(call: Call) -> Page:
+    call.world.need_triage(call.repo, call.require_user())
+    issues.set_labels(call.world, call.issue, call.require_user(), _labels(call))
     return _label_page(call, call.issue.labels)
 
 
 @route("DELETE", "REPO/issues/{number}/labels/{name}")
-def unlabelled(call: Call) -> Page:
-    call.world.need_triage(call.repo, call.who())
+def remove_label(call: Call) -> Page:
+    call.world.need_triage(call.repo, call.require_user())
     if call.args["name"].lower() not in {label.name.lower() for label in call.issue.labels}:
         raise Refused(404, "Label does not exist")
-    issues.remove_label(call.world, call.issue, call.who(), call.args["name"])
+    issues.remove_label(call.world, call.issue, call.require_user(), call.args["name"])
     return _label_page(call, call.issue.labels)
 
 
 @route("POST", "REPO/issues/{number}/assignees")
-def assigned(call: Call) -> Answer:
-    call.world.need_triage(call.repo, call.who())
-    issues.assign(call.world, call.issue, call.who(), call.given("assignees") or [])
+def add_assignees(call: Call) -> Answer:
+    call.world.need_triage(call.repo, call.require_user())
+    issues.assign(call.world, call.issue, call.require_user(), call.parameter("assignees") or [])
     return Answer(201, call.show.issue(call.issue))
 
 
 @route("DELETE", "REPO/issues/{number}/assignees")
-def unassigned(call: Call) -> Answer:
-    call.world.need_triage(call.repo, call.who())
-    issues.assign(call.world, call.issue, call.who(), call.given("assignees") or [], remove=True)
+def remove_assignees(call: Call) -> Answer:
+    call.world.need_triage(call.repo, call.require_user())
+    issues.assign(call.world, call.issue, call.require_user(), call.parameter("assignees") or [], remove=True)
     return Answer(body=call.show.issue(call.issue))
 
 
@@ -199,18 +201,20 @@ def repo_labels(call: Call) -> Page:
 
 
 @route("POST", "REPO/labels")
-def made_label(call: Call) -> Answer:
-    call.world.need_triage(call.repo, call.who())
-    name = call.needed("name")
+def create_label(call: Call) -> Answer:
+    call.world.need_triage(call.repo, call.require_user())
+    name = call.required_parameter("name")
     if name.lower() in call.repo.labels:
         raise invalid("Label", "name", code="already_exists")
-    made = call.world.label(call.repo, name, call.who(), call.given("color", "ededed"), call.given("description"))
-    return Answer(201, _label_shape(call, made))
+    created = call.world.label(
+        call.repo, name, call.require_user(), call.parameter("color", "ededed"), call.parameter("description")
+    )
+    return Answer(201, _label_shape(call, created))
 
 
 @route("GET", "REPO/labels/{name}")
-def one_label(call: Call) -> Answer:
-    found = call.repo.labels.get(call.args["name"].lower())
-    if found is None:
+def get_label(call: Call) -> Answer:
+    label = call.repo.labels.get(call.args["name"].lower())
+    if label is None:
         raise Refused(404, "Not Found")
-    return Answer(body=_label_shape(call, found))
+    return Answer(body=_label_shape(call, label))

@@ -22,19 +22,23 @@ def _matches(call: Call, pull: Pull) -> bool:
 
 
 @route("GET", "REPO/pulls")
-def listed(call: Call) -> Page:
-    found = [pull for pull in call.repo.pulls() if _matches(call, pull)]
-    by = (lambda p: (p.updated_at, p.id)) if call.query.get("sort") == "updated" else (lambda p: (p.created_at, p.id))
-    down = call.query.get("direction", "desc" if call.query.get("sort", "created") == "created" else "asc") == "desc"
-    return Page(sorted(found, key=by, reverse=down), call.show.simple_pull)
+def list_pulls(call: Call) -> Page:
+    matching = [pull for pull in call.repo.pulls() if _matches(call, pull)]
+    sort_key = (
+        (lambda p: (p.updated_at, p.id)) if call.query.get("sort") == "updated" else (lambda p: (p.created_at, p.id))
+    )
+    is_descending = (
+        call.query.get("direction", "desc" if call.query.get("sort", "created") == "created" else "asc") == "desc"
+    )
+    return Page(sorted(matching, key=sort_key, reverse=is_descending), call.show.simple_pull)
 
 
 @route("POST", "REPO/pulls")
-def made(call: Call) -> Answer:
-    title = call.given("title")
+def create_pull(call: Call) -> Answer:
+    title = call.parameter("title")
     if not title:
         raise invalid("PullRequest", "title", code="missing_field")
-    user, head = call.who(), str(call.needed("head"))
+    user, head = call.require_user(), str(call.required_parameter("head"))
     if ":" not in head:
         call.world.need_push(call.repo, user)
     pull = pulls.open_pull(
@@ -42,16 +46,16 @@ def made(call: Call) -> Answer:
         call.repo,
         user,
         head,
-        str(call.needed("base")),
+        str(call.required_parameter("base")),
         title,
-        call.given("body"),
-        bool(call.given("draft")),
+        call.parameter("body"),
+        bool(call.parameter("draft")),
     )
     return Answer(201, call.show.pull(pull))
 
 
 @route("GET", "REPO/pulls/{number}")
-def one(call: Call) -> Answer:
+def get_pull(call: Call) -> Answer:
     if "diff" in call.headers.get("accept", ""):
         text = bare.git(call.repo.path, "diff", f"{rules.base_sha(call.pull)}...{call.pull.head_sha}")
         return Answer(
@@ -61,12 +65,12 @@ def one(call: Call) -> Answer:
 
 
 @route("PATCH", "REPO/pulls/{number}")
-def edited(call: Call) -> Answer:
-    pull, user = call.pull, call.who()
+def edit_pull(call: Call) -> Answer:
+    pull, user = call.pull, call.require_user()
     if user is not pull.user:
         call.world.need_push(pull.repo, user)
-    pulls.edit(call.world, pull, user, call.given("title"), call.given("body"), call.given("base"))
-    if state := call.given("state"):
+    pulls.edit(call.world, pull, user, call.parameter("title"), call.parameter("body"), call.parameter("base"))
+    if state := call.parameter("state"):
         pulls.set_state(call.world, pull, user, state)
     return Answer(body=call.show.pull(pull))
 
@@ -79,17 +83,22 @@ def is_merged(call: Call) -> Answer:
 
 
 @route("PUT", "REPO/pulls/{number}/merge")
-def merged(call: Call) -> Answer:
+def merge_pull(call: Call) -> Answer:
     sha = merges.merge(
-        call.world, call.pull, call.who(), call.given("merge_method", "merge"), call.given("sha"), call.given("commit_title"),
-        call.given("commit_message"),
-    )  # fmt: skip
+        call.world,
+        call.pull,
+        call.require_user(),
+        call.parameter("merge_method", "merge"),
+        call.parameter("sha"),
+        call.parameter("commit_title"),
+        call.parameter("commit_message"),
+    )
     return Answer(body={"sha": sha, "merged": True, "message": "Pull Request successfully merged"})
 
 
 @route("PUT", "REPO/pulls/{number}/update-branch")
-def updated(call: Call) -> Answer:
-    pulls.update_branch(call.world, call.pull, call.who(), call.given("expected_head_sha"))
+def update_branch(call: Call) -> Answer:
+    pulls.update_branch(call.world, call.pull, call.require_user(), call.parameter("expected_head_sha"))
     return Answer(202, {"message": "Updating pull request branch.", "url": call.show.issue_page(call.pull)})
 
 
@@ -111,51 +120,51 @@ def commits(call: Call) -> Page:
 
 
 @route("GET", "REPO/commits/{sha}/pulls")
-def of_commit(call: Call) -> Page:
+def pulls_of_commit(call: Call) -> Page:
     sha = sha_of(call.repo, call.args["sha"])
-    found = [p for p in call.repo.pulls() if sha == p.head_sha or sha == p.merge_commit]
-    return Page(found, call.show.simple_pull)
+    matching = [p for p in call.repo.pulls() if sha == p.head_sha or sha == p.merge_commit]
+    return Page(matching, call.show.simple_pull)
 
 
-def _seen(call: Call, review: Review) -> bool:
+def _is_visible(call: Call, review: Review) -> bool:
     return review.state != "PENDING" or review.user is call.viewer
 
 
 @route("GET", "REPO/pulls/{number}/reviews")
 def all_reviews(call: Call) -> Page:
-    return Page([review for review in call.pull.reviews if _seen(call, review)], call.show.review)
+    return Page([review for review in call.pull.reviews if _is_visible(call, review)], call.show.review)
 
 
 @route("POST", "REPO/pulls/{number}/reviews")
-def reviewed(call: Call) -> Answer:
-    made = reviews.review(
-        call.world, call.pull, call.who(), call.given("event"), call.given("body") or "", call.given("comments"),
-        commit=call.given("commit_id"),
+def create_review(call: Call) -> Answer:
+    created = reviews.review(
+        call.world, call.pull, call.require_user(), call.parameter("event"), call.parameter("body") or "", call.parameter("comments"),
+        commit=call.parameter("commit_id"),
     )  # fmt: skip
-    return Answer(body=call.show.review(made))
+    return Answer(body=call.show.review(created))
 
 
 def _review(call: Call) -> Review:
     for review in call.pull.reviews:
-        if review.id == int(call.args["review_id"]) and _seen(call, review):
+        if review.id == int(call.args["review_id"]) and _is_visible(call, review):
             return review
     raise Refused(404, "Not Found")
 
 
 @route("GET", "REPO/pulls/{number}/reviews/{review_id}")
-def one_review(call: Call) -> Answer:
+def get_review(call: Call) -> Answer:
     return Answer(body=call.show.review(_review(call)))
 
 
 @route("POST", "REPO/pulls/{number}/reviews/{review_id}/events")
-def submitted(call: Call) -> Answer:
-    reviews.submit(call.world, _review(call), call.needed("event"), call.given("body"))
+def submit_review(call: Call) -> Answer:
+    reviews.submit(call.world, _review(call), call.required_parameter("event"), call.parameter("body"))
     return Answer(body=call.show.review(_review(call)))
 
 
 @route("PUT", "REPO/pulls/{number}/reviews/{review_id}/dismissals")
-def dismissed(call: Call) -> Answer:
-    reviews.dismiss(call.world, _review(call), call.who())
+def dismiss_review(call: Call) -> Answer:
+    reviews.dismiss(call.world, _review(call), call.require_user())
     return Answer(body=call.show.review(_review(call)))
 
 
@@ -166,45 +175,55 @@ def comments_of_review(call: Call) -> Page:
 
 
 def _comments(pull: Pull) -> list[ReviewComment]:
-    found = [comment for thread in pull.threads for comment in thread.comments if comment.review.state != "PENDING"]
-    return sorted(found, key=lambda comment: comment.id)
+    submitted_comments = [
+        comment for thread in pull.threads for comment in thread.comments if comment.review.state != "PENDING"
+    ]
+    return sorted(submitted_comments, key=lambda comment: comment.id)
 
 
 @route("GET", "REPO/pulls/{number}/comments")
 def comments(call: Call) -> Page:
-    found = [comment for comment in _comments(call.pull) if comment.updated_at >= call.query.get("since", "")]
-    return Page(found, call.show.review_comment)
+    recent = [comment for comment in _comments(call.pull) if comment.updated_at >= call.query.get("since", "")]
+    return Page(recent, call.show.review_comment)
 
 
 @route("GET", "REPO/pulls/comments")
 def all_comments(call: Call) -> Page:
-    found = [comment for pull in call.repo.pulls() for comment in _comments(pull)]
-    found = [comment for comment in found if comment.updated_at >= call.query.get("since", "")]
-    by = (lambda c: (c.updated_at, c.id)) if call.query.get("sort") == "updated" else (lambda c: (c.created_at, c.id))
-    return Page(sorted(found, key=by, reverse=call.query.get("direction") == "desc"), call.show.review_comment)
+    recent = [comment for pull in call.repo.pulls() for comment in _comments(pull)]
+    recent = [comment for comment in recent if comment.updated_at >= call.query.get("since", "")]
+    sort_key = (
+        (lambda c: (c.updated_at, c.id)) if call.query.get("sort") == "updated" else (lambda c: (c.created_at, c.id))
+    )
+    return Page(sorted(recent, key=sort_key, reverse=call.query.get("direction") == "desc"), call.show.review_comment)
 
 
 @route("POST", "REPO/pulls/{number}/comments")
-def commented(call: Call) -> Answer:
-    if answered := call.given("in_reply_to"):
+def create_comment(call: Call) -> Answer:
+    if answered := call.parameter("in_reply_to"):
         return _reply(call, int(answered))
     thread = reviews.start_thread(
-        call.world, call.pull, call.who(), str(call.given("body") or ""), str(call.needed("path")), call.given("line"),
-        side=call.given("side", "RIGHT"), start_line=call.given("start_line"),
-    )  # fmt: skip
+        call.world,
+        call.pull,
+        call.require_user(),
+        str(call.parameter("body") or ""),
+        str(call.required_parameter("path")),
+        call.parameter("line"),
+        side=call.parameter("side", "RIGHT"),
+        start_line=call.parameter("start_line"),
+    )
     return Answer(201, call.show.review_comment(thread.comments[0]))
 
 
-def _reply(call: Call, to: int) -> Answer:
+def _reply(call: Call, comment_id: int) -> Answer:
     for thread in call.pull.threads:
-        if any(comment.id == to for comment in thread.comments):
-            made = reviews.reply(call.world, thread, call.who(), str(call.given("body") or ""))
-            return Answer(201, call.show.review_comment(made))
+        if any(comment.id == comment_id for comment in thread.comments):
+            created = reviews.reply(call.world, thread, call.require_user(), str(call.parameter("body") or ""))
+            return Answer(201, call.show.review_comment(created))
     raise Refused(404, "Not Found")
 
 
 @route("POST", "REPO/pulls/{number}/comments/{comment_id}/replies")
-def replied(call: Call) -> Answer:
+def create_reply(call: Call) -> Answer:
     return _reply(call, int(call.args["comment_id"]))
 
 
@@ -217,42 +236,42 @@ def _comment(call: Call) -> ReviewComment:
 
 
 @route("GET", "REPO/pulls/comments/{comment_id}")
-def one_comment(call: Call) -> Answer:
+def get_comment(call: Call) -> Answer:
     return Answer(body=call.show.review_comment(_comment(call)), modified=_comment(call).updated_at)
 
 
 def _own_comment(call: Call) -> ReviewComment:
     comment = _comment(call)
-    if comment.user is not call.who():
-        call.world.need_push(call.repo, call.who())
+    if comment.user is not call.require_user():
+        call.world.need_push(call.repo, call.require_user())
     return comment
 
 
 @route("PATCH", "REPO/pulls/comments/{comment_id}")
-def edited_comment(call: Call) -> Answer:
+def edit_comment(call: Call) -> Answer:
     comment = _own_comment(call)
-    reviews.edit_comment(call.world, comment, call.who(), call.needed("body"))
+    reviews.edit_comment(call.world, comment, call.require_user(), call.required_parameter("body"))
     return Answer(body=call.show.review_comment(comment))
 
 
 @route("DELETE", "REPO/pulls/comments/{comment_id}")
-def deleted_comment(call: Call) -> Answer:
-    reviews.delete_comment(call.world, _own_comment(call), call.who())
+def delete_comment(call: Call) -> Answer:
+    reviews.delete_comment(call.world, _own_comment(call), call.require_user())
     return Answer(204)
 
 
 @route("GET", "REPO/pulls/{number}/requested_reviewers")
-def requested(call: Call) -> Answer:
+def list_requested(call: Call) -> Answer:
     return Answer(body={"users": [call.show.user(user) for user in call.pull.requested], "teams": []})
 
 
 @route("POST", "REPO/pulls/{number}/requested_reviewers")
-def request(call: Call) -> Answer:
-    reviews.request(call.world, call.pull, call.who(), call.given("reviewers") or [])
+def request_reviews(call: Call) -> Answer:
+    reviews.request(call.world, call.pull, call.require_user(), call.parameter("reviewers") or [])
     return Answer(201, call.show.simple_pull(call.pull))
 
 
 @route("DELETE", "REPO/pulls/{number}/requested_reviewers")
-def unrequest(call: Call) -> Answer:
-    reviews.request(call.world, call.pull, call.who(), call.given("reviewers") or [], remove=True)
+def remove_requests(call: Call) -> Answer:
+    reviews.request(call.world, call.pull, call.require_user(), call.parameter("reviewers") or [], remove=True)
     return Answer(body=call.show.simple_pull(call.pull))

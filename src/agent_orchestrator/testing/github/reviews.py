@@ -1,4 +1,4 @@
-"""Reviews: verdicts, bodies without lines, threads on lines with any number of comments, resolving, asking someone to review."""
+"""Reviews: verdicts, threads on lines, comments, resolving, and requesting reviews."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def review(
     world: World, pull: Pull, user: User, event: str | None, body: str = "", comments: list[dict[str, Any]] | None = None,
     association: str | None = None, commit: str | None = None,
 ) -> Review:  # fmt: skip
-    """A review with any number of comments on lines; without an event it stays the reviewer's own draft."""
+    """Create a review with comments on lines; without an event it stays the reviewer's pending draft."""
     if event is not None and event not in EVENTS:
         raise invalid("PullRequestReview", "event")
     if user is pull.user and event in ("APPROVE", "REQUEST_CHANGES"):
@@ -26,7 +26,7 @@ def review(
         raise Refused(422, "Unprocessable Entity", ["You need to leave a comment indicating the requested changes."])
     if event == "COMMENT" and not body.strip() and not comments:
         raise Refused(422, "Unprocessable Entity", ["Your review must have a body or comments."])
-    made = world.keep(Review(
+    created = world.keep(Review(
         **world.base("PRR"), pull=pull, user=user, body=body, state="PENDING", commit_id=commit or pull.head_sha, submitted_at=None,
         association=association,
     ))  # fmt: skip
@@ -38,47 +38,51 @@ def review(
             comment["body"],
             comment["path"],
             comment.get("line"),
-            into=made,
+            into=created,
             side=comment.get("side", "RIGHT"),
         )
-    pull.reviews.append(made)
+    pull.reviews.append(created)
     if event:
-        submit(world, made, event, body)
-    return made
+        submit(world, created, event, body)
+    return created
 
 
-def submit(world: World, made: Review, event: str, body: str | None = None) -> None:
-    pull = made.pull
-    if made.state != "PENDING":
+def submit(world: World, review_record: Review, event: str, body: str | None = None) -> None:
+    pull = review_record.pull
+    if review_record.state != "PENDING":
         raise Refused(422, "Can not submit a review that is not pending")
-    made.state, made.body, made.submitted_at = EVENTS[event], body if body is not None else made.body, world.now()
-    if made.user in pull.requested:
-        pull.requested.remove(made.user)
-    world.touch(made)
+    review_record.state, review_record.body, review_record.submitted_at = (
+        EVENTS[event],
+        body if body is not None else review_record.body,
+        world.now(),
+    )
+    if review_record.user in pull.requested:
+        pull.requested.remove(review_record.user)
+    world.touch(review_record)
     world.touch(pull)
-    _review_told(world, made, "submitted", made.user)
+    _emit_review_event(world, review_record, "submitted", review_record.user)
     for thread in pull.threads:
         for comment in thread.comments:
-            if comment.review is made:
-                _comment_told(world, comment)
+            if comment.review is review_record:
+                _emit_comment_event(world, comment)
     world.settle(pull.repo)
 
 
-def dismiss(world: World, made: Review, user: User) -> None:
-    world.need_push(made.pull.repo, user)
-    if made.state not in ("APPROVED", "CHANGES_REQUESTED"):
+def dismiss(world: World, review_record: Review, user: User) -> None:
+    world.need_push(review_record.pull.repo, user)
+    if review_record.state not in ("APPROVED", "CHANGES_REQUESTED"):
         raise Refused(422, "Can not dismiss a commented pull request review")
-    made.state = "DISMISSED"
-    world.touch(made.pull)
-    _review_told(world, made, "dismissed", user)
-    world.settle(made.pull.repo)
+    review_record.state = "DISMISSED"
+    world.touch(review_record.pull)
+    _emit_review_event(world, review_record, "dismissed", user)
+    world.settle(review_record.pull.repo)
 
 
 def start_thread(
     world: World, pull: Pull, user: User, body: str, path: str, line: int | None = None, *, side: str = "RIGHT",
     start_line: int | None = None, into: Review | None = None, association: str | None = None,
 ) -> Thread:  # fmt: skip
-    """A conversation on a line of a changed file; on the file as a whole without a line."""
+    """Start a thread on a line of a changed file, or on the whole file without a line."""
     files = {file.path: file for file in bare.changes(pull.repo.path, rules.base_sha(pull), pull.head_sha)}
     if path not in files:
         raise Refused(422, "Validation Failed", [
@@ -111,40 +115,40 @@ def _add(
     if not body.strip():
         raise invalid("PullRequestReviewComment", "body", code="missing_field")
     pull = thread.pull
-    alone = into is None
+    is_single = into is None
     if into is None:
         into = world.keep(Review(
             **world.base("PRR"), pull=pull, user=user, body="", state="COMMENTED", commit_id=pull.head_sha, submitted_at=world.now(),
             association=association,
         ))  # fmt: skip
         pull.reviews.append(into)
-    made = world.keep(ReviewComment(
+    created = world.keep(ReviewComment(
         **world.base("PRRC"), thread=thread, review=into, user=user, body=body, commit_id=pull.head_sha, reply_to=first,
         association=association,
     ))  # fmt: skip
-    thread.comments.append(made)
-    if alone:
+    thread.comments.append(created)
+    if is_single:
         world.touch(pull)
-        _review_told(world, into, "submitted", user)
-        _comment_told(world, made)
-    return made
+        _emit_review_event(world, into, "submitted", user)
+        _emit_comment_event(world, created)
+    return created
 
 
-def edit_comment(world: World, made: ReviewComment, user: User, body: str) -> None:
-    before, made.body = made.body, body
-    world.touch(made)
-    world.touch(made.thread.pull)
-    _comment_told(world, made, "edited", user, changes={"body": {"from": before}})
+def edit_comment(world: World, comment_record: ReviewComment, user: User, body: str) -> None:
+    before, comment_record.body = comment_record.body, body
+    world.touch(comment_record)
+    world.touch(comment_record.thread.pull)
+    _emit_comment_event(world, comment_record, "edited", user, changes={"body": {"from": before}})
 
 
-def delete_comment(world: World, made: ReviewComment, user: User) -> None:
-    """A thread without comments is no thread."""
-    made.thread.comments.remove(made)
-    if not made.thread.comments:
-        made.thread.pull.threads.remove(made.thread)
-    del world.nodes[made.node_id]
-    world.touch(made.thread.pull)
-    _comment_told(world, made, "deleted", user)
+def delete_comment(world: World, comment_record: ReviewComment, user: User) -> None:
+    """Delete a comment, and its thread with the last one."""
+    comment_record.thread.comments.remove(comment_record)
+    if not comment_record.thread.comments:
+        comment_record.thread.pull.threads.remove(comment_record.thread)
+    del world.nodes[comment_record.node_id]
+    world.touch(comment_record.thread.pull)
+    _emit_comment_event(world, comment_record, "deleted", user)
 
 
 def resolve(world: World, thread: Thread, user: User, done: bool = True) -> None:
@@ -183,25 +187,25 @@ def request(world: World, pull: Pull, user: User, logins: list[str], *, remove: 
             pull.requested.append(person)
         world.touch(pull)
         action = "review_request_removed" if remove else "review_requested"
-        world.told(pull, action, user, requested_reviewer=world.shapes.user(person))
+        world.emit_issue_event(pull, action, user, requested_reviewer=world.shapes.user(person))
 
 
-def _review_told(world: World, made: Review, action: str, user: User) -> None:
+def _emit_review_event(world: World, review_record: Review, action: str, user: User) -> None:
     show = world.shapes
-    shape = show.review(made)
-    shape["state"] = made.state.lower()
-    shape["body"] = made.body or None
+    shape = show.review(review_record)
+    shape["state"] = review_record.state.lower()
+    shape["body"] = review_record.body or None
     world.emit(
-        made.pull.repo,
+        review_record.pull.repo,
         "pull_request_review",
         user,
         action=action,
         review=shape,
-        pull_request=show.simple_pull(made.pull),
+        pull_request=show.simple_pull(review_record.pull),
     )
 
 
-def _comment_told(
+def _emit_comment_event(
     world: World, comment: ReviewComment, action: str = "created", user: User | None = None, **parts: Any
 ) -> None:
     show, pull = world.shapes, comment.thread.pull

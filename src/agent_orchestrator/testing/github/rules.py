@@ -1,4 +1,4 @@
-"""What follows from the state: who someone is to a repository, whether a pull request may land and why not."""
+"""Facts derived from the state: permissions, and whether a pull request may be merged and why not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _GOOD = {"success", "neutral", "skipped"}
 
 
 def permission(repo: Repo, user: User | None) -> str:
-    """admin, write, triage, read or none."""
+    """Return admin, write, triage, read or none."""
     if user is None:
         return "none" if repo.private else "read"
     if user is repo.owner or user.login in repo.owner.members:
@@ -25,9 +25,9 @@ def may_triage(repo: Repo, user: User | None) -> bool:
     return permission(repo, user) in ("admin", "write", "triage")
 
 
-def association(repo: Repo, user: User, said: str | None = None) -> str:
-    if said:
-        return said
+def association(repo: Repo, user: User, override: str | None = None) -> str:
+    if override:
+        return override
     if user is repo.owner:
         return "OWNER"
     if user.login in repo.owner.members:
@@ -44,12 +44,12 @@ def protection(pull: Pull) -> Protection:
 
 
 def base_sha(pull: Pull) -> str:
-    """The base as it is now; of a pull request that has landed, as it was before."""
+    """Return the current commit of the base; for a merged pull request, the one before the merge."""
     return pull.base_sha if pull.merged else pull.repo.head(pull.base_ref) or pull.base_sha
 
 
 def mergeable(pull: Pull, *, ask: bool = True) -> bool | None:
-    """None as long as it is not known. Asking is what makes it known, as on the real one."""
+    """Return whether it can be merged, or None while unknown; asking starts the computation, as on GitHub."""
     if pull.state != "open":
         return None
     if pull.unknown_left > 0:
@@ -59,7 +59,7 @@ def mergeable(pull: Pull, *, ask: bool = True) -> bool | None:
 
 
 def merge_state(pull: Pull, can: bool | None) -> str:
-    """GraphQL's mergeStateStatus, given whether it can be merged at all."""
+    """Return GraphQL's mergeStateStatus; `can` is the result of `mergeable`."""
     rules = protection(pull)
     if pull.state != "open" or can is None:
         return "UNKNOWN"
@@ -77,7 +77,7 @@ def merge_state(pull: Pull, can: bool | None) -> str:
 
 
 def missing(pull: Pull) -> str | None:
-    """What the branch's protection still asks for, in the forge's words."""
+    """Return the first unmet requirement of the branch's protection in GitHub's words, or None."""
     rules = protection(pull)
     decision = review_decision(pull)
     if decision == "CHANGES_REQUESTED":
@@ -93,7 +93,7 @@ def missing(pull: Pull) -> str | None:
 
 
 def opinions(pull: Pull) -> list[Review]:
-    """Each reviewer's last review that says yes or no."""
+    """Return each reviewer's last approval or request for changes."""
     last: dict[str, Review] = {}
     for review in pull.reviews:
         if review.state in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
@@ -102,7 +102,7 @@ def opinions(pull: Pull) -> list[Review]:
 
 
 def review_decision(pull: Pull) -> str | None:
-    """Nothing where the branch asks for no review, whatever people said: so does the real one."""
+    """Return GraphQL's reviewDecision; None if the branch requires no review, as on GitHub."""
     if not protection(pull).approvals:
         return None
     counted = [review for review in opinions(pull) if may_push(pull.repo, review.user)]
@@ -116,40 +116,44 @@ def suites(repo: Repo, sha: str) -> list[CheckSuite]:
 
 
 def check_runs(repo: Repo, sha: str, *, every: bool = False) -> list[CheckRun]:
-    """The commit's check runs; of those run again only the last, unless all are wanted."""
+    """Return the commit's check runs; replaced ones only with `every`."""
     return [run for suite in suites(repo, sha) for run in suite.runs if every or not run.replaced]
 
 
 def statuses(repo: Repo, sha: str) -> list[Status]:
-    """Each context's last word."""
+    """Return the last status of each context."""
     last = {status.context: status for status in repo.statuses if status.sha == sha}
     return list(last.values())
 
 
 def check_green(repo: Repo, sha: str, name: str) -> bool:
     runs = [run for run in check_runs(repo, sha) if run.name == name]
-    words = [status for status in statuses(repo, sha) if status.context == name]
+    matching_statuses = [status for status in statuses(repo, sha) if status.context == name]
     return (
-        bool(runs or words)
+        bool(runs or matching_statuses)
         and all(run.conclusion in _GOOD for run in runs)
-        and all(word.state == "success" for word in words)
+        and all(status.state == "success" for status in matching_statuses)
     )
 
 
 def check_red(repo: Repo, sha: str, name: str) -> bool:
-    bad = any(run.name == name and run.conclusion and run.conclusion not in _GOOD for run in check_runs(repo, sha))
-    return bad or any(word.context == name and word.state in ("failure", "error") for word in statuses(repo, sha))
+    has_failed_run = any(
+        run.name == name and run.conclusion and run.conclusion not in _GOOD for run in check_runs(repo, sha)
+    )
+    return has_failed_run or any(
+        status.context == name and status.state in ("failure", "error") for status in statuses(repo, sha)
+    )
 
 
 def rollup(repo: Repo, sha: str) -> str | None:
-    """GraphQL's statusCheckRollup state: nothing where there are no checks at all."""
-    words = [status.state.upper() for status in statuses(repo, sha)]
+    """Return GraphQL's statusCheckRollup state, or None without checks."""
+    states = [status.state.upper() for status in statuses(repo, sha)]
     ends = [run.conclusion for run in check_runs(repo, sha)]
-    words += ["PENDING" if end is None else "SUCCESS" if end in _GOOD else "FAILURE" for end in ends]
+    states += ["PENDING" if end is None else "SUCCESS" if end in _GOOD else "FAILURE" for end in ends]
     for state in ("ERROR", "FAILURE", "PENDING"):
-        if state in words:
+        if state in states:
             return state
-    return "SUCCESS" if words else None
+    return "SUCCESS" if states else None
 
 
 def combined_status(repo: Repo, sha: str) -> str:

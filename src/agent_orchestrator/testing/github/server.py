@@ -1,4 +1,4 @@
-"""`GitHubServer`: a GitHub on loopback, with real HTTP, real Git and state that behaves. See `People` for what a test does with it."""
+"""`GitHubServer`: a GitHub on loopback with real HTTP and Git. See `People` for the actions that tests use."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class GitHubServer(People):
         world = World(self.folder / "git", clock)
         world.settle = partial(merges.settle, world)
         super().__init__(world)
-        named = schema or os.environ.get(SCHEMA_VARIABLE)
-        self.graphql = GraphQL(world, Path(named) if named else None)
+        schema_path = schema or os.environ.get(SCHEMA_VARIABLE)
+        self.graphql = GraphQL(world, Path(schema_path) if schema_path else None)
         self.ledger = Ledger()
         self.anonymous: dict[str, Limit] = {}
         self._listeners = [Listener(("127.0.0.1", port), self)]
@@ -73,13 +73,13 @@ class GitHubServer(People):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def down(self) -> None:
-        """Be out of reach: nobody listens, and open connections end. The state stays."""
+        """Stop listening and end open connections; the state is kept."""
         for listener in self._listeners:
             listener.end()
         self._listeners.clear()
 
     def up(self) -> None:
-        """Be there again, at the same address."""
+        """Listen again at the same address."""
         self._listeners.append(Listener(("127.0.0.1", self.port), self))
         self._serve(self._listeners[-1])
 
@@ -87,7 +87,7 @@ class GitHubServer(People):
         return f"{self.url}/{repo if isinstance(repo, str) else repo.full_name}.git"
 
     def serve_tls(self, address: str = "127.0.0.2", port: int = 443) -> Path:
-        """Listen for TLS as well, with a certificate of our own for this address; where the certificate is. The real `gh` needs it."""
+        """Listen for TLS too, with a self-signed certificate for this address, as `gh` requires; return the certificate's path."""
         key, cert = self.folder / "key.pem", self.folder / "cert.pem"
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={address}", "-addext",
@@ -107,24 +107,24 @@ class GitHubServer(People):
         self, what: int | str, *, next: int = 1, path: str = "", method: str = "", retry_after: int | None = None,  # noqa: A002
         seconds: float = 0.0, field: str = "", reset: float | None = None, login: str = "",
     ) -> Fault:  # fmt: skip
-        """Let the next requests fail; with `path` (a regular expression), `method` or `login` only those.
+        """Make the next requests fail; with `path` (a regular expression), `method` or `login` only those.
 
-        `what` is a status (401, 404, 500, 502 …), or: `secondary` (403 with Retry-After), `rate` (the budget is used up until `reset`),
-        `cut` (the connection ends in the middle of the answer), `drop` (it ends without one), `slow` (`seconds` late),
+        `what` is a status (401, 404, 500, 502 …), or: `secondary` (403 with Retry-After), `rate` (the rate limit is used up until `reset`),
+        `cut` (the connection ends in the middle of the answer), `drop` (it ends without one), `slow` (answered after `seconds`),
         `html` (a proxy's page with 502), `partial` (GraphQL: `field` is null, with an error beside the data).
         """
         fault = Fault(what, next, path, method, retry_after, seconds, field, reset, login)
         self.ledger.faults.append(fault)
         return fault
 
-    def mend(self) -> None:
-        """No more faults."""
+    def clear_faults(self) -> None:
+        """Remove all faults."""
         self.ledger.faults.clear()
 
     def set_rate(
         self, token: str, *, remaining: int, reset: float | None = None, kind: str = "core", limit: int = 5000
     ) -> None:
-        """A token's budget as it shall be: `reset` may lie in the past."""
+        """Set a token's rate limit; `reset` may be in the past."""
         frozen = reset is not None and reset <= self.world.clock()
         at = reset if reset is not None else self.world.clock() + 3600
         self.world.tokens[token].limits[kind] = Limit(limit, limit - remaining, at, frozen)

@@ -1,4 +1,4 @@
-"""The answers' shapes: people, repositories, issues, pull requests and reviews, as the REST API and the webhooks write them."""
+"""JSON of people, repositories, issues, pull requests and reviews, as the REST API and the webhooks send it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eye
 
 
 class Shapes:
-    """Answers for one reader: `web` is the address of pages and Git, `api` that of the REST API."""
+    """JSON for one viewer; `web` is the address of pages and Git, `api` that of the REST API."""
 
     def __init__(self, web: str, api: str, viewer: User | None = None) -> None:
         self.web, self.api, self.viewer = web, api, viewer

@@ -1,4 +1,4 @@
-"""The answers' shapes: commits, branches, checks, statuses, workflow runs, jobs and hooks."""
+"""JSON of commits, branches, checks, statuses, workflow runs, jobs and hooks."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ GITHUB = User(id=9919, node_id="O_kgDOGitHub", created_at="2008-05-11T04:37:31Z"
 
 
 class CiShapes(Shapes):
-    """All of the shapes: those of the people's side, and these."""
+    """All JSON shapes: those of `Shapes`, and of Git, CI and hooks."""
 
     def commit(self, repo: Repo, sha: str) -> Json:
-        found, url = bare.commit(repo.path, sha), self.repo_url(repo)
+        data, url = bare.commit(repo.path, sha), self.repo_url(repo)
         return {
-            "sha": found.sha, "node_id": f"C_{found.sha}",
+            "sha": data.sha, "node_id": f"C_{data.sha}",
             "commit": {
-                "author": {"name": found.author, "email": found.email, "date": found.date},
-                "committer": {"name": found.committer, "email": found.committer_email, "date": found.committed},
-                "message": found.message, "tree": {"sha": found.tree, "url": f"{url}/git/trees/{found.tree}"},
-                "url": f"{url}/git/commits/{found.sha}", "comment_count": 0,
+                "author": {"name": data.author, "email": data.email, "date": data.date},
+                "committer": {"name": data.committer, "email": data.committer_email, "date": data.committed},
+                "message": data.message, "tree": {"sha": data.tree, "url": f"{url}/git/trees/{data.tree}"},
+                "url": f"{url}/git/commits/{data.sha}", "comment_count": 0,
                 "verification": {"verified": False, "reason": "unsigned", "signature": None, "payload": None, "verified_at": None},
             },
-            "url": f"{url}/commits/{found.sha}", "html_url": f"{self.page(repo)}/commit/{found.sha}",
-            "comments_url": f"{url}/commits/{found.sha}/comments", "author": None, "committer": None,
+            "url": f"{url}/commits/{data.sha}", "html_url": f"{self.page(repo)}/commit/{data.sha}",
+            "comments_url": f"{url}/commits/{data.sha}/comments", "author": None, "committer": None,
             "parents": [
                 {"sha": parent, "url": f"{url}/commits/{parent}", "html_url": f"{self.page(repo)}/commit/{parent}"}
-                for parent in found.parents
+                for parent in data.parents
             ],
         }  # fmt: skip
 
     def simple_commit(self, repo: Repo, sha: str) -> Json:
-        found = bare.commit(repo.path, sha)
+        data = bare.commit(repo.path, sha)
         return {
-            "id": found.sha, "tree_id": found.tree, "message": found.message, "timestamp": found.committed,
-            "author": {"name": found.author, "email": found.email},
-            "committer": {"name": found.committer, "email": found.committer_email},
+            "id": data.sha, "tree_id": data.tree, "message": data.message, "timestamp": data.committed,
+            "author": {"name": data.author, "email": data.email},
+            "committer": {"name": data.committer, "email": data.committer_email},
         }  # fmt: skip
 
     def pushed_commit(self, repo: Repo, sha: str) -> Json:
-        found = bare.commit(repo.path, sha)
-        files = bare.changes(repo.path, found.parents[0], sha) if found.parents else ()
+        data = bare.commit(repo.path, sha)
+        files = bare.changes(repo.path, data.parents[0], sha) if data.parents else ()
         return self.simple_commit(repo, sha) | {
             "distinct": True, "url": f"{self.page(repo)}/commit/{sha}",
             "added": [file.path for file in files if file.status == "added"],
@@ -80,20 +80,23 @@ class CiShapes(Shapes):
         }  # fmt: skip
 
     def branch(self, repo: Repo, name: str, sha: str) -> Json:
-        url, kept = f"{self.repo_url(repo)}/branches/{name}", repo.protections.get(name)
-        level = "non_admins" if kept else "off"
+        url, protection = f"{self.repo_url(repo)}/branches/{name}", repo.protections.get(name)
+        level = "non_admins" if protection else "off"
         return {
-            "name": name, "commit": self.commit(repo, sha), "_links": {"self": url, "html": f"{self.page(repo)}/tree/{name}"},
-            "protected": kept is not None,
+            "name": name,
+            "commit": self.commit(repo, sha),
+            "_links": {"self": url, "html": f"{self.page(repo)}/tree/{name}"},
+            "protected": protection is not None,
             "protection": {
-                "enabled": kept is not None,
+                "enabled": protection is not None,
                 "required_status_checks": {
-                    "enforcement_level": level if kept and kept.checks else "off", "contexts": list(kept.checks) if kept else [],
-                    "checks": [{"context": check, "app_id": None} for check in kept.checks] if kept else [],
+                    "enforcement_level": level if protection and protection.checks else "off",
+                    "contexts": list(protection.checks) if protection else [],
+                    "checks": [{"context": check, "app_id": None} for check in protection.checks] if protection else [],
                 },
             },
             "protection_url": f"{url}/protection",
-        }  # fmt: skip
+        }
 
     def app(self, slug: str) -> Json:
         number, name = APPS.get(slug, (90000 + len(slug), slug))

@@ -1,4 +1,4 @@
-"""What the test forge remembers: people, repositories, issues, pull requests, reviews, checks, hooks. Plain records, no behaviour."""
+"""The state of the test forge as plain records: people, repositories, issues, pull requests, reviews, checks, hooks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Log = str | bytes | Path | Callable[[], Iterator[bytes]]
 
 @dataclass(eq=False)
 class Record:
-    """What everything has: a number, a node id that never changes, and its times."""
+    """The common fields: a number, a permanent node id, and times."""
 
     id: int
     node_id: str
@@ -32,9 +32,9 @@ class User(Record):
     """User, Bot or Organization."""
     name: str = ""
     members: set[str] = field(default_factory=set)
-    """Of an organization."""
+    """The members of an organization."""
     limits: dict[str, Limit] = field(default_factory=dict)
-    """The hour's budgets: all tokens of a person draw on the same."""
+    """The hourly rate limits, shared by all tokens of a person."""
 
     @property
     def graphql_login(self) -> str:
@@ -48,9 +48,9 @@ class Token:
     scopes: tuple[str, ...]
     expired: bool = False
     permissions: frozenset[str] | None = None
-    """What a fine-grained token may read; it has no scopes."""
+    """The permissions of a fine-grained token, which has no scopes."""
     ends: str = ""
-    """`2026-12-15 03:09:32 UTC`, for a token that does."""
+    """When it expires, as `2026-12-15 03:09:32 UTC`, or ""."""
 
     @property
     def limits(self) -> dict[str, Limit]:
@@ -59,13 +59,13 @@ class Token:
 
 @dataclass
 class Limit:
-    """One hour's budget of one kind (core, graphql) of one token."""
+    """An hourly rate limit of one kind (core, graphql)."""
 
     limit: int = 5000
     used: int = 0
     reset: float = 0.0
     frozen: bool = False
-    """Set by a test: neither the hour's end nor anything else refills it."""
+    """Set by a test: it is never renewed."""
 
     @property
     def remaining(self) -> int:
@@ -81,7 +81,7 @@ class Label(Record):
 
 @dataclass
 class Protection:
-    """What a branch asks for before something lands on it."""
+    """What a branch requires before a merge."""
 
     checks: tuple[str, ...] = ()
     strict: bool = False
@@ -197,7 +197,7 @@ class Pull(Issue):
     threads: list[Thread] = field(default_factory=list)
     requested: list[User] = field(default_factory=list)
     unknown_left: int = 0
-    """How many more readers are told that mergeability is not known yet."""
+    """How many more reads of mergeability return unknown."""
 
     @property
     def merged(self) -> bool:
@@ -302,10 +302,10 @@ class Repo(Record):
     statuses: list[Status] = field(default_factory=list)
     hooks: dict[int, Hook] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
-    """The refs as last seen: a difference is a push."""
+    """The refs at the last comparison; a difference is a push."""
     next_number: int = 1
     ci: Callable[[Repo, str], None] | None = None
-    """Called with every commit that is pushed to a branch, or asked to run again: what the repository's own CI would do."""
+    """The repository's CI: called with each commit that is pushed to a branch or run again."""
 
     @property
     def full_name(self) -> str:
@@ -319,7 +319,7 @@ class Repo(Record):
 
 
 class State:
-    """Everything, with its indexes; one lock for all of it."""
+    """All records with their indexes, under one lock."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.lock = threading.RLock()
@@ -328,17 +328,17 @@ class State:
         self.tokens: dict[str, Token] = {}
         self.repos: dict[str, Repo] = {}
         self.moved: dict[str, Repo] = {}
-        """Old full name, in small letters -> the repository that had it."""
+        """Old full name, in lower case -> the renamed repository."""
         self.nodes: dict[str, Any] = {}
         self.unknown_first = 0
-        """How often mergeability is UNKNOWN after each change before it is known."""
+        """How many reads of mergeability return UNKNOWN after each change."""
         self._last = 1_000_000
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def base(self, prefix: str) -> dict[str, Any]:
-        """Number, node id and times of a new record."""
+        """Return number, node id and times of a new record."""
         self._last += 1
         tail = base64.urlsafe_b64encode(self._last.to_bytes(6, "big")).decode()
         now = self.now()

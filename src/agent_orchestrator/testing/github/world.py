@@ -1,4 +1,4 @@
-"""The state together with its hooks, and how it refuses: what the modules that change things work on."""
+"""The state with its hooks, and errors: the base of the modules that change the state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_orchestrator.testing.github.state import Issue, Label, Pull, Record, 
 
 
 class Refused(Exception):
-    """The forge says no: with a status of HTTP, and a type for GraphQL."""
+    """The forge refuses a request, with an HTTP status and a GraphQL error type."""
 
     def __init__(self, status: int, message: str, errors: list[Any] | None = None, kind: str = "UNPROCESSABLE") -> None:
         super().__init__(message)
@@ -37,16 +37,16 @@ class World(State):
         self.url = ""
         self.hooks = Hooks(self)
         self.errors: list[Exception] = []
-        """What went wrong inside the server itself, or in a test's own CI."""
+        """Exceptions inside the server, or in a test's CI function."""
         self.settle: Callable[[Repo], None] = lambda _: None
-        """Lands what may land now; called after every change that can make something ready."""
+        """Merges what is ready; called after every change that can make a pull request ready."""
 
     @property
     def shapes(self) -> CiShapes:
         return CiShapes(self.url, self.url)
 
     def emit(self, repo: Repo, event: str, sender: User, **parts: Any) -> None:
-        """Tell the hooks: everything a delivery carries besides its repository and sender is in `parts`."""
+        """Deliver an event to the hooks; `parts` is the payload without repository and sender."""
         show = self.shapes
         payload: Json = {**parts, "repository": show.repo(repo), "sender": show.user(sender)}
         self.hooks.happened(repo, event, payload)
@@ -84,13 +84,13 @@ class World(State):
     def label(
         self, repo: Repo, name: str, sender: User, color: str = "ededed", description: str | None = None
     ) -> Label:
-        """The label of that name, made where there is none."""
-        found = repo.labels.get(name.lower())
-        if found is None:
-            found = self.keep(Label(**self.base("LA"), name=name, color=color, description=description))
-            repo.labels[name.lower()] = found
-            self.emit(repo, "label", sender, action="created", label=self.shapes.label(repo, found))
-        return found
+        """Return the label with this name, creating it if needed."""
+        label_record = repo.labels.get(name.lower())
+        if label_record is None:
+            label_record = self.keep(Label(**self.base("LA"), name=name, color=color, description=description))
+            repo.labels[name.lower()] = label_record
+            self.emit(repo, "label", sender, action="created", label=self.shapes.label(repo, label_record))
+        return label_record
 
     def user(self, login: str) -> User:
         try:
@@ -99,13 +99,13 @@ class World(State):
             raise Refused(404, "Not Found", kind="NOT_FOUND") from None
 
     def node(self, node_id: str, kind: type[Record] | None = None) -> Any:
-        found = self.nodes.get(node_id)
-        if found is None or (kind and not isinstance(found, kind)):
+        record = self.nodes.get(node_id)
+        if record is None or (kind and not isinstance(record, kind)):
             raise Refused(404, f"Could not resolve to a node with the global id of '{node_id}'", kind="NOT_FOUND")
-        return found
+        return record
 
-    def told(self, issue: Issue, action: str, sender: User, **parts: Any) -> None:
-        """An issue's or a pull request's event: both have the same actions for labels, assignees and states."""
+    def emit_issue_event(self, issue: Issue, action: str, sender: User, **parts: Any) -> None:
+        """Emit an event of an issue or pull request; both have the same actions for labels, assignees and states."""
         if isinstance(issue, Pull):
             self.emit(
                 issue.repo, "pull_request", sender, action=action, number=issue.number,

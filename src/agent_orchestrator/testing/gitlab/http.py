@@ -57,13 +57,13 @@ class Handler(Wire):
             if fault and fault.what == "slow":
                 time.sleep(fault.seconds)
                 fault = None
-            struck = self._struck(fault, token, kind, path, login) if fault else None
+            struck = self._fault_answer(fault, token, kind, path, login) if fault else None
             answer, points = struck or Answer(), 0
             if struck is None:
                 answer, points = (
                     (self._git(path, token, signed), 0) if kind == "git" else self._api(path, token, signed)
                 )
-            self._note(kind, path, login, answer.status, points)
+            self._log_request(kind, path, login, answer.status, points)
             self._send(answer, fault, token, kind)
         except Cut:
             self.close_connection = True
@@ -73,7 +73,7 @@ class Handler(Wire):
             forge.world.errors.append(error)
             self._send(Answer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
 
-    def _note(self, kind: str, path: str, login: str, status: int, points: int) -> None:
+    def _log_request(self, kind: str, path: str, login: str, status: int, points: int) -> None:
         """Into the log, before the answer goes out: whoever has the answer finds it there."""
         forge = self.server.forge
         forge.ledger.requests.append(Request(
@@ -205,11 +205,11 @@ class Handler(Wire):
 
     # --- faults, and sending
 
-    def _struck(self, fault: Fault, token: Token | None, kind: str, path: str, login: str) -> Answer | None:
+    def _fault_answer(self, fault: Fault, token: Token | None, kind: str, path: str, login: str) -> Answer | None:
         """The answer of a fault that takes the place of the real one."""
         if fault.what == "drop":
-            self._note(kind, path, login, 0, 0)
-            self._shut()
+            self._log_request(kind, path, login, 0, 0)
+            self._disconnect()
             raise Cut
         if fault.what == "rate" and token:
             token.user.used, token.user.reset = token.user.limit, fault.reset or self.server.forge.world.clock() + 60

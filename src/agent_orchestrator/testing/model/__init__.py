@@ -1,4 +1,4 @@
-"""A model for tests that does as it is told: real agent CLIs are driven against it, with no network and no key.
+"""A scripted model for tests of real agent CLIs, without network or key.
 
 It listens on loopback and speaks Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Gemini's
 generateContent, streaming or not, so an agent needs only its base URL changed. It calls the tools that the agent offers,
@@ -9,7 +9,7 @@ by the names and schemas of that agent.
         model.wait_for(lambda exchange: "hello" in exchange.request.user)
         assert model.count("hello") == 1
 
-What it answers is written into the prompt, as directives that are carried out in order, one tool call an answer:
+Its answers are scripted by directives in the prompt, which are followed in order, one tool call per answer:
 
     [[say: TEXT]]             text; with a tool call after it, both go into one answer
     [[sh: COMMAND]]           run a command with the agent's shell tool
@@ -18,9 +18,9 @@ What it answers is written into the prompt, as directives that are carried out i
                               whose tool takes a patch (Codex)
     [[todo: x one; > two; - three]]   the agent's plan or to-do list: x done, > in progress, - open
     [[tool: NAME {JSON}]]     call any tool
-    [[json: {JSON}]]          the answer of a turn that is held to a schema: by the agent's tool for it, else as text
+    [[json: {JSON}]]          the answer of a turn that must match a schema: by the agent's tool for it, else as text
 
-and what happens to an answer, before the directive that it concerns (or after the last one):
+and modifiers of an answer, before its directive (or after the last one):
 
     [[wait: SECONDS]]         think before the first byte
     [[slow: SECONDS]]         stretch the text of the stream
@@ -31,11 +31,11 @@ and what happens to an answer, before the directive that it concerns (or after t
     [[limit: SECONDS]]        the provider's usage limit, which ends in so many seconds; `x1` as above
     [[usage: input=1 output=2 read=3 written=4]]   the token figures of the answer
 
-A message without directives gets a short answer, or lets the work in hand go on if it came in the middle of a turn. A
-directive ends at the first `]]`; `as_argument` writes JSON that has none, whatever stands in its texts. Calls that an agent
-makes on the side (a title, a commit message, a classifier) are answered by themselves and marked `side`.
+A message without directives gets a short answer, or continues the current message if it came in the middle of a turn. A
+directive ends at the first `]]`; `as_argument` writes JSON without one, whatever its texts contain. Calls that an agent
+makes for itself (a title, a commit message, a classifier) get a separate answer and are marked `side`.
 
-A test that wants more gives a `rule`: a function of the request that returns a `Reply`, or nothing to leave it to the
+For more, pass a `rule`: a function of the request that returns a `Reply`, or None to follow the
 directives. By hand: `python -m agent_orchestrator.testing.model --help`.
 """
 

@@ -16,7 +16,7 @@ from agent_orchestrator.testing import model as package
 @click.option("--log", type=click.Path(path_type=Path), help="Append each exchange to this file, as a line of JSON.")
 @click.option("--url-file", type=click.Path(path_type=Path), help="Write the address into this file.")
 def main(port: int, log: Path | None, url_file: Path | None) -> None:
-    """Serve until a signal comes. What is asked is also at /_model/exchanges; POST /_model/release/NAME releases."""
+    """Serve until a signal. GET /_model/exchanges returns the log; POST /_model/release/NAME releases a held answer."""
     try:
         with package.ScriptedModel(port=port, log=log) as model:
             if url_file is not None:

@@ -1,4 +1,4 @@
-"""Aider has no tools and no session id: it puts worked examples before what the user typed, and its rules after it."""
+"""Aider's prompts: it has no tools and no session id, and adds examples before the user's text and rules after it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _ABOUT_FILES = re.compile(
 
 
 def as_typed(entries: Sequence[Entry]) -> list[Entry]:
-    """The conversation without Aider's additions; one of another agent is left as it is."""
+    """Return the conversation without Aider's additions; conversations of other agents are unchanged."""
     start = next((n for n, entry in enumerate(entries) if _says(entry, _EXAMPLES_END)), None)
-    kept = [entry for entry in entries if entry.role == "system"] if start is not None else []
-    rest = entries if start is None else entries[start + 2 :]
-    for entry in rest:
+    typed = [entry for entry in entries if entry.role == "system"] if start is not None else []
+    remaining = entries if start is None else entries[start + 2 :]
+    for entry in remaining:
         if entry.role != "user":
-            kept.append(entry)
+            typed.append(entry)
         elif not _ABOUT_FILES.match(entry.text):
-            kept.append(Entry("user", _RULES.sub("", entry.text)))
-    return kept
+            typed.append(Entry("user", _RULES.sub("", entry.text)))
+    return typed
 
 
 def _says(entry: Entry, what: re.Pattern[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Anthropic Messages: Claude Code speaks it."""
+"""Anthropic Messages, used by Claude Code."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ERRORS = {
     529: "overloaded_error",
 }
 _FINAL = (400, 401, 403, 404, 413)
-"""Statuses with which the provider says that trying again is of no use."""
+"""Statuses that the provider marks as not worth a retry."""
 _DEFERRED = re.compile(r"deferred tools are now available via ToolSearch.*?:\n((?:\w+\n)+)", re.DOTALL)
-_TELLS = ("system", "user")
-"""Whose words name tools to be loaded: models that take no system messages are told in a user's."""
+_ANNOUNCING_ROLES = ("system", "user")
+"""Roles whose entries announce deferred tools: some models take no system messages and get them in a user's."""
 _MESSAGES = {429: "This request would exceed your rate limit.", 529: "Overloaded", 500: "Internal server error"}
 
 
@@ -36,14 +36,16 @@ class Anthropic:
         entries = [Entry("system", text) for text in texts_of(body.get("system"))]
         for message in body.get("messages", []):
             entries += _entries(message)
-        wanted = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
+        output_format = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
         return Reading(
             tuple(entries),
             tuple(Tool(t["name"], t.get("input_schema") or {}) for t in body.get("tools") or [] if "name" in t),
             body.get("model", ""),
             bool(body.get("stream")),
-            json_schema=wanted.get("schema"),
-            deferred=frozenset(name for entry in entries if entry.role in _TELLS for name in _deferred(entry.text)),
+            json_schema=output_format.get("schema"),
+            deferred=frozenset(
+                name for entry in entries if entry.role in _ANNOUNCING_ROLES for name in _deferred(entry.text)
+            ),
         )
 
     def whole(self, answer: Answer) -> Mapping[str, Any]:
@@ -112,8 +114,8 @@ def _entries(message: Mapping[str, Any]) -> Iterator[Entry]:
 
 
 def _deferred(text: str) -> list[str]:
-    found = _DEFERRED.search(text + "\n")
-    return found[1].split() if found else []
+    match = _DEFERRED.search(text + "\n")
+    return match[1].split() if match else []
 
 
 def _message(answer: Answer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""OpenAI Chat Completions: most agents can speak it."""
+"""OpenAI Chat Completions, which most agents can use."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Chat:
         for message in body.get("messages", []):
             entries += _entries(message)
         functions = [tool["function"] for tool in body.get("tools") or [] if tool.get("type") == "function"]
-        wanted = body.get("response_format") or {}
+        response_format = body.get("response_format") or {}
         return Reading(
             tuple(aider.as_typed(entries)),
             tuple(Tool(function["name"], function.get("parameters") or {}) for function in functions),
             body.get("model", ""),
             bool(body.get("stream")),
             body.get("prompt_cache_key") or "",
-            (wanted.get("json_schema") or {}).get("schema"),
+            (response_format.get("json_schema") or {}).get("schema"),
         )
 
     def whole(self, answer: Answer) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
-"""What an agent sent, the same for every provider: the conversation so far and the tools that it offers.
+"""An agent's request, independent of the provider: the conversation so far and the offered tools.
 
-Agents put words of their own into the user's mouth (the date, the folder, reminders). Those are taken out, so that
-`Request.users` is what somebody typed.
+Agents add their own text to user messages (the date, the folder, reminders). It is removed, so that `Request.users` is what a
+person typed.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ _SIDE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One piece of the conversation, in its order."""
+    """A piece of the conversation."""
 
     role: Literal["system", "user", "assistant", "call", "result"]
     text: str = ""
     name: str = ""
-    """Of the tool, for a call."""
+    """The name of the tool, for a call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool that the agent offers. One with `free_text` takes text in place of arguments."""
+    """A tool that the agent offers. With `free_text` it takes text instead of arguments."""
 
     name: str
     schema: Mapping[str, Any] = field(default_factory=dict)
@@ -68,23 +68,23 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A request's body, read."""
+    """A parsed request body."""
 
     entries: tuple[Entry, ...]
     tools: tuple[Tool, ...] = ()
     model: str = ""
     stream: bool = False
     session: str = ""
-    """As the agent names it, if it does."""
+    """The session as the agent names it, or ""."""
     json_schema: Mapping[str, Any] | None = None
-    """The shape of the answer, if the agent wants JSON."""
+    """The schema of the answer, if the agent requires JSON."""
     deferred: frozenset[str] = frozenset()
-    """Tools that the agent has, and gives after a search for them."""
+    """Tools that the agent offers only after a search for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request of an agent."""
+    """A request of an agent."""
 
     number: int
     at: float
@@ -100,30 +100,30 @@ class Request:
     session: str
     folder: str
     side: bool
-    """Made by the agent for itself: a title, a commit message."""
+    """Whether the agent made it for itself: a title, a commit message."""
     json_schema: Mapping[str, Any] | None
     deferred: frozenset[str]
 
     @property
     def users(self) -> tuple[str, ...]:
-        """What the user said in this conversation, oldest first."""
+        """The user's messages of this conversation, oldest first."""
         return tuple(entry.text for entry in self.entries if entry.role == "user" and not INTERRUPTED.match(entry.text))
 
     @property
     def user(self) -> str:
-        """What the user said last."""
+        """The user's last message."""
         return self.users[-1] if self.users else ""
 
     @property
     def results(self) -> tuple[str, ...]:
-        """What the tools gave back since then."""
-        found: list[str] = []
+        """The tool results since the user's last message."""
+        results: list[str] = []
         for entry in self.entries:
             if entry.role == "user":
-                found.clear()
+                results.clear()
             elif entry.role == "result":
-                found.append(entry.text)
-        return tuple(found)
+                results.append(entry.text)
+        return tuple(results)
 
 
 def request_of(
@@ -136,10 +136,12 @@ def request_of(
     headers: Mapping[str, str],
     body: Mapping[str, Any],
 ) -> Request:
-    """The request, from what the provider's reader made of it."""
-    everything = "\n".join(entry.text for entry in reading.entries if entry.role in ("system", "user"))
-    folder = next((found[1] for pattern in _FOLDER if (found := pattern.search(everything))), "")
-    held_to_it = protocol == "responses" and bool(reading.tools)  # a turn whose last words must have this shape
+    """Build the request from the parsed body."""
+    prompt_text = "\n".join(entry.text for entry in reading.entries if entry.role in ("system", "user"))
+    folder = next((match[1] for pattern in _FOLDER if (match := pattern.search(prompt_text))), "")
+    has_result_schema = protocol == "responses" and bool(
+        reading.tools
+    )  # a turn whose final answer must match the schema
     entries = tuple(_as_typed(reading.entries))
     first = next((entry.text[:80] for entry in entries if entry.role == "user"), "")
     return Request(
@@ -155,7 +157,7 @@ def request_of(
         stream=reading.stream,
         session=reading.session or _session(headers) or folder or first,
         folder=folder,
-        side=(reading.json_schema is not None and not held_to_it) or _SIDE.search(everything) is not None,
+        side=(reading.json_schema is not None and not has_result_schema) or _SIDE.search(prompt_text) is not None,
         json_schema=reading.json_schema,
         deferred=reading.deferred,
     )
@@ -170,8 +172,8 @@ def _as_typed(entries: Iterable[Entry]) -> Iterable[Entry]:
             continue
         if _OWN_BLOCK.fullmatch(entry.text) or _OWN_SENTENCE.match(entry.text):
             continue
-        begun = _OWN_BEGINNING.match(entry.text)
-        text = _OWN_END.sub("", entry.text[begun.end() :] if begun else entry.text)
+        opening = _OWN_BEGINNING.match(entry.text)
+        text = _OWN_END.sub("", entry.text[opening.end() :] if opening else entry.text)
         if midturn := _MIDTURN.fullmatch(text):
             text = midturn[1]
         if text.strip():
@@ -186,26 +188,26 @@ def _session(headers: Mapping[str, str]) -> str:
 
 
 def text_of(content: object) -> str:
-    """The text of a provider's content: a string, a block or a list of blocks."""
+    """Return the text of a provider's content: a string, a block or a list of blocks."""
     return "\n".join(texts_of(content))
 
 
 def texts_of(content: object) -> list[str]:
-    """The texts of a provider's content, block by block."""
+    """Return the texts of a provider's content, block by block."""
     if content is None:
         return []
     if isinstance(content, str):
         return [content]
     blocks = content if isinstance(content, list) else [content]
-    found = []
+    texts = []
     for block in blocks:
         if isinstance(block, str):
-            found.append(block)
+            texts.append(block)
         elif isinstance(block, Mapping) and isinstance(block.get("text"), str):
-            found.append(block["text"])
-    return found
+            texts.append(block["text"])
+    return texts
 
 
 def compact(value: object) -> str:
-    """A value as JSON, as the providers write it."""
+    """Return a value as compact JSON, as the providers write it."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

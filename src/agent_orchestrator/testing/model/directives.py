@@ -1,4 +1,4 @@
-"""The script in the prompt: which directives the user gave, how far they are carried out, and what is next."""
+"""The script in the prompt: parse its directives and find the next answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agent_orchestrator.testing.model.conversation import Request
-from agent_orchestrator.testing.model.progress import DIRECTIVE, in_hand
+from agent_orchestrator.testing.model.progress import DIRECTIVE, current_message
 from agent_orchestrator.testing.model.replies import (
     Action,
     Call,
@@ -32,78 +32,81 @@ _BRACKETS = re.compile(r"(?<=[\[\]])(?=[\[\]])")
 
 
 class BadDirective(ValueError):
-    """A directive that makes no sense; the answer says so."""
+    """A directive that cannot be parsed; the answer says so."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One answer of a script, before its action is said with the agent's tools."""
+    """An answer of a script, before its action is translated to the agent's tools."""
 
     reply: Reply
     action: Action | None = None
 
 
 def next_reply(request: Request, now: float, script: str | None = None) -> Reply:
-    """The answer to a request by the directives of its user, or by those of a script in their place."""
-    work = in_hand(request)
+    """Return the answer to a request by the directives in its user message, or by those of `script` instead."""
+    message = current_message(request)
     try:
-        replies = list(_replies(parse(work.text if script is None else script, now), request))
+        replies = list(_replies(parse(message.text if script is None else script, now), request))
     except BadDirective as error:
         return Reply(f"Not understood: {error}")
-    if work.done < len(replies):
-        reply = replies[work.done]
+    if message.done < len(replies):
+        reply = replies[message.done]
         return reply if reply.text or reply.calls else replace(reply, text="Done.")
-    return Reply("Done." if work.done else f"Understood: {' '.join(work.text.split())[:60]}")
+    return Reply("Done." if message.done else f"Understood: {' '.join(message.text.split())[:60]}")
 
 
 def side_reply(request: Request) -> Reply:
-    """The answer to what an agent asks for itself: a title, a commit message, or JSON of the wanted shape."""
+    """Return the answer to a side request: a title, a commit message, or JSON that matches its schema."""
     if request.json_schema is not None:
         return Reply(json.dumps(sample(request.json_schema)))
     return Reply("Scripted change")
 
 
 def parse(script: str, now: float = 0.0) -> list[Step]:
-    """The steps of a script, in order. Text and modifiers belong to the action after them, or to the last answer."""
+    """Return the steps of a script in order; text and modifiers belong to the action after them, or to the last answer.
+
+    Raises `BadDirective`.
+    """
     steps: list[Step] = []
-    said: list[str] = []
+    texts: list[str] = []
     reply = Reply()
     for name, value in DIRECTIVE.findall(script):
         try:
             if name == "say":
-                said.append(value)
+                texts.append(value)
             elif name in _ACTIONS:
-                steps.append(Step(replace(reply, text="\n".join(said)), _ACTIONS[name](value)))
-                said, reply = [], Reply()
+                steps.append(Step(replace(reply, text="\n".join(texts)), _ACTIONS[name](value)))
+                texts, reply = [], Reply()
             else:
                 reply = _modified(reply, name, value, now)
         except (ValueError, KeyError) as error:
             raise BadDirective(f"[[{name}: {value}]] ({error})") from None
-    if said or reply != Reply():
-        steps.append(Step(replace(reply, text="\n".join(said))))
+    if texts or reply != Reply():
+        steps.append(Step(replace(reply, text="\n".join(texts))))
     return steps
 
 
 def as_argument(value: object) -> str:
-    """A value as JSON, written so that no directive begins or ends in it: those in its texts are for somebody else."""
-    inside = _STRING.sub(lambda found: found[0].replace("[", r"\u005b").replace("]", r"\u005d"), json.dumps(value))
-    return _BRACKETS.sub(" ", inside)
+    """Return a value as JSON in which no directive begins or ends, so that directives in its texts stay inert."""
+    escaped = _STRING.sub(lambda match: match[0].replace("[", r"\u005b").replace("]", r"\u005d"), json.dumps(value))
+    return _BRACKETS.sub(" ", escaped)
 
 
 def _replies(steps: Sequence[Step], request: Request) -> Iterator[Reply]:
-    """The answers, one call each. What an agent has no tool for is said, together with what is said next."""
-    said: list[str] = []
+    """Yield the answers, one call each; an action without a matching tool becomes text of the next answer."""
+    texts: list[str] = []
     earlier: list[Call] = []
     for step in steps:
         calls = bind(step.action, request, earlier) if step.action else []
         earlier += calls
-        said.append(step.reply.text)
+        texts.append(step.reply.text)
         if step.action is not None and not calls:
-            said.append(as_text(step.action, request))
+            texts.append(as_text(step.action, request))
             if step is not steps[-1]:
                 continue
-        yield replace(step.reply, text="\n".join(filter(None, said)), calls=tuple(calls[:1]))
-        said = []
+        yield replace(step.reply, text="\n".join(filter(None, texts)), calls=tuple(calls[:1]))
+        texts = []
         for call in calls[1:]:
             yield Reply(calls=(call,))
 

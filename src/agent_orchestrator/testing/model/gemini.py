@@ -1,4 +1,4 @@
-"""Gemini's generateContent: Gemini CLI speaks it."""
+"""Gemini's generateContent, used by Gemini CLI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Just enough of an HTTP server: one request a connection, whole answers and server-sent events, and a client's leaving is noticed."""
+"""A minimal HTTP server: one request per connection, whole answers and server-sent events; it notices when a client disconnects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_LINE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it came; header names are in lower case."""
+    """A received request; header names are in lower case."""
 
     method: str
     path: str
@@ -23,11 +23,11 @@ class Received:
 
 
 class Gone(Exception):
-    """The client left before its answer was complete."""
+    """The client disconnected before its answer was complete."""
 
 
 class Answering:
-    """The way back to the client."""
+    """Sends the answer to a client."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -39,24 +39,24 @@ class Answering:
         await self._send(data)
 
     async def empty(self) -> None:
-        """Send nothing but the head."""
+        """Send headers without a body."""
         self._head(200, {"content-length": "0"})
         await self._send(b"")
 
     async def begin_stream(self, headers: Mapping[str, str] | None = None) -> None:
-        """Begin a stream of events. It goes in chunks, so that a client can tell a cut from the end."""
+        """Begin a stream of events, in chunked encoding so that a client can distinguish a cut from the end."""
         kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
         self._head(200, {**kind, "transfer-encoding": "chunked", **(headers or {})})
         await self._send(b"")
 
     async def event(self, data: object, name: str | None = None, *, last: bool = False) -> None:
-        """Send one event; after the last one the stream is over."""
+        """Send one event; `last` ends the stream."""
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         event = (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
         await self._send(b"%x\r\n%b\r\n%b" % (len(event), event, b"0\r\n\r\n" if last else b""))
 
     def cut(self) -> None:
-        """End the connection at once, in the middle of whatever it is."""
+        """Abort the connection at once."""
         self._writer.transport.abort()
 
     def _head(self, status: int, headers: Mapping[str, str]) -> None:
@@ -80,7 +80,7 @@ Handler = Callable[[Received, Answering], Awaitable[None]]
 
 
 class Server:
-    """Listens on loopback; a handler is cancelled when its client leaves, and at the end."""
+    """Listens on loopback; a handler is cancelled when its client disconnects or the server stops."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -88,12 +88,12 @@ class Server:
         self._server: asyncio.Server | None = None
 
     async def start(self, port: int = 0) -> int:
-        """Listen; returns the port. Raises `OSError` if it is taken."""
+        """Listen and return the port; raise `OSError` if it is in use."""
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", port, limit=_LONGEST_LINE)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Stop listening and cut what is open."""
+        """Stop listening and end open connections."""
         if self._server is not None:
             self._server.close()
         for connection in self._connections:
@@ -116,15 +116,15 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received = await _read(reader, writer)
-        work = asyncio.ensure_future(self._handler(received, Answering(writer)))
-        left = asyncio.ensure_future(reader.read())
+        handling = asyncio.ensure_future(self._handler(received, Answering(writer)))
+        disconnected = asyncio.ensure_future(reader.read())
         try:
-            await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({handling, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            left.cancel()
-            work.cancel()
+            disconnected.cancel()
+            handling.cancel()
             with contextlib.suppress(asyncio.CancelledError, Gone, ConnectionError):
-                await work
+                await handling
 
 
 async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Received:

@@ -1,4 +1,4 @@
-"""What was asked and answered: the truth that an agent's state, and the delivery of messages, are compared with."""
+"""The log of requests and answers, with which tests compare an agent's state and the delivery of messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outcome = Literal["open", "answered", "failed", "dropped", "left"]
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what became of it: `left` means that the agent hung up first."""
+    """A request and its outcome; `left` means that the agent disconnected first."""
 
     request: Request
     reply: Reply
@@ -22,15 +22,15 @@ class Exchange:
     ended: float | None = None
     """Unix time of the last byte."""
     held: str | None = None
-    """The name it waits to be released by."""
+    """The name by which `release` ends its wait, or None if it does not wait."""
 
     @property
     def ends_turn(self) -> bool:
-        """Whether the agent's turn is over with this answer."""
+        """Whether this answer ends the agent's turn."""
         return self.outcome == "answered" and not self.reply.calls
 
     def as_json(self) -> dict[str, Any]:
-        """For logs, without the body."""
+        """Return the exchange for logs, without the request's body."""
         request = self.request
         return {
             "number": request.number,
@@ -62,7 +62,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """From the first request for a message to the last byte of the answer that needs no more tools."""
+    """A turn, from the first request for a message to the last byte of the answer without tool calls."""
 
     session: str
     began: float
@@ -70,46 +70,46 @@ class Turn:
 
 
 def arrivals(exchanges: Iterable[Exchange]) -> Iterator[Arrival]:
-    """Each message once, though agents send the whole conversation each time."""
-    known: dict[str, list[tuple[str, ...]]] = {}
+    """Yield each message once, although agents send the whole conversation each time."""
+    threads_by_session: dict[str, list[tuple[str, ...]]] = {}
     for exchange in exchanges:
         request = exchange.request
         if request.side:
             continue
-        threads = known.setdefault(request.session, [])
-        common = max((_common(thread, request.users) for thread in threads), default=0)
+        threads = threads_by_session.setdefault(request.session, [])
+        common = max((_common_length(thread, request.users) for thread in threads), default=0)
         for text in request.users[common:]:
             yield Arrival(request.at, request.session, text)
         threads.append(request.users)
 
 
 def turns(exchanges: Iterable[Exchange]) -> list[Turn]:
-    """The turns in order of their beginning; one whose answer failed or was left ends when the next message comes."""
-    found: list[Turn] = []
-    begun: dict[str, tuple[float, int, float | None]] = {}
+    """Return the turns by start; a turn whose answer failed or was abandoned ends when the next message arrives."""
+    turns: list[Turn] = []
+    open_turns: dict[str, tuple[float, int, float | None]] = {}
     for exchange in exchanges:
         request = exchange.request
         if request.side:
             continue
-        before = begun.get(request.session)
+        before = open_turns.get(request.session)
         if before is not None and before[2] is not None and len(request.users) != before[1]:
-            found.append(Turn(request.session, before[0], before[2]))
+            turns.append(Turn(request.session, before[0], before[2]))
             before = None
         began = request.at if before is None else before[0]
         if exchange.ends_turn:
-            begun.pop(request.session, None)
-            found.append(Turn(request.session, began, exchange.ended))
+            open_turns.pop(request.session, None)
+            turns.append(Turn(request.session, began, exchange.ended))
         else:
             broken = exchange.ended if exchange.outcome in ("failed", "dropped", "left") else None
-            begun[request.session] = (began, len(request.users), broken)
-    found += [Turn(session, began, None) for session, (began, _, _) in begun.items()]
-    return sorted(found, key=lambda turn: turn.began)
+            open_turns[request.session] = (began, len(request.users), broken)
+    turns += [Turn(session, began, None) for session, (began, _, _) in open_turns.items()]
+    return sorted(turns, key=lambda turn: turn.began)
 
 
-def _common(one: tuple[str, ...], other: tuple[str, ...]) -> int:
+def _common_length(first: tuple[str, ...], second: tuple[str, ...]) -> int:
     count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
+    for first_item, second_item in zip(first, second, strict=False):
+        if first_item != second_item:
             break
         count += 1
     return count

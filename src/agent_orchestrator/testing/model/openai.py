@@ -1,4 +1,4 @@
-"""What OpenAI's two formats share: figures and errors."""
+"""Shared parts of OpenAI's two formats: token figures and errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ERRORS = {
 
 
 def error(failure: Failure, now: float) -> ErrorAnswer:
-    """The error object, the same in both; a usage limit as ChatGPT's plans say it."""
+    """Return the error of both formats; a usage limit as ChatGPT's plans report it."""
     headers = retry_headers(failure, now)
     kind, code = _ERRORS.get(failure.status, ("server_error", None))
     message = failure.message or f"scripted error {failure.status}"
@@ -32,5 +32,5 @@ def error(failure: Failure, now: float) -> ErrorAnswer:
 
 
 def sent(usage: Usage) -> int:
-    """All tokens of the request: here the cached ones are a part of them."""
+    """Return all tokens of the request; OpenAI includes the cached ones."""
     return usage.input + usage.cache_read + usage.cache_write

@@ -1,4 +1,4 @@
-"""How far the script of a message is carried out."""
+"""The message that a request works on, and how many of its calls were made."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ DIRECTIVE = re.compile(rf"\[\[({_NAMES})(?:[:\s]\s*(.*?))?\]\]", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class InHand:
-    """The message that is worked on, where in the conversation it stands, and how many calls were made for it."""
+class CurrentMessage:
+    """The message that is worked on, its position in the conversation, and how many calls were made for it."""
 
     text: str = ""
-    place: int = 0
+    position: int = 0
     done: int = 0
 
 
-def in_hand(request: Request) -> InHand:
-    """A message without directives that comes in the middle of a turn does not replace the work in hand."""
-    text, place, done, in_turn = "", 0, 0, False
+def current_message(request: Request) -> CurrentMessage:
+    """Return the current message; one without directives in the middle of a turn does not replace it."""
+    text, position, done, in_turn = "", 0, 0, False
     for number, entry in enumerate(request.entries):
         if entry.role == "user":
             if INTERRUPTED.match(entry.text):
                 in_turn = False
             elif not in_turn or DIRECTIVE.search(entry.text):
-                text, place, done = entry.text, number, 0
+                text, position, done = entry.text, number, 0
         elif entry.role == "call":
             done += 1
             in_turn = True
         elif entry.role == "assistant":
             in_turn = False
-    return InHand(text, place, done)
+    return CurrentMessage(text, position, done)

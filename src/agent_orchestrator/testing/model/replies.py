@@ -1,4 +1,4 @@
-"""What the model can answer, said in no provider's words and with no agent's tools."""
+"""The model's answers, independent of providers and agents' tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ State = Literal["open", "in-progress", "done"]
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The token figures of one answer; `input` is what came neither from nor into the cache."""
+    """The token figures of an answer; `input` excludes tokens read from or written to the cache."""
 
     input: int = 1000
     output: int = 50
@@ -21,7 +21,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An HTTP error instead of an answer: so many times, or each time."""
+    """An HTTP error instead of an answer: `times` times, or each time."""
 
     status: int
     message: str = ""
@@ -33,7 +33,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call by the agent's own name of the tool. Text in place of arguments is for tools that take free text."""
+    """A tool call by the agent's name of the tool; `arguments` is text for tools that take free text."""
 
     name: str
     arguments: Mapping[str, Any] | str = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """Run a command with whatever tool the agent has for that."""
+    """Run a command with the agent's shell tool."""
 
     command: str
 
@@ -72,7 +72,7 @@ class Todo:
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """The last words of a turn whose shape the agent prescribed: by the tool that it has for them, else as text."""
+    """The final answer of a turn with a schema: by the agent's tool for it, else as text."""
 
     value: Any
 
@@ -82,7 +82,7 @@ Action = Call | Shell | Write | Edit | Todo | Json
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One answer: text, or tool calls, or both; and what happens on the way."""
+    """An answer: text, tool calls or both; and delays and failures."""
 
     text: str = ""
     calls: tuple[Action, ...] = ()
@@ -96,15 +96,15 @@ class Reply:
 
 
 def say(text: str) -> Reply:
-    """Text that ends the turn."""
+    """Return an answer of text that ends the turn."""
     return Reply(text)
 
 
 def fail(status: int, message: str = "", *, times: int | None = None, retry_after: float | None = None) -> Reply:
-    """An HTTP error; without `times` for as long as the rule says so."""
+    """Return an HTTP error; without `times`, it is repeated as long as the rule returns it."""
     return Reply(failure=Failure(status, message, times, retry_after))
 
 
 def usage_limit(ends: float) -> Reply:
-    """The provider's usage limit, which ends at this Unix time."""
+    """Return the provider's usage limit that ends at this Unix time."""
     return Reply(failure=Failure(429, limit_ends=ends))

@@ -1,4 +1,4 @@
-"""OpenAI Responses: Codex speaks it, and Goose with newer models."""
+"""OpenAI Responses, used by Codex, and by Goose with newer models."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Responses:
 
     def read(self, body: Mapping[str, Any], path: str) -> Reading:  # noqa: ARG002
         entries = [Entry("system", text) for text in texts_of(body.get("instructions"))]
-        given = body.get("input", [])
-        items: list[Any] = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        raw_input = body.get("input", [])
+        items: list[Any] = [{"role": "user", "content": raw_input}] if isinstance(raw_input, str) else raw_input
         tools = list(_tools(body.get("tools") or []))
         for item in items:
             entries += _entries(item)
             if item.get("type") == "additional_tools":
                 tools += _tools(item.get("tools") or [])
-        wanted = (body.get("text") or {}).get("format") or {}
+        text_format = (body.get("text") or {}).get("format") or {}
         return Reading(
             tuple(entries),
             tuple(tools),
             body.get("model", ""),
             bool(body.get("stream")),
             body.get("prompt_cache_key") or "",
-            wanted.get("schema"),
+            text_format.get("schema"),
         )
 
     def whole(self, answer: Answer) -> Mapping[str, Any]:
@@ -50,19 +50,19 @@ class Responses:
         yield frame("response.created", {"response": _head(answer)})
         yield frame("response.in_progress", {"response": _head(answer)})
         for index, item in enumerate(_items(answer)):
-            place = {"item_id": item["id"], "output_index": index}
-            yield frame("response.output_item.added", {"output_index": index, "item": _begun(item)})
+            position = {"item_id": item["id"], "output_index": index}
+            yield frame("response.output_item.added", {"output_index": index, "item": _started(item)})
             if item["type"] == "message":
                 part = item["content"][0]
-                place |= {"content_index": 0}
-                yield frame("response.content_part.added", {**place, "part": {**part, "text": ""}})
+                position |= {"content_index": 0}
+                yield frame("response.content_part.added", {**position, "part": {**part, "text": ""}})
                 for piece in pieces(part["text"]):
-                    yield frame("response.output_text.delta", {**place, "delta": piece}, text=True)
-                yield frame("response.output_text.done", {**place, "text": part["text"]})
-                yield frame("response.content_part.done", {**place, "part": part})
+                    yield frame("response.output_text.delta", {**position, "delta": piece}, text=True)
+                yield frame("response.output_text.done", {**position, "text": part["text"]})
+                yield frame("response.content_part.done", {**position, "part": part})
             elif item["type"] == "function_call":
-                yield frame("response.function_call_arguments.delta", {**place, "delta": item["arguments"]})
-                yield frame("response.function_call_arguments.done", {**place, "arguments": item["arguments"]})
+                yield frame("response.function_call_arguments.delta", {**position, "delta": item["arguments"]})
+                yield frame("response.function_call_arguments.done", {**position, "arguments": item["arguments"]})
             yield frame("response.output_item.done", {"output_index": index, "item": item})
         yield frame("response.completed", {"response": self.whole(answer)})
 
@@ -86,8 +86,8 @@ def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
         yield Entry("call", str(item.get("arguments") or item.get("input") or ""), item.get("name") or kind)
 
 
-def _tools(given: Iterable[Mapping[str, Any]], namespace: str = "") -> Iterator[Tool]:
-    for tool in given:
+def _tools(definitions: Iterable[Mapping[str, Any]], namespace: str = "") -> Iterator[Tool]:
+    for tool in definitions:
         if tool.get("type") == "namespace":
             yield from _tools(tool.get("tools") or [], tool.get("name", ""))
         elif "name" in tool:
@@ -120,19 +120,19 @@ def _items(answer: Answer) -> Iterator[dict[str, Any]]:
 
 
 def _call(call: BoundCall) -> dict[str, Any]:
-    named = {"call_id": f"call_{call.id}", "name": call.name, "status": "completed"}
+    fields = {"call_id": f"call_{call.id}", "name": call.name, "status": "completed"}
     if call.namespace:
-        named["namespace"] = call.namespace
+        fields["namespace"] = call.namespace
     elif mcp := re.fullmatch(
         r"(mcp__\w+?)__(\w+)", call.name
-    ):  # Codex keeps such tools apart, and shows them when asked
-        named |= {"namespace": mcp[1], "name": mcp[2]}
+    ):  # Codex keeps such tools in namespaces and offers them on request
+        fields |= {"namespace": mcp[1], "name": mcp[2]}
     if isinstance(call.arguments, str):
-        return {"type": "custom_tool_call", "id": f"ctc_{call.id}", **named, "input": call.arguments}
-    return {"type": "function_call", "id": f"fc_{call.id}", **named, "arguments": compact(call.arguments)}
+        return {"type": "custom_tool_call", "id": f"ctc_{call.id}", **fields, "input": call.arguments}
+    return {"type": "function_call", "id": f"fc_{call.id}", **fields, "arguments": compact(call.arguments)}
 
 
-def _begun(item: Mapping[str, Any]) -> dict[str, Any]:
+def _started(item: Mapping[str, Any]) -> dict[str, Any]:
     empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {}
     empty |= {name: "" for name in ("arguments", "input") if name in item}
     return {**item, "status": "in_progress", **empty}

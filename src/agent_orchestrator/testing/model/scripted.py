@@ -1,4 +1,4 @@
-"""The scripted model: a server on loopback in a thread of its own, its log, and the strings to pull."""
+"""The scripted model: a server on loopback in its own thread, its log, and its controls."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from agent_orchestrator.testing.model.tools import as_text, bind
 from agent_orchestrator.testing.model.wire import Answer, BoundCall, Wire
 
 Rule = Callable[[Request], Reply | str | None]
-"""Decides an answer: a reply, a script of directives to follow for this message, or nothing: the prompt's own directives.
-It is called in the server's thread and must not block; calls that agents make on the side do not reach it."""
+"""Decides an answer: a reply, a script of directives for this message, or None to follow the prompt's directives.
+It is called in the server's thread and must not block; side requests of agents do not reach it."""
 
 _MODELS = ("claude-opus-5-5", "claude-sonnet-4-5", "gpt-5", "gpt-5.5", "gemini-2.5-pro")
 
 
 class ScriptedModel:
-    """`with ScriptedModel() as model`: agents are pointed to `model.url`. Works with `async with` as well."""
+    """The server; agents use `model.url` as base URL. Use it with `with` or `async with`."""
 
     def __init__(self, rule: Rule | None = None, *, port: int = 0, log: Path | None = None) -> None:
         self.rule = rule
@@ -50,7 +50,7 @@ class ScriptedModel:
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Listen; `url` is known afterwards. Raises `OSError` if the port is taken."""
+        """Listen and set `url`; raise `OSError` if the port is in use."""
         failed: list[OSError] = []
         listening = threading.Event()
 
@@ -79,7 +79,7 @@ class ScriptedModel:
             raise failed[0]
 
     def stop(self) -> None:
-        """Stop listening; open requests are cut."""
+        """Stop listening and cut open requests."""
         if self._loop is not None and self._stop is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
@@ -103,56 +103,56 @@ class ScriptedModel:
     ) -> None:
         await asyncio.to_thread(self.stop)
 
-    # -- what was asked ------------------------------------------------------------------------------------------------
+    # -- log ----------------------------------------------------------------------------------------------------------
 
     @property
     def exchanges(self) -> list[Exchange]:
-        """Everything that was asked and answered, also on the side."""
+        """All requests and answers, side requests too."""
         with self._changed:
             return list(self._exchanges)
 
     @property
     def requests(self) -> list[Request]:
-        """What was asked, less what agents ask on the side."""
+        """All requests but side requests."""
         return [exchange.request for exchange in self.exchanges if not exchange.request.side]
 
     def arrivals(self, session: str | None = None) -> list[Arrival]:
-        """The user's messages, each once, in the order in which they came."""
-        return [found for found in arrivals(self.exchanges) if session in (None, found.session)]
+        """Return the user's messages, each once, in order of arrival."""
+        return [arrival for arrival in arrivals(self.exchanges) if session in (None, arrival.session)]
 
     def count(self, text: str, session: str | None = None) -> int:
-        """How many messages with this text in them arrived."""
-        return sum(text in found.text for found in self.arrivals(session))
+        """Return how many messages that contain this text arrived."""
+        return sum(text in arrival.text for arrival in self.arrivals(session))
 
     def turns(self, session: str | None = None) -> list[Turn]:
-        """When agents were at work, as seen from here."""
+        """Return the turns of agents as the model sees them."""
         return [turn for turn in turns(self.exchanges) if session in (None, turn.session)]
 
-    def wait_for(self, wanted: Callable[[Exchange], bool], timeout: float = 60.0) -> Exchange:
-        """The first exchange that is as wanted, as soon as there is one. Raises `TimeoutError`."""
+    def wait_for(self, matches: Callable[[Exchange], bool], timeout: float = 60.0) -> Exchange:
+        """Wait for the first exchange that matches and return it; raise `TimeoutError` after `timeout` seconds."""
 
-        def found() -> Exchange | None:
-            return next((exchange for exchange in self._exchanges if wanted(exchange)), None)
+        def first_match() -> Exchange | None:
+            return next((exchange for exchange in self._exchanges if matches(exchange)), None)
 
         with self._changed:
-            exchange = self._changed.wait_for(found, timeout)
+            exchange = self._changed.wait_for(first_match, timeout)
         if exchange is None:
-            seen = [(seen.request.user[:60], seen.outcome) for seen in self.exchanges]
-            raise TimeoutError(f"nothing as wanted came within {timeout:g} s; there was {seen}")
+            summary = [(each.request.user[:60], each.outcome) for each in self.exchanges]
+            raise TimeoutError(f"nothing as wanted came within {timeout:g} s; there was {summary}")
         return exchange
 
-    # -- what is answered ----------------------------------------------------------------------------------------------
+    # -- answers ------------------------------------------------------------------------------------------------------
 
     def release(self, name: str = "") -> None:
-        """Let what hangs or stalls by this name go on."""
+        """Continue the answers that hang or stall under this name."""
 
-        def let_go() -> None:
+        def release_waiting() -> None:
             for waiting in self._held.pop(name, []):
                 if not waiting.done():
                     waiting.set_result(None)
 
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(let_go)
+            self._loop.call_soon_threadsafe(release_waiting)
 
     async def _answer(self, received: Received, answering: Answering) -> None:
         path = received.path.partition("?")[0]
@@ -178,7 +178,7 @@ class ScriptedModel:
             )
         )
         try:
-            await self._carry_out(exchange, wire, answering)
+            await self._send_reply(exchange, wire, answering)
         finally:
             self._end(exchange, "left")
 
@@ -191,7 +191,7 @@ class ScriptedModel:
         return exchange
 
     def _end(self, exchange: Exchange, outcome: Outcome) -> None:
-        """Note how it ended, once. Done before the last byte goes out: whoever has the answer finds it in the log."""
+        """Record the outcome, once; before the last byte is sent, so that a client with the answer finds it in the log."""
         with self._changed:
             if exchange.outcome != "open":
                 return
@@ -205,16 +205,16 @@ class ScriptedModel:
         if request.side:
             return side_reply(request)
         try:
-            said = self.rule(request) if self.rule else None
+            decision = self.rule(request) if self.rule else None
         except Exception as error:
             return fail(500, f"the rule of the scripted model raised {error!r}")
-        reply = said if isinstance(said, Reply) else next_reply(request, time.time(), said)
+        reply = decision if isinstance(decision, Reply) else next_reply(request, time.time(), decision)
         bound = [(action, bind(action, request)) for action in reply.calls]
-        words = [reply.text, *(as_text(action, request) for action, calls in bound if not calls)]
-        calls = tuple(call for _, each in bound for call in each)
-        return replace(reply, text="\n".join(filter(None, words)), calls=calls)
+        texts = [reply.text, *(as_text(action, request) for action, calls in bound if not calls)]
+        calls = tuple(call for _, bound_calls in bound for call in bound_calls)
+        return replace(reply, text="\n".join(filter(None, texts)), calls=calls)
 
-    async def _carry_out(self, exchange: Exchange, wire: Wire, answering: Answering) -> None:
+    async def _send_reply(self, exchange: Exchange, wire: Wire, answering: Answering) -> None:
         reply, request = exchange.reply, exchange.request
         await asyncio.sleep(reply.wait)
         if reply.hang is not None:

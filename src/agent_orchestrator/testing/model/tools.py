@@ -1,4 +1,4 @@
-"""Say an action in the words of the agent's own tools: the tool is found by name, its arguments are filled by its schema."""
+"""Translate actions to the agent's own tools: find the tool by name and fill its arguments by its schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from agent_orchestrator.testing.model.conversation import Request, Tool, compact
-from agent_orchestrator.testing.model.progress import in_hand
+from agent_orchestrator.testing.model.progress import current_message
 from agent_orchestrator.testing.model.replies import Action, Call, Edit, Json, Shell, State, Todo, Write
 
 SHELL = (
@@ -21,7 +21,7 @@ WRITE = ("Write", "write_file", "create", "write", "create_file", "apply_patch")
 EDIT = ("Edit", "replace", "edit", "str_replace", "apply_patch")
 READ = ("Read", "read_file", "view", "read")
 STRUCTURED = "StructuredOutput"
-"""Claude Code's tool for an answer that is held to a schema."""
+"""Claude Code's tool for an answer that must match a schema."""
 TODO = ("TodoWrite", "todowrite", "todo_write", "write_todos", "TodoList", "update_plan", "todo__todo_write")
 
 _PATH = ("file_path", "path", "filePath", "filename", "absolute_path")
@@ -38,9 +38,9 @@ _STATES: dict[State, tuple[str, ...]] = {
 
 
 def bind(action: Action, request: Request, earlier: Sequence[Call] = ()) -> list[Call]:
-    """The tool calls that carry out an action here, one after the other; none if the agent has no tool for it.
+    """Return the tool calls that perform an action, in order; empty if the agent has no tool for it.
 
-    `earlier` are the calls of the same script before it.
+    `earlier` are the previous calls of the same script.
     """
     match action:
         case Call():
@@ -58,7 +58,7 @@ def bind(action: Action, request: Request, earlier: Sequence[Call] = ()) -> list
 
 
 def as_text(action: Action, request: Request) -> str:
-    """An action in words, for agents that take their changes from the text: Aider, in the format that it asked for."""
+    """Return an action as text, for agents that read changes from text, such as Aider in its configured format."""
     blocks = "SEARCH/REPLACE" in compact(request.body)
     match action:
         case Write(path, text) if blocks:
@@ -82,7 +82,7 @@ def _shell(command: str, request: Request) -> list[Call]:
     tool = _find(SHELL, request)
     if tool is None:
         return []
-    if tool.free_text:  # Codex runs JavaScript there, which has the other tools as functions
+    if tool.free_text:  # Codex runs JavaScript in it, with the other tools as functions
         return [_javascript(tool, "exec_command", {"cmd": command})]
     name = _key(tool, _COMMAND) or "command"
     as_list = tool.properties.get(name, {}).get("type") == "array"
@@ -93,9 +93,9 @@ def _write(action: Write, request: Request) -> list[Call]:
     tool = _find(WRITE, request)
     patch = f"*** Begin Patch\n*** Add File: {action.path}\n{_lines('+', action.text)}*** End Patch\n"
     if tool is None:
-        there = shlex.quote(action.path)
+        target = shlex.quote(action.path)
         folder = shlex.quote(str(PurePosixPath(action.path).parent))
-        return _shell(f"mkdir -p {folder} && printf %s {shlex.quote(action.text)} > {there}", request)
+        return _shell(f"mkdir -p {folder} && printf %s {shlex.quote(action.text)} > {target}", request)
     if tool.name == "apply_patch":
         return [_patch(tool, patch)]
     path = {_key(tool, _PATH) or "path": _absolute(action.path, request)}
@@ -130,7 +130,7 @@ def _todo(action: Todo, request: Request, earlier: Sequence[Call]) -> list[Call]
 
 
 def _list(tool: Tool, steps: Sequence[tuple[State, str]]) -> dict[str, Any]:
-    """The list, whole: an array of objects where the tool wants one, else text."""
+    """Return the arguments of a to-do tool: an array of objects if its schema has one, else text."""
     for name, schema in tool.properties.items():
         if schema.get("type") == "array":
             return {name: [_step(schema.get("items") or {}, *step, number) for number, step in enumerate(steps, 1)]}
@@ -148,33 +148,33 @@ def _step(schema: Mapping[str, Any], state: State, text: str, number: int) -> di
 
 
 def _tasks(steps: Sequence[tuple[State, str]], request: Request, earlier: Sequence[Call]) -> Iterator[Call]:
-    """Claude Code keeps its list as tasks, created and changed one by one; their numbers count up from 1.
+    """Yield the calls that set Claude Code's list of tasks, which are created and changed one by one and numbered from 1.
 
-    Its tools for that may have to be loaded by a search first. Calls of this turn that were made already are told
-    again, as the caller counts them.
+    Its task tools may have to be loaded by a search first. Calls that were already made in this turn are yielded
+    again, because the caller counts them.
     """
-    place = in_hand(request).place
-    before = [(entry.name, entry.text) for entry in request.entries[:place] if entry.role == "call"]
-    before += [(call.name, compact(call.arguments)) for call in earlier]
-    now = [(entry.name, entry.text) for entry in request.entries[place:] if entry.role == "call"]
+    position = current_message(request).position
+    earlier_calls = [(entry.name, entry.text) for entry in request.entries[:position] if entry.role == "call"]
+    earlier_calls += [(call.name, compact(call.arguments)) for call in earlier]
+    current_calls = [(entry.name, entry.text) for entry in request.entries[position:] if entry.role == "call"]
     if "TaskCreate" not in request.deferred | set(request.tools):
         return
-    loaded_now = any(_loads_tasks(*call) for call in now) or "TaskCreate" not in request.tools
-    if loaded_now and not any(_loads_tasks(*call) for call in before):
+    loaded_now = any(_loads_tasks(*call) for call in current_calls) or "TaskCreate" not in request.tools
+    if loaded_now and not any(_loads_tasks(*call) for call in earlier_calls):
         yield Call("ToolSearch", {"query": "select:TaskCreate,TaskUpdate", "max_results": 5})
-    known = [json.loads(text)["subject"] for name, text in before if name == "TaskCreate"]
+    subjects = [json.loads(text)["subject"] for name, text in earlier_calls if name == "TaskCreate"]
     states = {}
-    for name, text in before:
+    for name, text in earlier_calls:
         if name == "TaskUpdate":
             update = json.loads(text)
-            states[known[int(update["taskId"]) - 1]] = update["status"]
+            states[subjects[int(update["taskId"]) - 1]] = update["status"]
     for _, subject in steps:
-        if subject not in known:
-            known.append(subject)
+        if subject not in subjects:
+            subjects.append(subject)
             yield Call("TaskCreate", {"subject": subject, "description": subject, "activeForm": subject})
     for state, subject in steps:
         if states.get(subject, "pending") != _STATES[state][0]:
-            yield Call("TaskUpdate", {"taskId": str(known.index(subject) + 1), "status": _STATES[state][0]})
+            yield Call("TaskUpdate", {"taskId": str(subjects.index(subject) + 1), "status": _STATES[state][0]})
 
 
 def _loads_tasks(name: str, arguments: str) -> bool:
@@ -190,7 +190,7 @@ def _key(tool: Tool, names: Sequence[str]) -> str | None:
 
 
 def _call(tool: Tool, arguments: Mapping[str, Any]) -> Call:
-    """A call with everything that the schema requires."""
+    """Return a call with all arguments that the schema requires."""
     required = {name: sample(tool.properties.get(name, {})) for name in tool.schema.get("required") or ()}
     return Call(tool.name, {**required, **arguments})
 
@@ -213,7 +213,7 @@ def _absolute(path: str, request: Request) -> str:
 
 
 def sample(schema: Mapping[str, Any], name: str = "") -> Any:
-    """The least value that fits a JSON schema."""
+    """Return a minimal value that matches a JSON schema."""
     if "const" in schema:
         return schema["const"]
     if schema.get("enum"):

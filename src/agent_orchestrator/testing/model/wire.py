@@ -1,4 +1,4 @@
-"""What a provider's wire format must do: read a request, write an answer whole or as a stream, write an error."""
+"""The interface of a provider's wire format: parse a request, write an answer whole or as a stream, write an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent_orchestrator.testing.model.replies import Failure, Usage
 
 @dataclass(frozen=True, slots=True)
 class BoundCall:
-    """A tool call as it goes out. Text in place of arguments is for tools that take free text."""
+    """A tool call to send; `arguments` is text for tools that take free text."""
 
     name: str
     arguments: Mapping[str, Any] | str
@@ -24,7 +24,7 @@ class BoundCall:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer with everything decided."""
+    """An answer to send."""
 
     model: str
     text: str
@@ -57,29 +57,29 @@ class Wire(Protocol):
     protocol: str
 
     def read(self, body: Mapping[str, Any], path: str) -> Reading:
-        """What the request says."""
+        """Parse a request's body."""
         ...
 
     def whole(self, answer: Answer) -> Mapping[str, Any]:
-        """The answer as one object."""
+        """Return the answer as one object."""
         ...
 
     def frames(self, answer: Answer) -> Iterator[Frame]:
-        """The answer as a stream."""
+        """Yield the answer as a stream."""
         ...
 
     def error(self, failure: Failure, now: float) -> ErrorAnswer:
-        """The error, with the headers that tell when to come again."""
+        """Return the error, with headers for the time of a retry."""
         ...
 
 
 def pieces(text: str) -> list[str]:
-    """A text word by word."""
+    """Split a text into words with their trailing whitespace."""
     return re.findall(r"\S+\s*|\s+", text)
 
 
 def retry_headers(failure: Failure, now: float) -> dict[str, str]:
-    """When to come again, where it is said."""
+    """Return the header for the time of a retry, if the failure has one."""
     if failure.retry_after is not None:
         return {"retry-after": f"{failure.retry_after:g}"}
     if failure.limit_ends is not None:

@@ -1,4 +1,4 @@
-"""GraphQL: who asks, the things that are not records of the state, and how a list is cut into pages."""
+"""GraphQL: the context of a query, nodes that are not records of the state, and pagination."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agent_orchestrator.testing.github.world import Refused, World
 
 @dataclass
 class Context:
-    """Who asks, and what it costs."""
+    """The viewer and cost of a query."""
 
     world: World
     show: CiShapes
@@ -51,7 +51,7 @@ class Rollup:
 
 
 def connection(items: list[Any], args: Json, **more: Any) -> Json:
-    """A part of a list, as asked for: `first`/`after` or `last`/`before`; without one there is only the count."""
+    """Return a page of a list by `first`/`after` or `last`/`before`; without one only the count."""
     first, last, after, before = (args.get(name) for name in ("first", "last", "after", "before"))
     size = first if first is not None else last
     if size is None:

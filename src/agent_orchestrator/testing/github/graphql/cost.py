@@ -1,4 +1,4 @@
-"""What a GraphQL document costs, by GitHub's published rule: one request for each connection that must be read, by hundreds."""
+"""The cost of a GraphQL document by GitHub's published rule: one request per connection to read, divided by 100."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from typing import Any
 
 
 def cost_of(document: Any, variables: dict[str, Any], name: str | None) -> tuple[int, int]:
-    """Points, and the greatest number of nodes it can bring."""
+    """Return the points and the maximum number of nodes of a document."""
     from graphql import FragmentDefinitionNode, OperationDefinitionNode, OperationType
 
-    fragments = {one.name.value: one for one in document.definitions if isinstance(one, FragmentDefinitionNode)}
-    operations = [one for one in document.definitions if isinstance(one, OperationDefinitionNode)]
-    chosen = next((one for one in operations if name and one.name and one.name.value == name), operations[0])
-    defaults = {
-        given.variable.name.value: value_of(given.default_value, {})
-        for given in chosen.variable_definitions or ()
-        if given.default_value
+    fragments = {
+        definition.name.value: definition
+        for definition in document.definitions
+        if isinstance(definition, FragmentDefinitionNode)
     }
-    counted = _Count(fragments, {**defaults, **variables})
-    counted.walk(chosen.selection_set, 1)
+    operations = [definition for definition in document.definitions if isinstance(definition, OperationDefinitionNode)]
+    chosen = next(
+        (definition for definition in operations if name and definition.name and definition.name.value == name),
+        operations[0],
+    )
+    defaults = {
+        variable_definition.variable.name.value: value_of(variable_definition.default_value, {})
+        for variable_definition in chosen.variable_definitions or ()
+        if variable_definition.default_value
+    }
+    count = _Count(fragments, {**defaults, **variables})
+    count.walk(chosen.selection_set, 1)
     if chosen.operation is OperationType.MUTATION:
-        return max(1, round(counted.requests / 100)), counted.nodes
-    return max(1, (counted.requests + 50) // 100), counted.nodes
+        return max(1, round(count.requests / 100)), count.nodes
+    return max(1, (count.requests + 50) // 100), count.nodes
 
 
 class _Count:
@@ -41,7 +48,7 @@ class _Count:
                 self.walk(selection.selection_set, times * self._field(selection, times))
 
     def _field(self, selection: Any, times: int) -> int:
-        """How many things this field brings, for each of those it is asked of."""
+        """Return the maximum number of items of this field per parent, and count its requests."""
         args = {arg.name.value: value_of(arg.value, self.variables) for arg in selection.arguments or ()}
         size = args.get("first") or args.get("last")
         if isinstance(size, int):
@@ -53,8 +60,8 @@ class _Count:
 
     def _included(self, selection: Any) -> bool:
         for directive in selection.directives or ():
-            asked = next((value_of(arg.value, self.variables) for arg in directive.arguments or ()), True)
-            if (directive.name.value == "skip" and asked) or (directive.name.value == "include" and not asked):
+            condition = next((value_of(arg.value, self.variables) for arg in directive.arguments or ()), True)
+            if (directive.name.value == "skip" and condition) or (directive.name.value == "include" and not condition):
                 return False
         return True
 
@@ -65,5 +72,5 @@ def value_of(node: Any, variables: dict[str, Any]) -> Any:
     if node.kind == "int_value":
         return int(node.value)
     if node.kind == "list_value":
-        return [value_of(one, variables) for one in node.values]
+        return [value_of(item, variables) for item in node.values]
     return getattr(node, "value", None)

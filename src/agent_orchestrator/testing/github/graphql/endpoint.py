@@ -1,4 +1,4 @@
-"""GraphQL: documents run by graphql-core on the published schema, over the same state, with the cost that GitHub documents."""
+"""GraphQL: documents run by graphql-core on the published schema and the forge's state, with GitHub's documented cost."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class GraphQL:
-    """The endpoint. Without the published schema it says so, and everything else of the forge works."""
+    """The endpoint. Without the published schema it answers with an error; the rest of the forge works."""
 
     def __init__(self, world: World, schema: Path | None) -> None:
         self._world, self._schema = world, schema
 
     def answer(self, body: bytes, token: Token | None, show: CiShapes, fault: Fault | None) -> tuple[Answer, int]:
-        """The answer, and the points it costs."""
+        """Return the answer and its cost in points."""
         assert token is not None
         if self._schema is None:
             text = (
@@ -37,11 +37,11 @@ class GraphQL:
             )
             return Answer(501, {"message": text}), 0
         try:
-            asked = json.loads(body)
-            text = asked["query"]
+            request = json.loads(body)
+            text = request["query"]
         except (ValueError, KeyError, TypeError):
             return Answer(400, {"message": "Problems parsing JSON"}), 0
-        return self._run(text, asked.get("variables") or {}, asked.get("operationName"), token, show, fault)
+        return self._run(text, request.get("variables") or {}, request.get("operationName"), token, show, fault)
 
     def _run(
         self, text: str, variables: Json, name: str | None, token: Token, show: CiShapes, fault: Fault | None
@@ -55,11 +55,9 @@ class GraphQL:
         except graphql.GraphQLError as error:
             return Answer(200, {"errors": [_error(error)]}), 1
         rules = [rule for rule in graphql.specified_rules if rule is not graphql.OverlappingFieldsCanBeMergedRule]
-        wrong = graphql.validate(
-            schema, document, rules
-        )  # GitHub lets `state` be asked of issue and pull request alike
-        if wrong:
-            return Answer(200, {"errors": [_error(error) for error in wrong]}), 1
+        problems = graphql.validate(schema, document, rules)  # GitHub allows `state` on both issues and pull requests
+        if problems:
+            return Answer(200, {"errors": [_error(error) for error in problems]}), 1
         points, nodes = cost_of(document, variables, name)
         if nodes > 500_000:
             message = f"This query requests up to {nodes:,} possible nodes which exceeds the maximum limit of 500,000."
@@ -68,23 +66,25 @@ class GraphQL:
         context = Context(self._world, show, token.user, points, nodes, limit)
         if fault and fault.what == "partial":
             context.broken = fault.field_name
-        done = graphql.execute_sync(
+        execution = graphql.execute_sync(
             schema, document, variable_values=variables, operation_name=name, context_value=context, field_resolver=_resolve,
             type_resolver=lambda value, *_: typename(value),
         )  # fmt: skip
-        result: Json = {"data": done.data}
-        if done.errors:
-            broken = (error.original_error for error in done.errors)
+        result: Json = {"data": execution.data}
+        if execution.errors:
+            causes = (error.original_error for error in execution.errors)
             self._world.errors += [
-                one for one in broken if one is not None and not isinstance(one, (Refused, graphql.GraphQLError))
+                error_cause
+                for error_cause in causes
+                if error_cause is not None and not isinstance(error_cause, (Refused, graphql.GraphQLError))
             ]
-            result["errors"] = [_error(error) for error in done.errors]
+            result["errors"] = [_error(error) for error in execution.errors]
         return Answer(200, result), points
 
 
 @functools.cache
 def load(path: Path) -> Any:
-    """The published schema. Its descriptions are left out: they are most of the text and nobody reads them here."""
+    """Return the published schema without descriptions, which are most of its text."""
     import graphql
 
     text = re.sub(r'"""(?:[^"\\]|\\.|"(?!""))*"""', "", path.read_text())
@@ -105,11 +105,11 @@ def _resolve(source: Any, info: Any, **args: Any) -> Any:
     if kind == "Mutation":
         if name not in MUTATIONS:
             raise Refused(501, f"the test server has no mutation {name}", kind="NOT_SERVED")
-        given = args["input"]
-        return {**MUTATIONS[name](context, given), "clientMutationId": given.get("clientMutationId")}
-    served = FIELDS.get(kind, {}).get(name) or (FIELDS["*"].get(name) if not isinstance(source, dict) else None)
-    if served is not None:
-        return served(*(source, context, args)[: served.__code__.co_argcount])
+        arguments = args["input"]
+        return {**MUTATIONS[name](context, arguments), "clientMutationId": arguments.get("clientMutationId")}
+    resolver = FIELDS.get(kind, {}).get(name) or (FIELDS["*"].get(name) if not isinstance(source, dict) else None)
+    if resolver is not None:
+        return resolver(*(source, context, args)[: resolver.__code__.co_argcount])
     if isinstance(source, dict) and name in source:
         return source[name]
     attribute = _WORD.sub("_", name).lower()
@@ -129,5 +129,5 @@ def _error(error: Any) -> Json:
     if error.path:
         shape["path"] = error.path
     if error.locations:
-        shape["locations"] = [{"line": place.line, "column": place.column} for place in error.locations]
+        shape["locations"] = [{"line": location.line, "column": location.column} for location in error.locations]
     return shape

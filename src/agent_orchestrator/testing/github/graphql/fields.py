@@ -1,4 +1,4 @@
-"""GraphQL: where each field of the published types comes from in the forge's state."""
+"""GraphQL: the resolver of each field of the published types."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ FIELDS: dict[str, dict[str, read.Resolver]] = {
         "repository": lambda s: read.repo_of(s),
     },
     "Query": {
-        "viewer": lambda _, c: c.viewer, "repository": read.named_repository, "node": read.one_node,
+        "viewer": lambda _, c: c.viewer, "repository": read.named_repository, "node": read.find_node,
         "user": read.person, "repositoryOwner": read.person,
         "organization": read.organization, "search": read.search,
-        "nodes": lambda _, c, a: [read.node_or_refusal(c, one) for one in a["ids"]],
+        "nodes": lambda _, c, a: [read.node_or_refusal(c, item) for item in a["ids"]],
         "rateLimit": lambda _, c: {
             "cost": c.points, "limit": c.limit.limit, "nodeCount": c.nodes, "remaining": max(0, c.limit.remaining - c.points),
             "resetAt": read.time_of(c.limit.reset), "used": c.limit.used + c.points,
@@ -118,7 +118,7 @@ FIELDS: dict[str, dict[str, read.Resolver]] = {
         "viewerCanDisableAutoMerge": lambda s, c: s.auto_merge is not None and rules.may_push(s.repo, c.viewer),
         "viewerCanMergeAsAdmin": read.value(False), "maintainerCanModify": read.value(False), "merged": lambda s: s.merged,
         "mergeCommit": lambda s: CommitNode(s.repo, s.merge_commit) if s.merge_commit else None, "potentialMergeCommit": read.value(None),
-        "reviewThreads": read.many(lambda s: [one for one in s.threads if one.comments[0].review.state != "PENDING"]),
+        "reviewThreads": read.many(lambda s: [item for item in s.threads if item.comments[0].review.state != "PENDING"]),
         "reviews": read.reviews_of,
         "latestReviews": read.latest_reviews, "latestOpinionatedReviews": lambda s, _, a: connection(rules.opinions(s), a),
         "reviewRequests": read.many(lambda s: [{"requestedReviewer": user, "asCodeOwner": False} for user in s.requested]),
@@ -137,7 +137,7 @@ FIELDS: dict[str, dict[str, read.Resolver]] = {
     "PullRequestReview": {
         **_TEXT, "pullRequest": lambda s: s.pull, "commit": lambda s: CommitNode(s.pull.repo, s.commit_id),
         "authorCanPushToRepository": lambda s: rules.may_push(s.pull.repo, s.user),
-        "comments": read.many(lambda s: [one for thread in s.pull.threads for one in thread.comments if one.review is s]),
+        "comments": read.many(lambda s: [item for thread in s.pull.threads for item in thread.comments if item.review is s]),
     },
     "PullRequestReviewThread": {
         "pullRequest": lambda s: s.pull, "comments": read.many(lambda s: s.comments), "isResolved": lambda s: s.resolved_by is not None,

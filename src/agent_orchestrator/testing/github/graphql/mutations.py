@@ -1,4 +1,4 @@
-"""GraphQL: the mutations, each by the same functions that serve REST."""
+"""GraphQL: the mutations, by the same functions as REST."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from agent_orchestrator.testing.github.world import Refused
 Mutation = Callable[[Context, Json], Json]
 
 
-def _pull(context: Context, given: Json) -> Pull:
-    found: Pull = context.world.node(given["pullRequestId"], Pull)
-    return found
+def _pull(context: Context, arguments: Json) -> Pull:
+    pull: Pull = context.world.node(arguments["pullRequestId"], Pull)
+    return pull
 
 
-def _owned(context: Context, given: Json) -> Pull:
-    """A pull request that the viewer opened, or may push to."""
-    pull = _pull(context, given)
+def _owned(context: Context, arguments: Json) -> Pull:
+    """Return a pull request that the viewer opened or may push to; raise `Refused` otherwise."""
+    pull = _pull(context, arguments)
     if context.viewer is not pull.user and not rules.may_push(pull.repo, context.viewer):
         raise Refused(403, f"{context.viewer.graphql_login} does not have the correct permissions", kind="FORBIDDEN")
     return pull
 
 
 def _draft(draft: bool) -> Mutation:
-    def change(context: Context, given: Json) -> Json:
-        pull = _owned(context, given)
+    def change(context: Context, arguments: Json) -> Json:
+        pull = _owned(context, arguments)
         pulls.set_draft(context.world, pull, context.viewer, draft)
         return {"pullRequest": pull}
 
@@ -37,8 +37,8 @@ def _draft(draft: bool) -> Mutation:
 
 
 def _state(state: str) -> Mutation:
-    def change(context: Context, given: Json) -> Json:
-        pull = _owned(context, given)
+    def change(context: Context, arguments: Json) -> Json:
+        pull = _owned(context, arguments)
         pulls.set_state(context.world, pull, context.viewer, state)
         return {"pullRequest": pull}
 
@@ -46,140 +46,164 @@ def _state(state: str) -> Mutation:
 
 
 def _issue_state(state: str) -> Mutation:
-    def change(context: Context, given: Json) -> Json:
-        issue = context.world.node(given["issueId"], Issue)
-        issues.set_state(context.world, issue, context.viewer, state, (given.get("stateReason") or "").lower() or None)
+    def change(context: Context, arguments: Json) -> Json:
+        issue = context.world.node(arguments["issueId"], Issue)
+        issues.set_state(
+            context.world, issue, context.viewer, state, (arguments.get("stateReason") or "").lower() or None
+        )
         return {"issue": issue}
 
     return change
 
 
-def _create_pull(context: Context, given: Json) -> Json:
+def _create_pull(context: Context, arguments: Json) -> Json:
     world = context.world
-    repo, source = world.node(given["repositoryId"], Repo), given.get("headRepositoryId")
-    made = pulls.open_pull(
-        world, repo, context.viewer, given["headRefName"], given["baseRefName"], given["title"], given.get("body"),
-        bool(given.get("draft")), world.node(source, Repo) if source else None,
+    repo, source = world.node(arguments["repositoryId"], Repo), arguments.get("headRepositoryId")
+    created = pulls.open_pull(
+        world, repo, context.viewer, arguments["headRefName"], arguments["baseRefName"], arguments["title"], arguments.get("body"),
+        bool(arguments.get("draft")), world.node(source, Repo) if source else None,
     )  # fmt: skip
-    return {"pullRequest": made}
+    return {"pullRequest": created}
 
 
-def _create_issue(context: Context, given: Json) -> Json:
+def _create_issue(context: Context, arguments: Json) -> Json:
     world = context.world
-    labels = [world.node(one, Label).name for one in given.get("labelIds") or []]
-    people = [world.node(one, User).login for one in given.get("assigneeIds") or []]
-    repo = world.node(given["repositoryId"], Repo)
-    return {"issue": issues.open_issue(world, repo, context.viewer, given["title"], given.get("body"), labels, people)}
-
-
-def _update_pull(context: Context, given: Json) -> Json:
-    pull = _owned(context, given)
-    pulls.edit(context.world, pull, context.viewer, given.get("title"), given.get("body"), given.get("baseRefName"))
-    return {"pullRequest": pull}
-
-
-def _merge(context: Context, given: Json) -> Json:
-    pull, method = _pull(context, given), given.get("mergeMethod") or "MERGE"
-    merges.merge(
-        context.world, pull, context.viewer, method.lower(), given.get("expectedHeadOid"), given.get("commitHeadline"),
-        given.get("commitBody"),
-    )  # fmt: skip
-    return {"pullRequest": pull, "actor": context.viewer}
-
-
-def _auto_merge(context: Context, given: Json) -> Json:
-    pull, method = _pull(context, given), given.get("mergeMethod") or "MERGE"
-    expected = given.get("expectedHeadOid")
-    if expected and expected != pull.head_sha:
-        raise Refused(422, "The head of the pull request is not at the expected commit")
-    merges.enable_auto_merge(
-        context.world, pull, context.viewer, method.lower(), given.get("commitHeadline"), given.get("commitBody")
-    )
-    return {"pullRequest": pull, "actor": context.viewer}
-
-
-def _no_auto_merge(context: Context, given: Json) -> Json:
-    pull = _owned(context, given)
-    merges.disable_auto_merge(context.world, pull, context.viewer)
-    return {"pullRequest": pull, "actor": context.viewer}
-
-
-def _enqueue(context: Context, given: Json) -> Json:
+    labels = [world.node(node_id, Label).name for node_id in arguments.get("labelIds") or []]
+    people = [world.node(node_id, User).login for node_id in arguments.get("assigneeIds") or []]
+    repo = world.node(arguments["repositoryId"], Repo)
     return {
-        "mergeQueueEntry": merges.enqueue(
-            context.world, _pull(context, given), context.viewer, given.get("expectedHeadOid")
+        "issue": issues.open_issue(
+            world, repo, context.viewer, arguments["title"], arguments.get("body"), labels, people
         )
     }
 
 
-def _dequeue(context: Context, given: Json) -> Json:
-    pull = context.world.node(given["id"], Pull)
+def _update_pull(context: Context, arguments: Json) -> Json:
+    pull = _owned(context, arguments)
+    pulls.edit(
+        context.world, pull, context.viewer, arguments.get("title"), arguments.get("body"), arguments.get("baseRefName")
+    )
+    return {"pullRequest": pull}
+
+
+def _merge(context: Context, arguments: Json) -> Json:
+    pull, method = _pull(context, arguments), arguments.get("mergeMethod") or "MERGE"
+    merges.merge(
+        context.world, pull, context.viewer, method.lower(), arguments.get("expectedHeadOid"), arguments.get("commitHeadline"),
+        arguments.get("commitBody"),
+    )  # fmt: skip
+    return {"pullRequest": pull, "actor": context.viewer}
+
+
+def _auto_merge(context: Context, arguments: Json) -> Json:
+    pull, method = _pull(context, arguments), arguments.get("mergeMethod") or "MERGE"
+    expected = arguments.get("expectedHeadOid")
+    if expected and expected != pull.head_sha:
+        raise Refused(422, "The head of the pull request is not at the expected commit")
+    merges.enable_auto_merge(
+        context.world,
+        pull,
+        context.viewer,
+        method.lower(),
+        arguments.get("commitHeadline"),
+        arguments.get("commitBody"),
+    )
+    return {"pullRequest": pull, "actor": context.viewer}
+
+
+def _no_auto_merge(context: Context, arguments: Json) -> Json:
+    pull = _owned(context, arguments)
+    merges.disable_auto_merge(context.world, pull, context.viewer)
+    return {"pullRequest": pull, "actor": context.viewer}
+
+
+def _enqueue(context: Context, arguments: Json) -> Json:
+    return {
+        "mergeQueueEntry": merges.enqueue(
+            context.world, _pull(context, arguments), context.viewer, arguments.get("expectedHeadOid")
+        )
+    }
+
+
+def _dequeue(context: Context, arguments: Json) -> Json:
+    pull = context.world.node(arguments["id"], Pull)
     entry = pull.queue
     merges.dequeue(context.world, pull, context.viewer)
     return {"mergeQueueEntry": entry}
 
 
-def _add_review(context: Context, given: Json) -> Json:
-    comments = [*(given.get("threads") or []), *(given.get("comments") or [])]
-    made = reviews.review(
-        context.world, _pull(context, given), context.viewer, given.get("event"), given.get("body") or "", comments,
-        commit=given.get("commitOID"),
+def _add_review(context: Context, arguments: Json) -> Json:
+    comments = [*(arguments.get("threads") or []), *(arguments.get("comments") or [])]
+    created = reviews.review(
+        context.world, _pull(context, arguments), context.viewer, arguments.get("event"), arguments.get("body") or "", comments,
+        commit=arguments.get("commitOID"),
     )  # fmt: skip
-    return {"pullRequestReview": made}
+    return {"pullRequestReview": created}
 
 
-def _submit_review(context: Context, given: Json) -> Json:
-    review = context.world.node(given["pullRequestReviewId"], Review)
-    reviews.submit(context.world, review, given["event"], given.get("body"))
+def _submit_review(context: Context, arguments: Json) -> Json:
+    review = context.world.node(arguments["pullRequestReviewId"], Review)
+    reviews.submit(context.world, review, arguments["event"], arguments.get("body"))
     return {"pullRequestReview": review}
 
 
-def _add_thread(context: Context, given: Json) -> Json:
-    into = context.world.node(given["pullRequestReviewId"], Review) if given.get("pullRequestReviewId") else None
-    pull = into.pull if into else _pull(context, given)
+def _add_thread(context: Context, arguments: Json) -> Json:
+    into = (
+        context.world.node(arguments["pullRequestReviewId"], Review) if arguments.get("pullRequestReviewId") else None
+    )
+    pull = into.pull if into else _pull(context, arguments)
     thread = reviews.start_thread(
-        context.world, pull, context.viewer, given["body"], given["path"], given.get("line"), side=given.get("side") or "RIGHT",
-        start_line=given.get("startLine"), into=into,
-    )  # fmt: skip
+        context.world,
+        pull,
+        context.viewer,
+        arguments["body"],
+        arguments["path"],
+        arguments.get("line"),
+        side=arguments.get("side") or "RIGHT",
+        start_line=arguments.get("startLine"),
+        into=into,
+    )
     return {"thread": thread}
 
 
-def _add_reply(context: Context, given: Json) -> Json:
-    thread = context.world.node(given["pullRequestReviewThreadId"], Thread)
-    into = context.world.node(given["pullRequestReviewId"], Review) if given.get("pullRequestReviewId") else None
-    return {"comment": reviews.reply(context.world, thread, context.viewer, given["body"], into=into)}
+def _add_reply(context: Context, arguments: Json) -> Json:
+    thread = context.world.node(arguments["pullRequestReviewThreadId"], Thread)
+    into = (
+        context.world.node(arguments["pullRequestReviewId"], Review) if arguments.get("pullRequestReviewId") else None
+    )
+    return {"comment": reviews.reply(context.world, thread, context.viewer, arguments["body"], into=into)}
 
 
 def _resolve(done: bool) -> Mutation:
-    def change(context: Context, given: Json) -> Json:
-        thread = context.world.node(given["threadId"], Thread)
+    def change(context: Context, arguments: Json) -> Json:
+        thread = context.world.node(arguments["threadId"], Thread)
         reviews.resolve(context.world, thread, context.viewer, done)
         return {"thread": thread}
 
     return change
 
 
-def _add_comment(context: Context, given: Json) -> Json:
-    issue = context.world.node(given["subjectId"], Issue)
-    made = issues.comment(context.world, issue, context.viewer, given["body"])
-    return {"commentEdge": {"node": made, "cursor": made.node_id}, "subject": issue}
+def _add_comment(context: Context, arguments: Json) -> Json:
+    issue = context.world.node(arguments["subjectId"], Issue)
+    created = issues.comment(context.world, issue, context.viewer, arguments["body"])
+    return {"commentEdge": {"node": created, "cursor": created.node_id}, "subject": issue}
 
 
-def _request(context: Context, given: Json) -> Json:
-    pull = _owned(context, given)
-    logins = [context.world.node(one, User).login for one in given.get("userIds") or []]
-    if not given.get("union"):
-        gone = [user.login for user in pull.requested if user.login not in logins]
-        reviews.request(context.world, pull, context.viewer, gone, remove=True)
+def _request(context: Context, arguments: Json) -> Json:
+    pull = _owned(context, arguments)
+    logins = [context.world.node(node_id, User).login for node_id in arguments.get("userIds") or []]
+    if not arguments.get("union"):
+        removed_logins = [user.login for user in pull.requested if user.login not in logins]
+        reviews.request(context.world, pull, context.viewer, removed_logins, remove=True)
     reviews.request(context.world, pull, context.viewer, logins)
     return {"pullRequest": pull, "actor": context.viewer}
 
 
 def _label(remove: bool) -> Mutation:
-    def change(context: Context, given: Json) -> Json:
-        issue = context.world.node(given["labelableId"], Issue)
+    def change(context: Context, arguments: Json) -> Json:
+        issue = context.world.node(arguments["labelableId"], Issue)
         context.world.need_triage(issue.repo, context.viewer)
-        names = [context.world.node(one, Label).name for one in given["labelIds"]]
+        names = [context.world.node(node_id, Label).name for node_id in arguments["labelIds"]]
         for name in names if remove else ():
             issues.remove_label(context.world, issue, context.viewer, name)
         if not remove:
@@ -189,9 +213,9 @@ def _label(remove: bool) -> Mutation:
     return change
 
 
-def _assign(context: Context, given: Json) -> Json:
-    issue: Any = context.world.node(given["assignableId"], Issue)
-    people = [context.world.node(one, User).login for one in given["assigneeIds"]]
+def _assign(context: Context, arguments: Json) -> Json:
+    issue: Any = context.world.node(arguments["assignableId"], Issue)
+    people = [context.world.node(node_id, User).login for node_id in arguments["assigneeIds"]]
     issues.assign(context.world, issue, context.viewer, people)
     return {"assignable": issue}
 

@@ -1,4 +1,4 @@
-"""GraphQL: how the fields that need more than a look are read from the forge's state."""
+"""GraphQL: resolvers of the fields that need more than an attribute of the state."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from agent_orchestrator.testing.github.state import (
 from agent_orchestrator.testing.github.world import Refused
 
 Resolver = Callable[..., Any]
-"""Takes what it is asked of; where it names more, the context and the arguments as well."""
+"""Takes the parent object; with more parameters also the context and the arguments."""
 
 
-def many(of: Callable[[Any], list[Any]]) -> Resolver:
-    return lambda source, _, args: connection(of(source), args)
+def many(items_of: Callable[[Any], list[Any]]) -> Resolver:
+    return lambda source, _, args: connection(items_of(source), args)
 
 
-def value(it: Any) -> Resolver:
-    return lambda _: it
+def value(constant: Any) -> Resolver:
+    return lambda _: constant
 
 
 def page(source: Any, context: Context) -> str:
@@ -50,10 +50,10 @@ def page(source: Any, context: Context) -> str:
         Comment: show.comment, Review: show.review, ReviewComment: show.review_comment, CheckRun: show.check_run,
         WorkflowRun: show.workflow_run,
     }  # fmt: skip
-    shaped = shapes.get(type(source))
-    if shaped is None:
+    shape = shapes.get(type(source))
+    if shape is None:
         raise Refused(501, f"{type(source).__name__} has no page here", kind="NOT_SERVED")
-    return str(shaped(source)["html_url"])
+    return str(shape(source)["html_url"])
 
 
 def upper(source: str | None) -> str | None:
@@ -62,9 +62,9 @@ def upper(source: str | None) -> str | None:
 
 def repo_of(source: Any) -> Repo:
     for name in ("repo", "issue", "pull", "thread", "suite"):
-        found = getattr(source, name, None)
-        if found is not None:
-            return found if isinstance(found, Repo) else repo_of(found)
+        related = getattr(source, name, None)
+        if related is not None:
+            return related if isinstance(related, Repo) else repo_of(related)
     raise Refused(501, "no repository here", kind="NOT_SERVED")
 
 
@@ -75,12 +75,12 @@ def association(source: Any) -> str:
 def required(source: CheckRun | Status, _: Context, args: Json) -> bool:
     repo = repo_of(source)
     name = source.context if isinstance(source, Status) else source.name
-    wanted = [
+    matching_pulls = [
         pull
         for pull in repo.pulls()
         if pull.number == args.get("pullRequestNumber") or pull.node_id == args.get("pullRequestId")
     ]
-    return any(name in rules.protection(pull).checks for pull in wanted)
+    return any(name in rules.protection(pull).checks for pull in matching_pulls)
 
 
 def time_of(at: float) -> str:
@@ -89,62 +89,62 @@ def time_of(at: float) -> str:
 
 def named_repository(_: Any, context: Context, args: Json) -> Repo:
     name = f"{args['owner']}/{args['name']}"
-    found = context.world.repos.get(name.lower()) or (
+    repository = context.world.repos.get(name.lower()) or (
         context.world.moved.get(name.lower()) if args.get("followRenames", True) else None
     )
-    if found is None or not rules.visible(found, context.viewer):
+    if repository is None or not rules.visible(repository, context.viewer):
         raise Refused(404, f"Could not resolve to a Repository with the name '{name}'.", kind="NOT_FOUND")
-    return found
+    return repository
 
 
 def by_number(kind: type[Issue], word: str) -> Resolver:
-    def one(source: Repo, _: Context, args: Json) -> Issue:
-        found = source.issues.get(args["number"])
-        if found is None or (kind is Pull) != isinstance(found, Pull):
+    def find_by_number(source: Repo, _: Context, args: Json) -> Issue:
+        record = source.issues.get(args["number"])
+        if record is None or (kind is Pull) != isinstance(record, Pull):
             raise Refused(404, f"Could not resolve to {word} with the number of {args['number']}.", kind="NOT_FOUND")
-        return found
+        return record
 
-    return one
+    return find_by_number
 
 
 def pulls_of(source: Repo | RefNode, _: Context, args: Json) -> Json:
-    found = (source.repo if isinstance(source, RefNode) else source).pulls()
+    matching = (source.repo if isinstance(source, RefNode) else source).pulls()
     if isinstance(source, RefNode):
-        found = [pull for pull in found if pull.head_ref == source.name]
+        matching = [pull for pull in matching if pull.head_ref == source.name]
     if args.get("states"):
-        found = [pull for pull in found if pull_state(pull) in args["states"]]
+        matching = [pull for pull in matching if pull_state(pull) in args["states"]]
     if args.get("headRefName"):
-        found = [pull for pull in found if pull.head_ref == args["headRefName"]]
+        matching = [pull for pull in matching if pull.head_ref == args["headRefName"]]
     if args.get("baseRefName"):
-        found = [pull for pull in found if pull.base_ref == args["baseRefName"]]
+        matching = [pull for pull in matching if pull.base_ref == args["baseRefName"]]
     if args.get("labels"):
-        found = [pull for pull in found if {label.name for label in pull.labels} & set(args["labels"])]
-    return connection(ordered(found, args), args)
+        matching = [pull for pull in matching if {label.name for label in pull.labels} & set(args["labels"])]
+    return connection(ordered(matching, args), args)
 
 
 def issues_of(source: Repo, _: Context, args: Json) -> Json:
-    found = [issue for issue in source.issues.values() if not isinstance(issue, Pull)]
-    by = args.get("filterBy") or {}
-    states, labels = args.get("states") or by.get("states"), args.get("labels") or by.get("labels")
+    matching = [issue for issue in source.issues.values() if not isinstance(issue, Pull)]
+    filters = args.get("filterBy") or {}
+    states, labels = args.get("states") or filters.get("states"), args.get("labels") or filters.get("labels")
     if states:
-        found = [issue for issue in found if issue.state.upper() in states]
+        matching = [issue for issue in matching if issue.state.upper() in states]
     if labels:
-        found = [issue for issue in found if {label.name for label in issue.labels} & set(labels)]
-    if by.get("since"):
-        found = [issue for issue in found if issue.updated_at >= by["since"]]
-    if by.get("assignee"):
-        found = [issue for issue in found if by["assignee"] in {user.login for user in issue.assignees}]
-    return connection(ordered(found, args), args)
+        matching = [issue for issue in matching if {label.name for label in issue.labels} & set(labels)]
+    if filters.get("since"):
+        matching = [issue for issue in matching if issue.updated_at >= filters["since"]]
+    if filters.get("assignee"):
+        matching = [issue for issue in matching if filters["assignee"] in {user.login for user in issue.assignees}]
+    return connection(ordered(matching, args), args)
 
 
-def ordered(found: list[Any], args: Json) -> list[Any]:
+def ordered(items: list[Any], args: Json) -> list[Any]:
     order = args.get("orderBy") or {}
-    by = (
+    sort_key = (
         (lambda one: (one.updated_at, one.id))
         if order.get("field") == "UPDATED_AT"
         else (lambda one: (one.created_at, one.id))
     )
-    return sorted(found, key=by, reverse=order.get("direction") == "DESC")
+    return sorted(items, key=sort_key, reverse=order.get("direction") == "DESC")
 
 
 def pull_state(pull: Pull) -> str:
@@ -162,17 +162,17 @@ def rollup_of(source: CommitNode) -> Rollup | None:
 
 
 def contexts_of(source: Rollup, _: Context, args: Json) -> Json:
-    runs, words = rules.check_runs(source.repo, source.sha), rules.statuses(source.repo, source.sha)
-    return connection([*runs, *words], args, checkRunCount=len(runs), statusContextCount=len(words))
+    runs, statuses = rules.check_runs(source.repo, source.sha), rules.statuses(source.repo, source.sha)
+    return connection([*runs, *statuses], args, checkRunCount=len(runs), statusContextCount=len(statuses))
 
 
 def reviews_of(source: Pull, context: Context, args: Json) -> Json:
-    found = [review for review in source.reviews if review.state != "PENDING" or review.user is context.viewer]
+    matching = [review for review in source.reviews if review.state != "PENDING" or review.user is context.viewer]
     if args.get("states"):
-        found = [review for review in found if review.state in args["states"]]
+        matching = [review for review in matching if review.state in args["states"]]
     if args.get("author"):
-        found = [review for review in found if review.user.graphql_login == args["author"]]
-    return connection(found, args)
+        matching = [review for review in matching if review.user.graphql_login == args["author"]]
+    return connection(matching, args)
 
 
 def latest_reviews(source: Pull, _: Context, args: Json) -> Json:
@@ -186,43 +186,43 @@ def ref_node(repo: Repo | None, name: str) -> RefNode | None:
 
 
 def update_rule(source: RefNode) -> Json | None:
-    kept = source.repo.protections.get(source.name)
-    return None if kept is None else {
-        "requiredStatusCheckContexts": list(kept.checks), "requiredApprovingReviewCount": kept.approvals or None,
-        "requiresConversationResolution": kept.resolved, "requiresCodeOwnerReviews": False, "requiresLinearHistory": False,
+    protection = source.repo.protections.get(source.name)
+    return None if protection is None else {
+        "requiredStatusCheckContexts": list(protection.checks), "requiredApprovingReviewCount": protection.approvals or None,
+        "requiresConversationResolution": protection.resolved, "requiresCodeOwnerReviews": False, "requiresLinearHistory": False,
         "requiresSignatures": False, "allowsDeletions": False, "allowsForcePushes": False, "blocksCreations": False,
         "pattern": source.name, "viewerCanPush": True, "viewerAllowedToDismissReviews": True,
     }  # fmt: skip
 
 
 def protection_rule(source: RefNode) -> Json | None:
-    kept = source.repo.protections.get(source.name)
-    return None if kept is None else {
-        "pattern": source.name, "requiredStatusCheckContexts": list(kept.checks), "requiresStatusChecks": bool(kept.checks),
-        "requiresStrictStatusChecks": kept.strict, "requiresApprovingReviews": bool(kept.approvals),
-        "requiredApprovingReviewCount": kept.approvals, "requiresConversationResolution": kept.resolved,
+    protection = source.repo.protections.get(source.name)
+    return None if protection is None else {
+        "pattern": source.name, "requiredStatusCheckContexts": list(protection.checks), "requiresStatusChecks": bool(protection.checks),
+        "requiresStrictStatusChecks": protection.strict, "requiresApprovingReviews": bool(protection.approvals),
+        "requiredApprovingReviewCount": protection.approvals, "requiresConversationResolution": protection.resolved,
     }  # fmt: skip
 
 
 def node_or_refusal(context: Context, node_id: str) -> Any:
-    found = context.world.nodes.get(node_id)
-    repo = repo_of(found) if found is not None and not isinstance(found, (Repo, User, Label)) else found
-    if found is None or (isinstance(repo, Repo) and not rules.visible(repo, context.viewer)):
+    record = context.world.nodes.get(node_id)
+    repo = repo_of(record) if record is not None and not isinstance(record, (Repo, User, Label)) else record
+    if record is None or (isinstance(repo, Repo) and not rules.visible(repo, context.viewer)):
         return Refused(404, f"Could not resolve to a node with the global id of '{node_id}'", kind="NOT_FOUND")
-    return found
+    return record
 
 
-def one_node(_: Any, context: Context, args: Json) -> Any:
-    found = node_or_refusal(context, args["id"])
-    if isinstance(found, Refused):
-        raise found
-    return found
+def find_node(_: Any, context: Context, args: Json) -> Any:
+    record = node_or_refusal(context, args["id"])
+    if isinstance(record, Refused):
+        raise record
+    return record
 
 
 def position_in_queue(source: QueueEntry) -> int:
     pull = source.pull
-    line = sorted(other.queue.id for other in pull.repo.pulls() if other.queue and other.base_ref == pull.base_ref)
-    return line.index(source.id) + 1 if source.id in line else 1
+    entry_ids = sorted(other.queue.id for other in pull.repo.pulls() if other.queue and other.base_ref == pull.base_ref)
+    return entry_ids.index(source.id) + 1 if source.id in entry_ids else 1
 
 
 def attribute(login: str) -> Resolver:
@@ -230,30 +230,30 @@ def attribute(login: str) -> Resolver:
 
 
 def person(_: Any, context: Context, args: Json) -> Any:
-    found = context.world.users.get(str(args["login"]).lower())
-    if found is None:
+    user = context.world.users.get(str(args["login"]).lower())
+    if user is None:
         raise Refused(404, f"Could not resolve to a User with the login of '{args['login']}'.", kind="NOT_FOUND")
-    return found
+    return user
 
 
 def organization(_: Any, context: Context, args: Json) -> User:
-    found = context.world.users.get(str(args["login"]).lower())
-    if found is None or found.kind != "Organization":
+    user = context.world.users.get(str(args["login"]).lower())
+    if user is None or user.kind != "Organization":
         raise Refused(
             404, f"Could not resolve to an Organization with the login of '{args['login']}'.", kind="NOT_FOUND"
         )
-    return found
+    return user
 
 
 def search(_: Any, context: Context, args: Json) -> Json:
-    """Issues and pull requests by the qualifiers that tools use; words without one are looked for in the title."""
-    found: list[Issue] = [issue for repo in context.world.repos.values() for issue in repo.issues.values()]
-    found = [issue for issue in found if rules.visible(issue.repo, context.viewer)]
+    """Return issues and pull requests by the qualifiers that tools use; words without a qualifier are searched in the title."""
+    matching: list[Issue] = [issue for repo in context.world.repos.values() for issue in repo.issues.values()]
+    matching = [issue for issue in matching if rules.visible(issue.repo, context.viewer)]
     for word in args["query"].split():
         name, _, value = word.partition(":")
         value = value.strip('"').replace("@me", context.viewer.login)
-        found = [issue for issue in found if answers(issue, name, value)]
-    return connection(found, args, issueCount=len(found))
+        matching = [issue for issue in matching if answers(issue, name, value)]
+    return connection(matching, args, issueCount=len(matching))
 
 
 def answers(issue: Issue, name: str, value: str) -> bool:
@@ -267,9 +267,9 @@ def answers(issue: Issue, name: str, value: str) -> bool:
         return value in {user.login for user in issue.assignees}
     if name == "label":
         return value in {label.name for label in issue.labels}
-    known = {"repo": issue.repo.full_name, "author": issue.user.login, "head": pull.head_ref if pull else ""}
-    if name in known:
-        return known[name] == value
+    fields = {"repo": issue.repo.full_name, "author": issue.user.login, "head": pull.head_ref if pull else ""}
+    if name in fields:
+        return fields[name] == value
     return bool(value) or name.lower() in issue.title.lower()
 
 
@@ -278,10 +278,10 @@ def files_of(pull: Pull) -> tuple[bare.FileChange, ...]:
 
 
 def queue_of(repo: Repo, branch: str) -> Json | None:
-    kept = repo.protections.get(branch)
-    if not kept or not kept.merge_queue:
+    protection = repo.protections.get(branch)
+    if not protection or not protection.merge_queue:
         return None
-    line = sorted(
+    entries = sorted(
         (pull.queue for pull in repo.pulls() if pull.queue and pull.base_ref == branch), key=lambda entry: entry.id
     )
-    return {"__typename": "MergeQueue", "id": f"MQ_{repo.id}_{branch}", "repository": repo, "lined": line}
+    return {"__typename": "MergeQueue", "id": f"MQ_{repo.id}_{branch}", "repository": repo, "lined": entries}
