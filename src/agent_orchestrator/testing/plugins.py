@@ -296,7 +296,7 @@ class MemoryNotifier(Notifier):
 
 
 class MemoryTerminal(Terminal):
-    """Opens nothing; `opened` are the windows that were asked for."""
+    """Opens nothing; records the requested windows in `opened`."""
 
     name = "memory"
 

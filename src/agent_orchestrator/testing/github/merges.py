@@ -104,7 +104,7 @@ def enqueue(world: World, pull: Pull, user: User, sha: str | None = None) -> Que
         raise Refused(422, reason)
     if pull.queue is not None:
         return pull.queue
-    entry = pull.queue = world.keep(QueueEntry(**world.base("MQE"), pull=pull, by=user, wanted=pull.head_sha))
+    entry = pull.queue = world.keep(QueueEntry(**world.base("MQE"), pull=pull, by=user, queued_head=pull.head_sha))
     world.touch(pull)
     world.emit_issue_event(pull, "enqueued", user)
     settle(world, pull.repo)
@@ -127,7 +127,7 @@ def settle(world: World, repo: Repo) -> None:
         base = repo.head(pull.base_ref)
         if pull.state == "open" and base and bare.contains(repo.path, pull.head_sha, base):
             mark_merged(world, pull, repo.owner, pull.base_sha, base)
-        elif pull.queue and pull.queue.wanted != pull.head_sha:
+        elif pull.queue and pull.queue.queued_head != pull.head_sha:
             dequeue(world, pull, pull.queue.by, "BRANCH_UPDATED")
     for branch, protection in list(repo.protections.items()):
         if protection.merge_queue:

@@ -171,7 +171,7 @@ class AutoMerge:
 class QueueEntry(Record):
     pull: Pull
     by: User
-    wanted: str
+    queued_head: str
     """The head of the pull request when it was queued."""
     head_sha: str = ""
     base_sha: str = ""

@@ -1,4 +1,4 @@
-"""A GitLab for tests: a real HTTP server on loopback with REST, webhooks and Git, whose state behaves."""
+"""A GitLab for tests: a real HTTP server on loopback with REST, webhooks and Git, which behaves like GitLab."""
 
 from agent_orchestrator.testing.gitlab.people import People
 from agent_orchestrator.testing.gitlab.server import GitLabServer

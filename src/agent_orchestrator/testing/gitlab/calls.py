@@ -1,4 +1,4 @@
-"""One request and its answer, and the table of routes: what the REST modules are written with."""
+"""Requests, paged answers and the table of routes, on which the REST modules are built."""
 
 from __future__ import annotations
 
@@ -37,83 +37,83 @@ class Call:
     def viewer(self) -> User | None:
         return self.token.user if self.token else None
 
-    def who(self) -> User:
+    def require_user(self) -> User:
         if self.token is None:
             raise Refused(401, "401 Unauthorized")
         return self.token.user
 
-    def given(self, name: str, default: Any = None) -> Any:
-        """A parameter: of the body, or of the address."""
+    def parameter(self, name: str, default: Any = None) -> Any:
+        """Return a parameter of the body or of the query."""
         if isinstance(self.body, dict) and name in self.body:
             return self.body[name]
         return self.query.get(name, default)
 
     def flag(self, name: str) -> bool:
-        return str(self.given(name, "")).lower() in ("true", "1")
+        return str(self.parameter(name, "")).lower() in ("true", "1")
 
-    def needed(self, name: str) -> Any:
-        value = self.given(name)
+    def required_parameter(self, name: str) -> Any:
+        value = self.parameter(name)
         if value in (None, ""):
             raise Refused(400, None, error=f"{name} is missing")
         return value
 
     def names(self, name: str) -> list[str] | None:
-        """A list that may be written with commas."""
-        value = self.given(name)
+        """Return a list parameter, which may be separated by commas, or None if it is absent."""
+        value = self.parameter(name)
         if value is None:
             return None
         return [
-            one.strip() for one in (value if isinstance(value, list) else str(value).split(",")) if str(one).strip()
+            item.strip() for item in (value if isinstance(value, list) else str(value).split(",")) if str(item).strip()
         ]
 
     @property
     def project(self) -> Project:
-        found = self.find_project(self.args["project"])
+        project = self.find_project(self.args["project"])
         if self.method != "GET":
-            self.who()
-        return found
+            self.require_user()
+        return project
 
     def find_project(self, name: str) -> Project:
         projects = self.world.projects
         if name.isdigit():
-            found = next((one for one in projects.values() if one.id == int(name)), None)
+            project = next((candidate for candidate in projects.values() if candidate.id == int(name)), None)
         else:
-            found = projects.get(name.lower())
-        if found is None or not rules.visible(found, self.viewer):
+            project = projects.get(name.lower())
+        if project is None or not rules.visible(project, self.viewer):
             raise Refused(404, "404 Project Not Found")
-        return found
+        return project
 
-    def need(self, level: int) -> None:
-        if rules.level(self.project, self.who()) < level:
+    def require_level(self, level: int) -> None:
+        if rules.level(self.project, self.require_user()) < level:
             raise Refused(403, "403 Forbidden")
 
     @property
     def issue(self) -> Issue:
-        found = self.project.issues.get(int(self.args["iid"]))
-        if found is None:
+        issue = self.project.issues.get(int(self.args["iid"]))
+        if issue is None:
             raise Refused(404, "404 Issue Not Found")
-        return found
+        return issue
 
     @property
     def merge_request(self) -> MergeRequest:
-        found = self.project.merge_requests.get(int(self.args["iid"]))
-        if found is None:
+        merge_request = self.project.merge_requests.get(int(self.args["iid"]))
+        if merge_request is None:
             raise Refused(404, "404 Merge request Not Found")
-        return found
+        return merge_request
 
     @property
     def noteable(self) -> Issue:
         return self.merge_request if self.args["kind"] == "merge_requests" else self.issue
 
     def people(self, name: str) -> list[User] | None:
-        """Users by their numbers; 0 or nothing: nobody."""
-        value = self.given(name)
+        """Return the users with these ids (0 is ignored), or None if the parameter is absent."""
+        value = self.parameter(name)
         if value is None:
             return None
-        wanted = [
-            int(one) for one in (value if isinstance(value, list) else [value]) if str(one).isdigit() and int(one)
+        user_ids = [
+            int(item) for item in (value if isinstance(value, list) else [value]) if str(item).isdigit() and int(item)
         ]
-        return [user for number in wanted for user in self.world.users.values() if user.id == number]
+        return [user for number in user_ids for user in self.world.users.values() if user.id == number]
 
 
 Handler = Callable[[Call], Answer | Page]
@@ -122,10 +122,10 @@ _ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
 
 
 def route(method: str, path: str) -> Callable[[Route], Route]:
-    """`PROJECT` is a project by number or encoded path, `{name}` one part of the path; `iid` and what ends in `_id` are digits."""
+    """Register a handler. `PROJECT` matches a project id or encoded path, `{name}` one part of the path; `iid` and `…_id` are digits."""
 
-    def part(found: re.Match[str]) -> str:
-        name = found[1]
+    def part(match: re.Match[str]) -> str:
+        name = match[1]
         if name == "kind":
             return "(?P<kind>merge_requests|issues)"
         return rf"(?P<{name}>\d+)" if name == "iid" or name.endswith("_id") else f"(?P<{name}>[^/]+)"
@@ -140,14 +140,14 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
 
 
 def find(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
-    for wanted, pattern, handler in _ROUTES:
-        if wanted == method and (found := pattern.fullmatch(path)):
-            return handler, {name: urllib.parse.unquote(value) for name, value in found.groupdict().items()}
+    for route_method, pattern, handler in _ROUTES:
+        if route_method == method and (match := pattern.fullmatch(path)):
+            return handler, {name: urllib.parse.unquote(value) for name, value in match.groupdict().items()}
     return None
 
 
 def paged(call: Call, page: Page, url: str) -> Answer:
-    """One page of a list, with the links to the others; by keyset where that was asked for."""
+    """Return a page of a list with links to the others; by keyset if requested."""
     try:
         size = min(100, max(1, int(call.query.get("per_page", 20))))
         number = max(1, int(call.query.get("page", 1)))
@@ -176,8 +176,8 @@ def _keyset(call: Call, page: Page, url: str, size: int) -> Answer:
     cursor = call.query.get("cursor", "")
     start = next((at + 1 for at, item in enumerate(items) if str(item.id) == cursor), 0)
     part = items[start : start + size]
-    more = start + size < len(items)
-    headers = {"Link": _link(url, {**call.query, "cursor": str(part[-1].id)}, "next")} if more else {}
+    has_more = start + size < len(items)
+    headers = {"Link": _link(url, {**call.query, "cursor": str(part[-1].id)}, "next")} if has_more else {}
     return Answer(body=[page.shape(item) for item in part], headers=headers)
 
 

@@ -1,4 +1,4 @@
-"""Pipelines and their jobs, and the statuses that others report."""
+"""Pipelines, their jobs, and external commit statuses."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from agent_orchestrator.testing.gitlab import rules
 from agent_orchestrator.testing.gitlab.state import Job, Log, MergeRequest, Pipeline, Project
 from agent_orchestrator.testing.gitlab.world import World
 
-WORDS = {None: "running", "failure": "failed", "cancelled": "canceled", "queued": "pending"}
+STATUS_OF_CONCLUSION = {None: "running", "failure": "failed", "cancelled": "canceled", "queued": "pending"}
 
 
 def pipeline(
-    world: World, project: Project, sha: str, *, ref: str = "", source: str = "push", of: MergeRequest | None = None
+    world: World,
+    project: Project,
+    sha: str,
+    *,
+    ref: str = "",
+    source: str = "push",
+    of_merge_request: MergeRequest | None = None,
 ) -> Pipeline:
-    """A new pipeline of a commit."""
+    """Create a pipeline of a commit."""
     branch = ref or next((name.removeprefix("refs/heads/") for name, at in project.refs.items() if at == sha), "main")
     iid = len(project.pipelines) + 1
-    made = Pipeline(
+    created = Pipeline(
         **world.base(),
         project=project,
         iid=iid,
@@ -26,29 +32,33 @@ def pipeline(
         ref=branch,
         user=project.creator,
         source=source,
-        merge_request=of,
+        merge_request=of_merge_request,
     )
-    project.pipelines[made.id] = made
+    project.pipelines[created.id] = created
     for other in world.projects.values():
-        for one in other.merge_requests.values():
-            if one.state == "opened" and one.head_sha == sha and project in (one.source, one.project):
-                one.head_pipeline = made
-                made.merge_request = made.merge_request or one
-    return made
+        for candidate in other.merge_requests.values():
+            if (
+                candidate.state == "opened"
+                and candidate.head_sha == sha
+                and project in (candidate.source, candidate.project)
+            ):
+                candidate.head_pipeline = created
+                created.merge_request = created.merge_request or candidate
+    return created
 
 
-def adopt(one: MergeRequest) -> None:
-    """The pipeline that its head has already; without one, it keeps the old one until another is made."""
-    for project in filter(None, (one.source, one.project)):
-        found = [other for other in project.pipelines.values() if other.sha == one.head_sha]
-        if found:
-            one.head_pipeline = found[-1]
-            found[-1].merge_request = found[-1].merge_request or one
+def use_existing_pipeline(merge_request: MergeRequest) -> None:
+    """Assign an existing pipeline of its head to a merge request; without one it keeps the old pipeline."""
+    for project in filter(None, (merge_request.source, merge_request.project)):
+        existing = [other for other in project.pipelines.values() if other.sha == merge_request.head_sha]
+        if existing:
+            merge_request.head_pipeline = existing[-1]
+            existing[-1].merge_request = existing[-1].merge_request or merge_request
             return
 
 
 def newest(project: Project, sha: str) -> Pipeline | None:
-    return next((one for one in reversed(project.pipelines.values()) if one.sha == sha), None)
+    return next((candidate for candidate in reversed(project.pipelines.values()) if candidate.sha == sha), None)
 
 
 def report(
@@ -56,15 +66,15 @@ def report(
     allow_failure: bool = False, external: bool = False, url: str | None = None, description: str | None = None,
     failure_reason: str | None = None,
 ) -> Job:  # fmt: skip
-    """A job's state: of the newest pipeline of that commit. A job that has ended already is run again."""
-    found = newest(project, sha) or pipeline(world, project, sha, source="external" if external else "push")
-    state = WORDS.get(status, status or "running")
-    job = next((one for one in found.jobs if one.name == name and not one.retried), None)
+    """Report a job's state in the newest pipeline of a commit; a job that has ended is run again."""
+    current = newest(project, sha) or pipeline(world, project, sha, source="external" if external else "push")
+    state = STATUS_OF_CONCLUSION.get(status, status or "running")
+    job = next((candidate for candidate in current.jobs if candidate.name == name and not candidate.retried), None)
     if job is None or (job.status in rules.ENDED and not external):
         if job is not None:
             job.retried = True
-        job = Job(**world.base(), pipeline=found, name=name, status="created", stage=stage, external=external)
-        found.jobs.append(job)
+        job = Job(**world.base(), pipeline=current, name=name, status="created", stage=stage, external=external)
+        current.jobs.append(job)
     job.allow_failure, job.log, job.target_url, job.description = allow_failure, log, url, description
     job.failure_reason = (failure_reason or "script_failure") if state == "failed" else None
     set_status(world, job, state)
@@ -81,43 +91,45 @@ def set_status(world: World, job: Job, state: str) -> None:
     refresh(world, job.pipeline)
 
 
-def refresh(world: World, one: Pipeline) -> None:
-    """What its jobs come to; a pipeline's webhook tells when that is another thing than before."""
+def refresh(world: World, changed: Pipeline) -> None:
+    """Recompute a pipeline's status from its jobs, and send the webhook if it has changed."""
     from agent_orchestrator.testing.gitlab import changes
 
-    status = rules.pipeline_status(one)
-    if status != one.status:
-        one.status = status
-        one.finished_at = world.now() if status in ("success", "failed", "canceled") else None
-        world.touch(one)
-        world.hooks.happened(one.project, "Pipeline Hook", world.payloads.pipeline_event(one))
-    for project in {one.project, *([one.merge_request.project] if one.merge_request else [])}:
+    status = rules.pipeline_status(changed)
+    if status != changed.status:
+        changed.status = status
+        changed.finished_at = world.now() if status in ("success", "failed", "canceled") else None
+        world.touch(changed)
+        world.hooks.happened(changed.project, "Pipeline Hook", world.payloads.pipeline_event(changed))
+    for project in {changed.project, *([changed.merge_request.project] if changed.merge_request else [])}:
         changes.settle(world, project)
 
 
-def retry(world: World, one: Pipeline) -> int:
-    """Run what failed or was cancelled again: each as a new job."""
-    bad = [job for job in one.jobs if job.status in ("failed", "canceled") and not job.retried and not job.external]
-    for job in bad:
+def retry(world: World, retried: Pipeline) -> int:
+    """Run failed and canceled jobs again as new jobs; return how many."""
+    failed_jobs = [
+        job for job in retried.jobs if job.status in ("failed", "canceled") and not job.retried and not job.external
+    ]
+    for job in failed_jobs:
         job.retried = True
-        again = Job(
+        new_job = Job(
             **world.base(),
-            pipeline=one,
+            pipeline=retried,
             name=job.name,
             status="pending",
             stage=job.stage,
             allow_failure=job.allow_failure,
         )
-        one.jobs.append(again)
-        world.hooks.happened(one.project, "Job Hook", world.payloads.job_event(again))
-    refresh(world, one)
-    if bad and one.project.ci:
-        one.project.ci(one.project, one.sha)
-    return len(bad)
+        retried.jobs.append(new_job)
+        world.hooks.happened(retried.project, "Job Hook", world.payloads.job_event(new_job))
+    refresh(world, retried)
+    if failed_jobs and retried.project.ci:
+        retried.project.ci(retried.project, retried.sha)
+    return len(failed_jobs)
 
 
-def trace(job: Job) -> Iterator[bytes]:
-    """What a job printed, as its runner sends it."""
+def job_log(job: Job) -> Iterator[bytes]:
+    """Yield a job's log, as its runner sends it."""
     if callable(job.log):
         yield from job.log()
     elif isinstance(job.log, Path):

@@ -1,4 +1,4 @@
-"""The forge's HTTP: sign-in, limits, conditional requests, moved projects, faults; REST and Git behind it."""
+"""The forge's HTTP: sign-in, rate limits, conditional requests, moved projects, faults; for REST and Git."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Handler(Wire):
             if fault and fault.what == "slow":
                 time.sleep(fault.seconds)
                 fault = None
-            struck = self._fault_answer(fault, token, kind, path, login) if fault else None
-            answer, points = struck or Answer(), 0
-            if struck is None:
+            fault_answer = self._fault_answer(fault, token, kind, path, login) if fault else None
+            answer, points = fault_answer or Answer(), 0
+            if fault_answer is None:
                 answer, points = (
                     (self._git(path, token, signed), 0) if kind == "git" else self._api(path, token, signed)
                 )
@@ -74,7 +74,7 @@ class Handler(Wire):
             self._send(Answer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
 
     def _log_request(self, kind: str, path: str, login: str, status: int, points: int) -> None:
-        """Into the log, before the answer goes out: whoever has the answer finds it there."""
+        """Log the request before the answer is sent, so that a client with the answer finds it in the log."""
         forge = self.server.forge
         forge.ledger.requests.append(Request(
             forge.world.clock(), kind, self.command, path, self.query, status, login, "if-none-match" in self.heads, points,
@@ -82,7 +82,7 @@ class Handler(Wire):
         ))  # fmt: skip
 
     def _token(self) -> tuple[Token | None, bool]:
-        """The token that was shown, and whether one was shown."""
+        """Return the request's token if it is known, and whether the request has one."""
         kind, _, value = self.heads.get("authorization", "").partition(" ")
         if kind.lower() == "basic":
             value = base64.b64decode(value).decode(errors="replace").partition(":")[2]
@@ -111,8 +111,8 @@ class Handler(Wire):
         user = token.user
         if now >= user.reset and not user.frozen:
             user.used, user.reset = 0, now + 60
-        left = max(0, user.limit - user.used)
-        return {"limit": user.limit, "remaining": left, "used": user.used, "reset": user.reset}
+        remaining = max(0, user.limit - user.used)
+        return {"limit": user.limit, "remaining": remaining, "used": user.used, "reset": user.reset}
 
     def _exhausted(self, token: Token | None) -> Answer:
         wait = max(1, int(self._limit(token)["reset"] - self.server.forge.world.clock()))
@@ -124,7 +124,7 @@ class Handler(Wire):
         method = "GET" if self.command == "HEAD" else self.command
         try:
             if token is not None:
-                self._scoped(method, path, token)
+                self._require_scope(method, path, token)
             if moved := self._moved(path, method):
                 return moved
             route = find(method, path)
@@ -139,22 +139,24 @@ class Handler(Wire):
         except Refused as refused:
             return Answer(refused.status, refused.body)
 
-    def _scoped(self, method: str, path: str, token: Token) -> None:
-        enough = {"api"} | ({"read_api"} if method == "GET" else set()) | ({"read_user"} if path == "/user" else set())
-        if path != "/personal_access_tokens/self" and not enough & set(token.scopes):
-            words = "The request requires higher privileges than provided by the access token."
-            raise Refused(403, None, error="insufficient_scope", error_description=words, scope="api")
+    def _require_scope(self, method: str, path: str, token: Token) -> None:
+        sufficient_scopes = (
+            {"api"} | ({"read_api"} if method == "GET" else set()) | ({"read_user"} if path == "/user" else set())
+        )
+        if path != "/personal_access_tokens/self" and not sufficient_scopes & set(token.scopes):
+            message = "The request requires higher privileges than provided by the access token."
+            raise Refused(403, None, error="insufficient_scope", error_description=message, scope="api")
 
     def _moved(self, path: str, method: str) -> Answer | None:
-        """A renamed project's old name leads to the new one, where something is but read."""
-        world, named = self.server.forge.world, _PROJECT.fullmatch(path)
-        old = world.moved.get(urllib.parse.unquote(named[1]).lower()) if named else None
-        if named is None or old is None:
+        """Return a redirect from a renamed project's old name, for GET only, or None if it was not renamed."""
+        world, match = self.server.forge.world, _PROJECT.fullmatch(path)
+        old = world.moved.get(urllib.parse.unquote(match[1]).lower()) if match else None
+        if match is None or old is None:
             return None
         if method != "GET":
             raise Refused(405, "Non GET methods are not allowed for moved projects")
-        to = f"{world.url}{_API}/projects/{old.id}{named[2] or ''}" + (f"?{self.query}" if self.query else "")
-        return Answer(301, {"message": "This resource has been moved permanently to " + to}, {"Location": to})
+        target = f"{world.url}{_API}/projects/{old.id}{match[2] or ''}" + (f"?{self.query}" if self.query else "")
+        return Answer(301, {"message": "This resource has been moved permanently to " + target}, {"Location": target})
 
     def _json(self) -> Any:
         if not self.body:
@@ -167,7 +169,7 @@ class Handler(Wire):
             raise Refused(400, None, error="The request body is not valid JSON") from None
 
     def _conditional(self, answer: Answer) -> Answer:
-        """The answer with its ETag, or a 304 where the client has it already; it counts all the same."""
+        """Return the answer with its ETag, or a 304 if the client already has it."""
         if self.command != "GET" or answer.status != 200 or answer.stream is not None:
             return answer
         tag = f'W/"{hashlib.sha256(encode(answer.body)).hexdigest()[:32]}"'
@@ -177,15 +179,15 @@ class Handler(Wire):
     # --- Git
 
     def _git(self, path: str, token: Token | None, signed: bool) -> Answer:
-        forge, found = self.server.forge, _GIT.fullmatch(path)
-        if found is None:
+        forge, match = self.server.forge, _GIT.fullmatch(path)
+        if match is None:
             return Answer(404, {"message": "404 Not Found"})
-        write = found[2] == "git-receive-pack" or "service=git-receive-pack" in self.query
+        write = match[2] == "git-receive-pack" or "service=git-receive-pack" in self.query
         with forge.world.lock:
-            if old := forge.world.moved.get(found[1].lower()):
+            if old := forge.world.moved.get(match[1].lower()):
                 query = f"?{self.query}" if self.query else ""
-                return Answer(301, headers={"Location": f"/{old.full_name}.git/{found[2]}{query}"})
-            project, user = forge.world.projects.get(found[1].lower()), token.user if token else None
+                return Answer(301, headers={"Location": f"/{old.full_name}.git/{match[2]}{query}"})
+            project, user = forge.world.projects.get(match[1].lower()), token.user if token else None
         if (token is None or token.expired) and (signed or write or project is None or project.private):
             text = "HTTP Basic: Access denied. The provided password or token is incorrect or your account has 2FA enabled."
             return Answer(401, {"message": text}, {"WWW-Authenticate": 'Basic realm="GitLab"'})
@@ -195,10 +197,10 @@ class Handler(Wire):
         if write and (rules.level(project, user) < rules.DEVELOPER or not scopes & {"api", "write_repository"}):
             return Answer(403, {"message": "You are not allowed to push code to this project."})
         status, headers, body = bare.backend(
-            forge.world.root, path_info=f"/{project.path.name}/{found[2]}", method=self.command, query=self.query,
+            forge.world.root, path_info=f"/{project.path.name}/{match[2]}", method=self.command, query=self.query,
             user=user.login if user else "", body=self.body, headers=self.heads,
         )  # fmt: skip
-        if found[2] == "git-receive-pack" and user:
+        if match[2] == "git-receive-pack" and user:
             with forge.world.lock:
                 changes.refs_moved(forge.world, project, user)
         return Answer(status, headers=dict(headers), stream=iter([body]))
@@ -206,7 +208,7 @@ class Handler(Wire):
     # --- faults, and sending
 
     def _fault_answer(self, fault: Fault, token: Token | None, kind: str, path: str, login: str) -> Answer | None:
-        """The answer of a fault that takes the place of the real one."""
+        """Return the answer that a fault puts in place of the real one, or None."""
         if fault.what == "drop":
             self._log_request(kind, path, login, 0, 0)
             self._disconnect()

@@ -1,4 +1,4 @@
-"""What GitLab's webhooks carry."""
+"""The payloads of GitLab's webhooks."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from agent_orchestrator.testing.gitlab.state import (
 
 class Payloads(Shapes):
     def _user(self, user: User) -> Json:
-        whole = self.user(user)
-        return {**{key: whole[key] for key in ("id", "name", "username", "avatar_url")}, "email": "[REDACTED]"}
+        shape = self.user(user)
+        return {**{key: shape[key] for key in ("id", "name", "username", "avatar_url")}, "email": "[REDACTED]"}
 
     def _project(self, project: Project) -> Json:
         page, ssh = self.page(project), f"git@127.0.0.1:{project.full_name}.git"
@@ -35,15 +35,15 @@ class Payloads(Shapes):
         }  # fmt: skip
 
     def _repository(self, project: Project) -> Json:
-        whole = self._project(project)
+        shape = self._project(project)
         keys = ("name", "url", "description", "homepage", "git_http_url", "git_ssh_url", "visibility_level")
-        return {key: whole[key] for key in keys}
+        return {key: shape[key] for key in keys}
 
     def _commit(self, project: Project, sha: str) -> Json:
-        found = bare.commit(project.path, sha)
+        data = bare.commit(project.path, sha)
         return {
-            "id": sha, "message": found.message, "title": found.message.partition("\n")[0], "timestamp": found.committed,
-            "url": f"{self.page(project)}/-/commit/{sha}", "author": {"name": found.author, "email": found.email},
+            "id": sha, "message": data.message, "title": data.message.partition("\n")[0], "timestamp": data.committed,
+            "url": f"{self.page(project)}/-/commit/{sha}", "author": {"name": data.author, "email": data.email},
         }  # fmt: skip
 
     def _label(self, label: Label, project: Project) -> Json:
@@ -67,7 +67,7 @@ class Payloads(Shapes):
         }  # fmt: skip
 
     def _issue_attributes(self, issue: Issue, action: str) -> Json:
-        people = [one.id for one in issue.assignees]
+        people = [person.id for person in issue.assignees]
         kind = "merge_requests" if isinstance(issue, MergeRequest) else "issues"
         return {
             "id": issue.id, "iid": issue.iid, "title": issue.title, "description": issue.body or "", "author_id": issue.author.id,
@@ -80,101 +80,170 @@ class Payloads(Shapes):
         }  # fmt: skip
 
     def issue_event(self, issue: Issue, user: User, action: str, changes: Json) -> Json:
-        more = {
+        fields = {
             "confidential": issue.confidential, "discussion_locked": None, "due_date": None, "moved_to_id": None, "type": "Issue",
             "duplicated_to_id": None, "relative_position": 0, "updated_by_id": None, "weight": None, "severity": "unknown",
             "position": 0, "branch_name": None, "health_status": None,
         }  # fmt: skip
-        people = [self._user(one) for one in issue.assignees]
+        people = [self._user(person) for person in issue.assignees]
         return {
             "object_kind": "issue", "event_type": "issue", "user": self._user(user), "project": self._project(issue.project),
-            "object_attributes": {**self._issue_attributes(issue, action), **more}, "labels": self._labels(issue),
+            "object_attributes": {**self._issue_attributes(issue, action), **fields}, "labels": self._labels(issue),
             "changes": changes, "repository": self._repository(issue.project), "assignees": people,
             "assignee": people[0] if people else None,
         }  # fmt: skip
 
-    def _merge_request(self, one: MergeRequest, action: str) -> Json:
-        status = rules.merge_status(one, ask=False)
+    def _merge_request(self, merge_request: MergeRequest, action: str) -> Json:
+        status = rules.merge_status(merge_request, ask=False)
         return {
-            **self._issue_attributes(one, action), "target_branch": one.base, "source_branch": one.branch,
-            "source_project_id": one.source.id if one.source else None, "target_project_id": one.project.id,
-            "reviewer_ids": [self.state.users[name.lower()].id for name in one.reviewers],
-            "blocking_discussions_resolved": rules.resolved(one), "work_in_progress": one.draft, "draft": one.draft,
-            "first_contribution": False, "merge_commit_sha": one.merge_commit, "merge_status": status,
-            "detailed_merge_status": rules.detailed(one, status), "source": self._project(one.source or one.project),
-            "target": self._project(one.project), "last_commit": self._commit(one.project, one.head_sha), "position": 0,
-            "head_pipeline_id": one.head_pipeline.id if one.head_pipeline else None, "merge_error": None, "merge_params": {},
-            "merge_when_pipeline_succeeds": one.auto_merge is not None, "updated_by_id": None, "prepared_at": one.created_at,
-            "assignee": self._user(one.assignees[0]) if one.assignees else None,
-        }  # fmt: skip
+            **self._issue_attributes(merge_request, action),
+            "target_branch": merge_request.base,
+            "source_branch": merge_request.branch,
+            "source_project_id": merge_request.source.id if merge_request.source else None,
+            "target_project_id": merge_request.project.id,
+            "reviewer_ids": [self.state.users[name.lower()].id for name in merge_request.reviewers],
+            "blocking_discussions_resolved": rules.resolved(merge_request),
+            "work_in_progress": merge_request.draft,
+            "draft": merge_request.draft,
+            "first_contribution": False,
+            "merge_commit_sha": merge_request.merge_commit,
+            "merge_status": status,
+            "detailed_merge_status": rules.detailed(merge_request, status),
+            "source": self._project(merge_request.source or merge_request.project),
+            "target": self._project(merge_request.project),
+            "last_commit": self._commit(merge_request.project, merge_request.head_sha),
+            "position": 0,
+            "head_pipeline_id": merge_request.head_pipeline.id if merge_request.head_pipeline else None,
+            "merge_error": None,
+            "merge_params": {},
+            "merge_when_pipeline_succeeds": merge_request.auto_merge is not None,
+            "updated_by_id": None,
+            "prepared_at": merge_request.created_at,
+            "assignee": self._user(merge_request.assignees[0]) if merge_request.assignees else None,
+        }
 
-    def merge_request_event(self, one: MergeRequest, user: User, action: str, changes: Json, more: Json) -> Json:
+    def merge_request_event(
+        self, merge_request: MergeRequest, user: User, action: str, changes: Json, fields: Json
+    ) -> Json:
         return {
-            "object_kind": "merge_request", "event_type": "merge_request", "user": self._user(user),
-            "project": self._project(one.project), "object_attributes": {**self._merge_request(one, action), **more},
-            "labels": self._labels(one), "changes": changes, "repository": self._repository(one.project),
-            "assignees": [self._user(user) for user in one.assignees],
-            "reviewers": [self._user(self.state.users[name.lower()]) for name in one.reviewers],
-        }  # fmt: skip
+            "object_kind": "merge_request",
+            "event_type": "merge_request",
+            "user": self._user(user),
+            "project": self._project(merge_request.project),
+            "object_attributes": {**self._merge_request(merge_request, action), **fields},
+            "labels": self._labels(merge_request),
+            "changes": changes,
+            "repository": self._repository(merge_request.project),
+            "assignees": [self._user(user) for user in merge_request.assignees],
+            "reviewers": [self._user(self.state.users[name.lower()]) for name in merge_request.reviewers],
+        }
 
     def note_event(self, note: Note, discussion: Discussion, action: str) -> Json:
-        on = discussion.on
-        of_pull = isinstance(on, MergeRequest)
-        kind = "merge_requests" if of_pull else "issues"
+        noteable = discussion.on
+        is_merge_request = isinstance(noteable, MergeRequest)
+        kind = "merge_requests" if is_merge_request else "issues"
         inner: Json = (
-            {"merge_request": self._merge_request(on, action)}
-            if isinstance(on, MergeRequest)
-            else {"issue": {**self._issue_attributes(on, action), "position": 0, "branch_name": None}}
+            {"merge_request": self._merge_request(noteable, action)}
+            if isinstance(noteable, MergeRequest)
+            else {"issue": {**self._issue_attributes(noteable, action), "position": 0, "branch_name": None}}
         )
         return {
-            "object_kind": "note", "event_type": "note", "user": self._user(note.author), "project_id": on.project.id,
-            "project": self._project(on.project), "repository": self._repository(on.project),
+            "object_kind": "note",
+            "event_type": "note",
+            "user": self._user(note.author),
+            "project_id": noteable.project.id,
+            "project": self._project(noteable.project),
+            "repository": self._repository(noteable.project),
             "object_attributes": {
-                "id": note.id, "note": note.body, "description": note.body, "noteable_type": "MergeRequest" if of_pull else "Issue",
-                "noteable_id": on.id, "author_id": note.author.id, "created_at": note.created_at, "updated_at": note.updated_at,
-                "project_id": on.project.id, "attachment": None, "line_code": None, "commit_id": None, "system": False,
-                "st_diff": None, "discussion_id": discussion.id, "type": "DiffNote" if note.position else None,
-                "position": note.position, "resolved_at": note.resolved_at, "resolved_by_id": None, "internal": False,
-                "url": f"{self.page(on.project)}/-/{kind}/{on.iid}#note_{note.id}", "action": action,
+                "id": note.id,
+                "note": note.body,
+                "description": note.body,
+                "noteable_type": "MergeRequest" if is_merge_request else "Issue",
+                "noteable_id": noteable.id,
+                "author_id": note.author.id,
+                "created_at": note.created_at,
+                "updated_at": note.updated_at,
+                "project_id": noteable.project.id,
+                "attachment": None,
+                "line_code": None,
+                "commit_id": None,
+                "system": False,
+                "st_diff": None,
+                "discussion_id": discussion.id,
+                "type": "DiffNote" if note.position else None,
+                "position": note.position,
+                "resolved_at": note.resolved_at,
+                "resolved_by_id": None,
+                "internal": False,
+                "url": f"{self.page(noteable.project)}/-/{kind}/{noteable.iid}#note_{note.id}",
+                "action": action,
             },
             **inner,
-        }  # fmt: skip
+        }
 
-    def pipeline_event(self, one: Pipeline) -> Json:
-        merge_request = one.merge_request
-        about = None
+    def pipeline_event(self, pipeline: Pipeline) -> Json:
+        merge_request = pipeline.merge_request
+        merge_request_part = None
         if merge_request:
-            whole = self._merge_request(merge_request, "update")
+            shape = self._merge_request(merge_request, "update")
             keys = ("id", "iid", "title", "source_branch", "source_project_id", "target_branch", "target_project_id", "state",
                     "merge_status", "detailed_merge_status", "url")  # fmt: skip
-            about = {key: whole[key] for key in keys}
+            merge_request_part = {key: shape[key] for key in keys}
         return {
             "object_kind": "pipeline",
             "object_attributes": {
-                "id": one.id, "iid": one.iid, "name": None, "ref": one.ref, "tag": False, "sha": one.sha, "before_sha": bare.NONE,
-                "source": one.source, "status": one.status, "detailed_status": one.status, "stages": ["test"],
-                "created_at": one.created_at, "finished_at": one.finished_at, "duration": 1, "queued_duration": 1, "variables": [],
-                "url": f"{self.page(one.project)}/-/pipelines/{one.id}",
+                "id": pipeline.id,
+                "iid": pipeline.iid,
+                "name": None,
+                "ref": pipeline.ref,
+                "tag": False,
+                "sha": pipeline.sha,
+                "before_sha": bare.NONE,
+                "source": pipeline.source,
+                "status": pipeline.status,
+                "detailed_status": pipeline.status,
+                "stages": ["test"],
+                "created_at": pipeline.created_at,
+                "finished_at": pipeline.finished_at,
+                "duration": 1,
+                "queued_duration": 1,
+                "variables": [],
+                "url": f"{self.page(pipeline.project)}/-/pipelines/{pipeline.id}",
             },
-            "merge_request": about, "user": self._user(one.user), "project": self._project(one.project),
-            "commit": self._commit(one.project, one.sha), "builds": [self._build(job) for job in one.jobs if not job.external],
-        }  # fmt: skip
+            "merge_request": merge_request_part,
+            "user": self._user(pipeline.user),
+            "project": self._project(pipeline.project),
+            "commit": self._commit(pipeline.project, pipeline.sha),
+            "builds": [self._build(job) for job in pipeline.jobs if not job.external],
+        }
 
     def _build(self, job: Job) -> Json:
         return {
-            "id": job.id, "stage": job.stage, "name": job.name, "status": job.status, "created_at": job.created_at,
-            "started_at": job.started_at, "finished_at": job.finished_at, "duration": 1.0, "queued_duration": 1.0,
-            "failure_reason": job.failure_reason, "when": "on_success", "manual": False, "allow_failure": job.allow_failure,
-            "user": self._user(job.pipeline.user), "runner": None, "artifacts_file": {"filename": None, "size": None},
+            "id": job.id,
+            "stage": job.stage,
+            "name": job.name,
+            "status": job.status,
+            "created_at": job.created_at,
+            "started_at": job.started_at,
+            "finished_at": job.finished_at,
+            "duration": 1.0,
+            "queued_duration": 1.0,
+            "failure_reason": job.failure_reason,
+            "when": "on_success",
+            "manual": False,
+            "allow_failure": job.allow_failure,
+            "user": self._user(job.pipeline.user),
+            "runner": None,
+            "artifacts_file": {"filename": None, "size": None},
             "environment": None,
-        }  # fmt: skip
+        }
 
     def job_event(self, job: Job) -> Json:
         pipeline: Pipeline = job.pipeline
-        found = bare.commit(pipeline.project.path, pipeline.sha)
+        data = bare.commit(pipeline.project.path, pipeline.sha)
         commit: dict[str, Any] = {
-            "id": pipeline.id, "name": None, "sha": pipeline.sha, "message": found.message, "author_name": found.author,
-            "author_email": found.email, "author_url": "", "status": pipeline.status, "duration": None,
+            "id": pipeline.id, "name": None, "sha": pipeline.sha, "message": data.message, "author_name": data.author,
+            "author_email": data.email, "author_url": "", "status": pipeline.status, "duration": None,
             "started_at": pipeline.created_at, "finished_at": pipeline.finished_at,
         }  # fmt: skip
         return {

@@ -1,4 +1,4 @@
-"""What people and machines do on the forge, for tests: sign up, push, review, comment, report jobs, label, merge."""
+"""Actions of people and CI on the forge, for tests: sign up, push, review, comment, report jobs, label, merge."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from agent_orchestrator.testing.gitlab.world import World
 
 
 class People:
-    """Projects and people are given as records or by name, commits by branch or SHA, merge requests and issues as records."""
+    """Actions for tests. Projects and people are passed as records or names, commits as branch or SHA, the rest as records."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def user(self, login: str, *, name: str = "") -> User:
-        """The user of that name, made where there is none."""
+        """Return the user with this login, creating it if needed."""
         with self.world.lock:
             return self.world.users.get(login.lower()) or self.world.new_user(login, name)
 
     def token(
         self, user: User | str, scopes: tuple[str, ...] = ("api",), *, expired: bool = False, ends: str | None = None
     ) -> str:
-        made = Token(f"glpat-{secrets.token_hex(10)}", self._user(user), scopes, expired, ends)
-        self.world.tokens[made.value] = made
-        return made.value
+        token_record = Token(f"glpat-{secrets.token_hex(10)}", self._user(user), scopes, expired, ends)
+        self.world.tokens[token_record.value] = token_record
+        return token_record.value
 
     def repository(
         self, full_name: str, files: Mapping[str, str] | None = None, *, private: bool = False, branch: str = "main",
         people: Mapping[str, str] | None = None,
     ) -> Project:  # fmt: skip
-        """A project with one commit; `people` are its members with their role (guest, reporter, developer, maintainer, owner)."""
+        """Create a project with one commit; `people` maps members to roles (guest, reporter, developer, maintainer, owner)."""
         with self.world.lock:
             creator = self.user(full_name.partition("/")[0])
             project = self.world.new_project(full_name, creator, private=private, branch=branch)
@@ -61,16 +61,16 @@ class People:
             parent, user = self._project(project), self._user(owner)
             return self.world.new_project(f"{user.login}/{parent.name}", user, parent=parent)
 
-    def protect(self, project: Project | str, branch: str = "main", **asks: Any) -> None:
-        """Ask for something before a merge: see the fields of `Project` (pipeline_must_succeed, approvals_required, merge_trains …)."""
+    def protect(self, project: Project | str, branch: str = "main", **requirements: Any) -> None:
+        """Set requirements of a merge: fields of `Project` (pipeline_must_succeed, approvals_required, merge_trains …)."""
         with self.world.lock:
-            found = self._project(project)
-            for name, value in asks.items():
-                assert hasattr(found, name), name
-                setattr(found, name, value)
-            found.protected = [*dict.fromkeys([*found.protected, branch])]
-            admins = [login for login, level in found.people.items() if level >= LEVELS["maintainer"]]
-            bare.protect(found.path, found.protected, [found.creator.login, *admins])
+            record = self._project(project)
+            for name, value in requirements.items():
+                assert hasattr(record, name), name
+                setattr(record, name, value)
+            record.protected = [*dict.fromkeys([*record.protected, branch])]
+            admins = [login for login, level in record.people.items() if level >= LEVELS["maintainer"]]
+            bare.protect(record.path, record.protected, [record.creator.login, *admins])
 
     def rename(self, project: Project | str, full_name: str) -> None:
         with self.world.lock:
@@ -81,7 +81,7 @@ class People:
             return self.world.new_hook(self._project(project), url, secret, events)
 
     def ci(self, project: Project | str, run: Callable[[Project, str], None] | None) -> None:
-        """What the project's CI does with every commit that is pushed or asked to run again; it calls `check`."""
+        """Set the project's CI: called with each commit that is pushed or run again, it calls `check`."""
         self._project(project).ci = run
 
     # --- Git
@@ -90,18 +90,18 @@ class People:
         self, project: Project | str, branch: str, files: Mapping[str, str | None], *, message: str = "Change",
         by: User | str | None = None, base: str | None = None, force: bool = False,
     ) -> str:  # fmt: skip
-        """A commit on a branch, new ones start at the default branch or at `base`; `force` throws away what the branch had."""
+        """Commit files to a branch and return the commit; a new branch starts at the default branch or `base`, `force` resets it there."""
         with self.world.lock:
-            found, user = self._project(project), self._by(project, by)
-            start = found.head(branch) if not force else None
-            parent = start or (self._sha(found, base) if base else found.head(found.default_branch))
-            sha = bare.write(found.path, parent, files, message, user.login)
-            bare.set_ref(found.path, f"refs/heads/{branch}", sha)
-            changes.refs_moved(self.world, found, user)
+            record, user = self._project(project), self._by(project, by)
+            start = record.head(branch) if not force else None
+            parent = start or (self._sha(record, base) if base else record.head(record.default_branch))
+            sha = bare.write(record.path, parent, files, message, user.login)
+            bare.set_ref(record.path, f"refs/heads/{branch}", sha)
+            changes.refs_moved(self.world, record, user)
             return sha
 
     def read(self, project: Project | str, ref: str, path: str) -> str:
-        """A file's text at a branch or commit."""
+        """Return the text of a file at a branch or commit."""
         return bare.git(self._project(project).path, "show", f"{ref}:{path}")
 
     # --- issues and merge requests
@@ -132,10 +132,10 @@ class People:
         with self.world.lock:
             self.world.set_labels(issue, self._by(issue.project, by), [*issue.labels, *labels])
 
-    def edit(self, issue: Issue, by: User | str | None = None, **new: Any) -> None:
-        """Give an issue or merge request another `title` or `body`."""
+    def edit(self, issue: Issue, by: User | str | None = None, **fields: Any) -> None:
+        """Change the `title` or `body` of an issue or merge request."""
         with self.world.lock:
-            self.world.change(issue, self._by(issue.project, by), **new)
+            self.world.change(issue, self._by(issue.project, by), **fields)
 
     def comment(self, issue: Issue, body: str, *, by: User | str | None = None) -> Note:
         with self.world.lock:
@@ -149,18 +149,18 @@ class People:
         with self.world.lock:
             self.world.set_state(issue, self._by(issue.project, by), "opened")
 
-    def merge(self, pull: MergeRequest, *, by: User | str | None = None, **how: Any) -> None:
+    def merge(self, pull: MergeRequest, *, by: User | str | None = None, **options: Any) -> None:
         with self.world.lock:
-            changes.merge(self.world, pull, self._by(pull.project, by), how)
+            changes.merge(self.world, pull, self._by(pull.project, by), options)
 
     def train(self, pull: MergeRequest) -> str | None:
-        """The merge train's commit of this merge request, while it rides."""
+        """Return the merge train's commit of this merge request while it is on the train, or None."""
         return pull.train.sha if pull.train else None
 
     # --- reviews
 
     def review(self, pull: MergeRequest, event: str, body: str = "", *, by: User | str) -> None:
-        """`event` is APPROVE, UNAPPROVE, REQUEST_CHANGES or COMMENT."""
+        """Submit a review: `event` is APPROVE, UNAPPROVE, REQUEST_CHANGES or COMMENT."""
         with self.world.lock:
             user = self._user(by)
             if body:
@@ -175,14 +175,14 @@ class People:
     def thread(
         self, pull: MergeRequest, path: str | None, line: int | None, body: str, *, by: User | str
     ) -> Discussion:
-        """A discussion: on a line, or about the whole."""
+        """Start a discussion on a line, or on the whole merge request without a path."""
         position = {
             "base_sha": pull.base_sha, "start_sha": pull.base_sha, "head_sha": pull.head_sha, "old_path": path, "new_path": path,
             "position_type": "text", "old_line": None, "new_line": line, "line_range": None,
         }  # fmt: skip
         with self.world.lock:
-            given = position if path else None
-            return self.world.note(pull, self._user(by), body, position=given, threaded=True)[0]
+            line_position = position if path else None
+            return self.world.note(pull, self._user(by), body, position=line_position, threaded=True)[0]
 
     def reply(self, thread: Discussion, body: str, *, by: User | str) -> Note:
         with self.world.lock:
@@ -202,26 +202,26 @@ class People:
         conclusion: str | None = None,
         *,
         log: Log | None = None,
-        **more: Any,
+        **fields: Any,
     ) -> Job:
-        """A job: None while it runs (`pending` before), else success, failed, canceled, skipped or manual."""
+        """Report a job: None while it runs (`pending` before), else success, failed, canceled, skipped or manual."""
         with self.world.lock:
-            found = self._project(project)
-            return ci.report(self.world, found, self._sha(found, ref), name, conclusion, log=log, **more)
+            record = self._project(project)
+            return ci.report(self.world, record, self._sha(record, ref), name, conclusion, log=log, **fields)
 
     def status(self, project: Project | str, ref: str, name: str, state: str, description: str | None = None) -> Job:
-        """What somebody else reports about a commit."""
+        """Report an external commit status."""
         with self.world.lock:
-            found = self._project(project)
+            record = self._project(project)
             return ci.report(
-                self.world, found, self._sha(found, ref), name, state, external=True, description=description
+                self.world, record, self._sha(record, ref), name, state, external=True, description=description
             )
 
-    def pipeline(self, project: Project | str, ref: str, **more: Any) -> Pipeline:
-        """A new pipeline without any job yet."""
+    def pipeline(self, project: Project | str, ref: str, **fields: Any) -> Pipeline:
+        """Create a pipeline without jobs."""
         with self.world.lock:
-            found = self._project(project)
-            return ci.pipeline(self.world, found, self._sha(found, ref), **more)
+            record = self._project(project)
+            return ci.pipeline(self.world, record, self._sha(record, ref), **fields)
 
     # --- names
 

@@ -1,4 +1,4 @@
-"""REST of issues, and of what is said about issues and merge requests."""
+"""REST: issues, and the notes and discussions of issues and merge requests."""
 
 from __future__ import annotations
 
@@ -15,25 +15,27 @@ Kind = TypeVar("Kind", bound=Issue)
 _NO_POSITION = '400 Bad request - Note {:line_code=>["can\'t be blank", "must be a valid line code"]}'
 
 
-def chosen(call: Call, items: Iterable[Kind]) -> list[Kind]:
-    """Those that the query's filters leave, in its order."""
-    found = list(items)
+def filtered(call: Call, items: Iterable[Kind]) -> list[Kind]:
+    """Return the items that match the query's filters, in its order."""
+    matching = list(items)
     state = call.query.get("state", "all")
     if state != "all":
-        found = [one for one in found if one.state == state]
-    wanted = call.names("labels")
-    if wanted:
-        found = [one for one in found if {name.lower() for name in wanted} <= {name.lower() for name in one.labels}]
+        matching = [item for item in matching if item.state == state]
+    labels = call.names("labels")
+    if labels:
+        matching = [
+            item for item in matching if {name.lower() for name in labels} <= {name.lower() for name in item.labels}
+        ]
     assignee = call.query.get("assignee_username") or call.query.get("assignee_username[]")
     if assignee:
-        found = [one for one in found if assignee in [user.login for user in one.assignees]]
+        matching = [item for item in matching if assignee in [user.login for user in item.assignees]]
     if call.query.get("assignee_id") == "None":
-        found = [one for one in found if not one.assignees]
+        matching = [item for item in matching if not item.assignees]
     if after := call.query.get("updated_after"):
-        found = [one for one in found if _at(one.updated_at) >= _at(after)]
+        matching = [item for item in matching if _at(item.updated_at) >= _at(after)]
     order = call.query.get("order_by", "created_at")
-    turned = call.query.get("sort", "desc") == "desc"
-    return sorted(found, key=lambda one: (getattr(one, order, one.created_at), one.id), reverse=turned)
+    is_descending = call.query.get("sort", "desc") == "desc"
+    return sorted(matching, key=lambda item: (getattr(item, order, item.created_at), item.id), reverse=is_descending)
 
 
 def _at(text: str) -> datetime:
@@ -41,45 +43,45 @@ def _at(text: str) -> datetime:
 
 
 def change_common(call: Call, issue: Issue) -> None:
-    """What a PUT may change of issues and merge requests alike."""
-    user, world = call.who(), call.world
+    """Apply the changes of a PUT that issues and merge requests have in common."""
+    user, world = call.require_user(), call.world
     if issue.author is not user and rules.level(issue.project, user) < 20:
         raise Refused(403, "403 Forbidden")
-    new = {
+    fields = {
         name: value
         for name, key in (("title", "title"), ("body", "description"))
-        if (value := call.given(key)) is not None
+        if (value := call.parameter(key)) is not None
     }
     people = call.people("assignee_ids")
     if people is not None:
-        new["assignees"] = people
-    world.change(issue, user, **new)
+        fields["assignees"] = people
+    world.change(issue, user, **fields)
     labels = list(issue.labels) if call.names("labels") is None else call.names("labels") or []
     labels += [name for name in call.names("add_labels") or [] if name not in labels]
-    gone = {name.lower() for name in call.names("remove_labels") or []}
-    world.set_labels(issue, user, [name for name in labels if name.lower() not in gone])
-    event = call.given("state_event")
+    removed_names = {name.lower() for name in call.names("remove_labels") or []}
+    world.set_labels(issue, user, [name for name in labels if name.lower() not in removed_names])
+    event = call.parameter("state_event")
     if event in ("close", "reopen"):
         world.set_state(issue, user, "closed" if event == "close" else "opened")
 
 
 @route("GET", "PROJECT/issues")
 def issues(call: Call) -> Page:
-    return Page(chosen(call, call.project.issues.values()), call.show.issue)
+    return Page(filtered(call, call.project.issues.values()), call.show.issue)
 
 
 @route("POST", "PROJECT/issues")
 def new_issue(call: Call) -> Answer:
-    user = call.who()
-    made = call.world.open_issue(
+    user = call.require_user()
+    created = call.world.open_issue(
         call.project,
         user,
-        call.needed("title"),
-        call.given("description"),
+        call.required_parameter("title"),
+        call.parameter("description"),
         call.names("labels") or [],
         call.people("assignee_ids") or [],
     )
-    return Answer(201, call.show.issue(made))
+    return Answer(201, call.show.issue(created))
 
 
 @route("GET", "PROJECT/issues/{iid}")
@@ -98,23 +100,23 @@ def edit_issue(call: Call) -> Answer:
 
 @route("GET", "PROJECT/{kind}/{iid}/notes")
 def notes(call: Call) -> Page:
-    on = call.noteable
-    found = sorted(on.notes, key=lambda note: note.id, reverse=call.query.get("sort", "desc") == "desc")
-    return Page(found, lambda note: call.show.note(note, on))
+    noteable = call.noteable
+    ordered = sorted(noteable.notes, key=lambda note: note.id, reverse=call.query.get("sort", "desc") == "desc")
+    return Page(ordered, lambda note: call.show.note(note, noteable))
 
 
 @route("POST", "PROJECT/{kind}/{iid}/notes")
 def new_note(call: Call) -> Answer:
-    on = call.noteable
-    _, made = call.world.note(on, call.who(), call.needed("body"))
-    return Answer(201, call.show.note(made, on))
+    noteable = call.noteable
+    _, created = call.world.note(noteable, call.require_user(), call.required_parameter("body"))
+    return Answer(201, call.show.note(created, noteable))
 
 
 def _note(call: Call) -> Note:
-    found = next((note for note in call.noteable.notes if note.id == int(call.args["note_id"])), None)
-    if found is None:
+    record = next((note for note in call.noteable.notes if note.id == int(call.args["note_id"])), None)
+    if record is None:
         raise Refused(404, "404 Note Not Found")
-    return found
+    return record
 
 
 @route("GET", "PROJECT/{kind}/{iid}/notes/{note_id}")
@@ -124,20 +126,22 @@ def note(call: Call) -> Answer:
 
 @route("PUT", "PROJECT/{kind}/{iid}/notes/{note_id}")
 def edit_note(call: Call) -> Answer:
-    found = _note(call)
-    if found.author is not call.who():
+    own_note = _note(call)
+    if own_note.author is not call.require_user():
         raise Refused(403, "403 Forbidden")
-    found.body = call.needed("body")
-    call.world.touch(found)
+    own_note.body = call.required_parameter("body")
+    call.world.touch(own_note)
     call.world.touch(call.noteable)
-    return Answer(body=call.show.note(found, call.noteable))
+    return Answer(body=call.show.note(own_note, call.noteable))
 
 
 def _discussion(call: Call) -> Discussion:
-    found = next((one for one in call.noteable.discussions if one.id == call.args["discussion"]), None)
-    if found is None:
+    discussion = next(
+        (candidate for candidate in call.noteable.discussions if candidate.id == call.args["discussion"]), None
+    )
+    if discussion is None:
         raise Refused(404, "404 Discussion Not Found")
-    return found
+    return discussion
 
 
 @route("GET", "PROJECT/{kind}/{iid}/discussions")
@@ -147,13 +151,15 @@ def discussions(call: Call) -> Page:
 
 @route("POST", "PROJECT/{kind}/{iid}/discussions")
 def new_discussion(call: Call) -> Answer:
-    on, position = call.noteable, call.given("position")
+    noteable, position = call.noteable, call.parameter("position")
     if position is not None:
-        if not isinstance(on, MergeRequest) or not (position.get("new_line") or position.get("old_line")):
+        if not isinstance(noteable, MergeRequest) or not (position.get("new_line") or position.get("old_line")):
             raise Refused(400, _NO_POSITION)
         position = {"position_type": "text", "old_line": None, "new_line": None, "line_range": None, **position}
-    made, _ = call.world.note(on, call.who(), call.needed("body"), position=position, threaded=True)
-    return Answer(201, call.show.discussion(made))
+    created, _ = call.world.note(
+        noteable, call.require_user(), call.required_parameter("body"), position=position, threaded=True
+    )
+    return Answer(201, call.show.discussion(created))
 
 
 @route("GET", "PROJECT/{kind}/{iid}/discussions/{discussion}")
@@ -163,18 +169,18 @@ def discussion(call: Call) -> Answer:
 
 @route("PUT", "PROJECT/{kind}/{iid}/discussions/{discussion}")
 def settle_discussion(call: Call) -> Answer:
-    found, user = _discussion(call), call.who()
-    call.needed("resolved")
-    if found.individual or not isinstance(found.on, MergeRequest):
+    thread, user = _discussion(call), call.require_user()
+    call.required_parameter("resolved")
+    if thread.individual or not isinstance(thread.on, MergeRequest):
         raise Refused(400, "400 Bad request - Discussion cannot be resolved")
-    if rules.level(call.project, user) < rules.DEVELOPER and found.on.author is not user:
+    if rules.level(call.project, user) < rules.DEVELOPER and thread.on.author is not user:
         raise Refused(403, "403 Forbidden")
-    call.world.resolve(found, user, call.flag("resolved"))
-    return Answer(body=call.show.discussion(found))
+    call.world.resolve(thread, user, call.flag("resolved"))
+    return Answer(body=call.show.discussion(thread))
 
 
 @route("POST", "PROJECT/{kind}/{iid}/discussions/{discussion}/notes")
 def answer(call: Call) -> Answer:
-    found = _discussion(call)
-    _, made = call.world.note(found.on, call.who(), call.needed("body"), thread=found)
-    return Answer(201, call.show.note(made, found.on))
+    thread = _discussion(call)
+    _, created = call.world.note(thread.on, call.require_user(), call.required_parameter("body"), thread=thread)
+    return Answer(201, call.show.note(created, thread.on))

@@ -1,4 +1,4 @@
-"""What people may do, and what may land. Pure, but for Git's own answer about conflicts."""
+"""Permissions, and whether a merge request may be merged. Pure, except that Git is asked about conflicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ENDED = ("success", "failed", "canceled", "skipped", "manual")
 
 
 def level(project: Project, user: User | None) -> int:
-    """A person's access level; 0: no member."""
+    """Return a person's access level; 0 for a non-member."""
     if user is None:
         return 0
     own = OWNER if user.login.lower() == project.namespace.partition("/")[0].lower() else 0
@@ -22,7 +22,7 @@ def visible(project: Project, user: User | None) -> bool:
 
 
 def pipeline_status(pipeline: Pipeline) -> str:
-    """What a pipeline's jobs come to."""
+    """Return a pipeline's status from its jobs."""
     if pipeline.yaml_errors:
         return "failed"
     jobs = [job for job in pipeline.jobs if not job.retried]
@@ -40,7 +40,7 @@ def can_be_merged(merge_request: MergeRequest) -> bool:
 
 
 def merge_status(merge_request: MergeRequest, *, ask: bool) -> str:
-    """`ask`: somebody reads it, so that GitLab begins to work it out."""
+    """Return `merge_status`; reading it (`ask`) starts its computation, as on GitLab."""
     if merge_request.state == "opened" and merge_request.unknown_left > 0:
         merge_request.unknown_left -= ask
         return "checking" if ask else "unchecked"
@@ -48,7 +48,7 @@ def merge_status(merge_request: MergeRequest, *, ask: bool) -> str:
 
 
 def detailed(merge_request: MergeRequest, status: str) -> str:
-    """`detailed_merge_status`, of the first demand that is not met."""
+    """Return `detailed_merge_status` by the first unmet requirement."""
     if merge_request.state != "opened":
         return "not_open"
     if status in ("checking", "unchecked"):
@@ -60,8 +60,8 @@ def detailed(merge_request: MergeRequest, status: str) -> str:
         return "commits_status"
     if project.discussions_must_be_resolved and not resolved(merge_request):
         return "discussions_not_resolved"
-    if project.pipeline_must_succeed and (said := _pipeline(merge_request)):
-        return said
+    if project.pipeline_must_succeed and (problem := _pipeline(merge_request)):
+        return problem
     if len(merge_request.approvals) < project.approvals_required:
         return "not_approved"
     if "requested_changes" in merge_request.reviewers.values():

@@ -1,4 +1,4 @@
-"""`GitLabServer`: a GitLab on loopback, with real HTTP, real Git and state that behaves. See `People` for what a test does with it."""
+"""`GitLabServer`: a GitLab on loopback with real HTTP and Git. See `People` for the actions that tests use."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class GitLabServer(People):
         threading.Thread(target=listener.serve_forever, args=(0.05,), name="gitlab", daemon=True).start()
 
     def down(self) -> None:
-        """Be out of reach: nobody listens, and open connections end. The state stays."""
+        """Stop listening and end open connections; the state is kept."""
         for listener in self._listeners:
             listener.end()
         self._listeners.clear()
 
     def up(self) -> None:
-        """Be there again, at the same address."""
+        """Listen again at the same address."""
         self._listeners.append(Listener(("127.0.0.1", self.port), self))
         self._serve(self._listeners[-1])
 
@@ -65,17 +65,17 @@ class GitLabServer(People):
         self, what: int | str, *, next: int = 1, path: str = "", method: str = "", retry_after: int | None = None,  # noqa: A002
         seconds: float = 0.0, reset: float | None = None, login: str = "",
     ) -> Fault:  # fmt: skip
-        """Let the next requests fail; with `path` (a regular expression), `method` or `login` only those.
+        """Make the next requests fail; with `path` (a regular expression), `method` or `login` only those.
 
-        `what` is a status, or: `rate` (the budget is used up until `reset`), `cut` (the connection ends in the middle of the answer),
-        `drop` (it ends without one), `slow` (`seconds` late), `html` (a proxy's page with 502).
+        `what` is a status, or: `rate` (the rate limit is used up until `reset`), `cut` (the connection ends in the middle of the answer),
+        `drop` (it ends without one), `slow` (answered after `seconds`), `html` (a proxy's page with 502).
         """
         fault = Fault(what, next, path, method, retry_after, seconds, "", reset, login)
         self.ledger.faults.append(fault)
         return fault
 
     def set_rate(self, token: str, *, remaining: int, reset: float | None = None, limit: int = 2000) -> None:
-        """A person's budget as it shall be."""
+        """Set a person's rate limit."""
         user = self.world.tokens[token].user
         user.limit, user.used = limit, limit - remaining
         user.reset = reset if reset is not None else self.world.clock() + 60

@@ -1,4 +1,4 @@
-"""Things as GitLab's REST shows them."""
+"""JSON of GitLab's REST API."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ class Shapes:
         }  # fmt: skip
 
     def member(self, project: Project, user: User) -> Json:
-        more = {"access_level": rules.level(project, user), "expires_at": None, "created_at": project.created_at}
-        return {**self.user(user), **more, "membership_state": "active"}
+        fields = {"access_level": rules.level(project, user), "expires_at": None, "created_at": project.created_at}
+        return {**self.user(user), **fields, "membership_state": "active"}
 
     def project(self, project: Project) -> Json:
         page, root = self.page(project), project.namespace.partition("/")[0]
-        mine = rules.level(project, self.viewer)
+        own_level = rules.level(project, self.viewer)
         return {
             "id": project.id, "description": None, "name": project.name, "path": project.name,
             "name_with_namespace": " / ".join(project.full_name.split("/")), "path_with_namespace": project.full_name,
@@ -94,27 +94,27 @@ class Shapes:
             "merge_trains_enabled": project.merge_trains, "merge_pipelines_enabled": project.merge_trains,
             "remove_source_branch_after_merge": False, "approvals_before_merge": project.approvals_required,
             "permissions": {
-                "project_access": {"access_level": mine, "notification_level": 3} if mine else None, "group_access": None,
+                "project_access": {"access_level": own_level, "notification_level": 3} if own_level else None, "group_access": None,
             },
             **({"forked_from_project": {"id": project.parent.id, "path_with_namespace": project.parent.full_name}}
                if project.parent else {}),
         }  # fmt: skip
 
     def commit(self, project: Project, sha: str) -> Json:
-        found = bare.commit(project.path, sha)
+        data = bare.commit(project.path, sha)
         return {
-            "id": found.sha, "short_id": found.sha[:8], "created_at": found.committed, "parent_ids": list(found.parents),
-            "title": found.message.partition("\n")[0], "message": found.message, "author_name": found.author,
-            "author_email": found.email, "authored_date": found.date, "committer_name": found.committer,
-            "committer_email": found.committer_email, "committed_date": found.committed, "trailers": {}, "extended_trailers": {},
-            "web_url": f"{self.page(project)}/-/commit/{found.sha}",
+            "id": data.sha, "short_id": data.sha[:8], "created_at": data.committed, "parent_ids": list(data.parents),
+            "title": data.message.partition("\n")[0], "message": data.message, "author_name": data.author,
+            "author_email": data.email, "authored_date": data.date, "committer_name": data.committer,
+            "committer_email": data.committer_email, "committed_date": data.committed, "trailers": {}, "extended_trailers": {},
+            "web_url": f"{self.page(project)}/-/commit/{data.sha}",
         }  # fmt: skip
 
     def branch(self, project: Project, name: str) -> Json:
-        may = rules.level(project, self.viewer) >= rules.DEVELOPER
+        can_push = rules.level(project, self.viewer) >= rules.DEVELOPER
         return {
             "name": name, "commit": self.commit(project, project.head(name) or ""), "merged": False,
-            "protected": name in project.protected, "developers_can_push": False, "developers_can_merge": False, "can_push": may,
+            "protected": name in project.protected, "developers_can_push": False, "developers_can_merge": False, "can_push": can_push,
             "default": name == project.default_branch, "web_url": f"{self.page(project)}/-/tree/{name}",
         }  # fmt: skip
 
@@ -132,7 +132,7 @@ class Shapes:
         return {
             "id": issue.id, "iid": issue.iid, "project_id": issue.project.id, "title": issue.title, "description": issue.body,
             "state": issue.state, "created_at": issue.created_at, "updated_at": issue.updated_at, "labels": list(issue.labels),
-            "author": self.user(issue.author), "assignees": [self.user(one) for one in issue.assignees],
+            "author": self.user(issue.author), "assignees": [self.user(person) for person in issue.assignees],
             "assignee": self.user(issue.assignees[0]) if issue.assignees else None, "milestone": None, "upvotes": 0, "downvotes": 0,
             "user_notes_count": sum(not note.system for note in issue.notes), "closed_at": issue.closed_at,
             "closed_by": self.user(issue.closed_by) if issue.closed_by else None, "discussion_locked": None,
@@ -152,92 +152,158 @@ class Shapes:
             "_links": {"self": own, "notes": f"{own}/notes", "award_emoji": f"{own}/award_emoji", "project": base},
         }  # fmt: skip
 
-    def merge_request(self, one: MergeRequest, *, ask: bool = False) -> Json:
-        """As a listing has it."""
-        status = rules.merge_status(one, ask=ask)
+    def merge_request(self, merge_request: MergeRequest, *, ask: bool = False) -> Json:
+        """Return a merge request as in a list."""
+        status = rules.merge_status(merge_request, ask=ask)
         return {
-            **self._common(one, "!", "merge_requests"), "merged_by": self.user(one.merged_by) if one.merged_by else None,
-            "merge_user": self.user(one.merged_by) if one.merged_by else None, "merged_at": one.merged_at,
-            "target_branch": one.base, "source_branch": one.branch, "source_project_id": one.source.id if one.source else None,
-            "target_project_id": one.project.id, "reviewers": [self.user(self.state.users[name.lower()]) for name in one.reviewers],
-            "draft": one.draft, "work_in_progress": one.draft, "merge_when_pipeline_succeeds": one.auto_merge is not None,
-            "merge_status": status, "detailed_merge_status": rules.detailed(one, status), "merge_after": None, "sha": one.head_sha,
-            "merge_commit_sha": one.merge_commit, "squash_commit_sha": one.squash_commit, "should_remove_source_branch": None,
-            "force_remove_source_branch": one.remove_branch, "prepared_at": one.created_at, "reference": f"!{one.iid}",
-            "squash": one.squash, "squash_on_merge": one.squash, "has_conflicts": status == "cannot_be_merged",
-            "blocking_discussions_resolved": rules.resolved(one), "approvals_before_merge": None,
-        }  # fmt: skip
+            **self._common(merge_request, "!", "merge_requests"),
+            "merged_by": self.user(merge_request.merged_by) if merge_request.merged_by else None,
+            "merge_user": self.user(merge_request.merged_by) if merge_request.merged_by else None,
+            "merged_at": merge_request.merged_at,
+            "target_branch": merge_request.base,
+            "source_branch": merge_request.branch,
+            "source_project_id": merge_request.source.id if merge_request.source else None,
+            "target_project_id": merge_request.project.id,
+            "reviewers": [self.user(self.state.users[name.lower()]) for name in merge_request.reviewers],
+            "draft": merge_request.draft,
+            "work_in_progress": merge_request.draft,
+            "merge_when_pipeline_succeeds": merge_request.auto_merge is not None,
+            "merge_status": status,
+            "detailed_merge_status": rules.detailed(merge_request, status),
+            "merge_after": None,
+            "sha": merge_request.head_sha,
+            "merge_commit_sha": merge_request.merge_commit,
+            "squash_commit_sha": merge_request.squash_commit,
+            "should_remove_source_branch": None,
+            "force_remove_source_branch": merge_request.remove_branch,
+            "prepared_at": merge_request.created_at,
+            "reference": f"!{merge_request.iid}",
+            "squash": merge_request.squash,
+            "squash_on_merge": merge_request.squash,
+            "has_conflicts": status == "cannot_be_merged",
+            "blocking_discussions_resolved": rules.resolved(merge_request),
+            "approvals_before_merge": None,
+        }
 
-    def whole(self, one: MergeRequest) -> Json:
-        """As it is shown alone."""
-        pipeline, base = one.head_pipeline, one.project.head(one.base) or one.base_sha
+    def whole(self, merge_request: MergeRequest) -> Json:
+        """Return a merge request with the fields of a single read."""
+        pipeline, base = (
+            merge_request.head_pipeline,
+            merge_request.project.head(merge_request.base) or merge_request.base_sha,
+        )
         return {
-            **self.merge_request(one, ask=True), "subscribed": False, "changes_count": "1", "latest_build_started_at": None,
+            **self.merge_request(merge_request, ask=True), "subscribed": False, "changes_count": "1", "latest_build_started_at": None,
             "latest_build_finished_at": None, "first_deployed_to_production_at": None, "first_contribution": False,
             "pipeline": self.pipeline(pipeline) if pipeline else None,
-            "head_pipeline": self.whole_pipeline(pipeline) if pipeline else None, "merge_error": one.merge_error,
-            "diff_refs": {"base_sha": one.base_sha, "head_sha": one.head_sha, "start_sha": base},
-            "user": {"can_merge": rules.level(one.project, self.viewer) >= rules.DEVELOPER},
+            "head_pipeline": self.whole_pipeline(pipeline) if pipeline else None, "merge_error": merge_request.merge_error,
+            "diff_refs": {"base_sha": merge_request.base_sha, "head_sha": merge_request.head_sha, "start_sha": base},
+            "user": {"can_merge": rules.level(merge_request.project, self.viewer) >= rules.DEVELOPER},
         }  # fmt: skip
 
-    def approvals(self, one: MergeRequest) -> Json:
-        required = one.project.approvals_required
-        status = rules.merge_status(one, ask=False)
-        given = [
-            {"user": self.user(self.state.users[name.lower()]), "approved_at": at} for name, at in one.approvals.items()
+    def approvals(self, merge_request: MergeRequest) -> Json:
+        required = merge_request.project.approvals_required
+        status = rules.merge_status(merge_request, ask=False)
+        approvals = [
+            {"user": self.user(self.state.users[name.lower()]), "approved_at": at}
+            for name, at in merge_request.approvals.items()
         ]
         return {
-            "id": one.id, "iid": one.iid, "project_id": one.project.id, "title": one.title, "description": one.body,
-            "state": one.state, "created_at": one.created_at, "updated_at": one.updated_at, "merge_status": status,
-            "approved": len(given) >= required, "approvals_required": required, "approvals_left": max(0, required - len(given)),
-            "require_password_to_approve": False, "approved_by": given, "suggested_approvers": [], "approvers": [],
-            "approver_groups": [], "user_has_approved": bool(self.viewer and self.viewer.login in one.approvals),
-            "user_can_approve": True, "approval_rules_left": [], "has_approval_rules": required > 0,
-        }  # fmt: skip
+            "id": merge_request.id,
+            "iid": merge_request.iid,
+            "project_id": merge_request.project.id,
+            "title": merge_request.title,
+            "description": merge_request.body,
+            "state": merge_request.state,
+            "created_at": merge_request.created_at,
+            "updated_at": merge_request.updated_at,
+            "merge_status": status,
+            "approved": len(approvals) >= required,
+            "approvals_required": required,
+            "approvals_left": max(0, required - len(approvals)),
+            "require_password_to_approve": False,
+            "approved_by": approvals,
+            "suggested_approvers": [],
+            "approvers": [],
+            "approver_groups": [],
+            "user_has_approved": bool(self.viewer and self.viewer.login in merge_request.approvals),
+            "user_can_approve": True,
+            "approval_rules_left": [],
+            "has_approval_rules": required > 0,
+        }
 
-    def reviewer(self, one: MergeRequest, login: str) -> Json:
+    def reviewer(self, merge_request: MergeRequest, login: str) -> Json:
         user = self.state.users[login.lower()]
-        return {"user": self.user(user), "state": one.reviewers[login], "created_at": one.created_at}
+        return {
+            "user": self.user(user),
+            "state": merge_request.reviewers[login],
+            "created_at": merge_request.created_at,
+        }
 
-    def note(self, note: Note, on: Issue) -> Json:
-        kind = "MergeRequest" if isinstance(on, MergeRequest) else "Issue"
-        threaded = next((one for one in on.discussions if note in one.comments), None)
-        shape = "DiffNote" if note.position else None if threaded is None or threaded.individual else "DiscussionNote"
-        found: Json = {
-            "id": note.id, "type": shape, "body": note.body, "attachment": None, "author": self.user(note.author),
-            "created_at": note.created_at, "updated_at": note.updated_at, "system": note.system, "noteable_id": on.id,
-            "noteable_type": kind, "project_id": on.project.id, "resolvable": note.resolvable, "confidential": False,
-            "internal": False, "imported": False, "imported_from": "none", "noteable_iid": on.iid, "commands_changes": {},
+    def note(self, note: Note, noteable: Issue) -> Json:
+        kind = "MergeRequest" if isinstance(noteable, MergeRequest) else "Issue"
+        threaded = next((discussion for discussion in noteable.discussions if note in discussion.comments), None)
+        note_type = (
+            "DiffNote" if note.position else None if threaded is None or threaded.individual else "DiscussionNote"
+        )
+        shape: Json = {
+            "id": note.id, "type": note_type, "body": note.body, "attachment": None, "author": self.user(note.author),
+            "created_at": note.created_at, "updated_at": note.updated_at, "system": note.system, "noteable_id": noteable.id,
+            "noteable_type": kind, "project_id": noteable.project.id, "resolvable": note.resolvable, "confidential": False,
+            "internal": False, "imported": False, "imported_from": "none", "noteable_iid": noteable.iid, "commands_changes": {},
         }  # fmt: skip
         if note.position:
-            found |= {"commit_id": None, "position": note.position}
+            shape |= {"commit_id": None, "position": note.position}
         if note.resolvable:
             by = self.user(note.resolved_by) if note.resolved_by else None
-            found |= {"resolved": note.resolved, "resolved_by": by, "resolved_at": note.resolved_at}
-        return found
+            shape |= {"resolved": note.resolved, "resolved_by": by, "resolved_at": note.resolved_at}
+        return shape
 
-    def discussion(self, one: Discussion) -> Json:
-        notes = [self.note(note, one.on) for note in one.comments]
-        return {"id": one.id, "individual_note": one.individual, "notes": notes}
+    def discussion(self, discussion: Discussion) -> Json:
+        notes = [self.note(note, discussion.on) for note in discussion.comments]
+        return {"id": discussion.id, "individual_note": discussion.individual, "notes": notes}
 
-    def pipeline(self, one: Pipeline) -> Json:
+    def pipeline(self, pipeline: Pipeline) -> Json:
         return {
-            "id": one.id, "iid": one.iid, "project_id": one.project.id, "sha": one.sha, "ref": one.ref, "status": one.status,
-            "source": one.source, "created_at": one.created_at, "updated_at": one.updated_at,
-            "web_url": f"{self.page(one.project)}/-/pipelines/{one.id}", "name": None,
-        }  # fmt: skip
+            "id": pipeline.id,
+            "iid": pipeline.iid,
+            "project_id": pipeline.project.id,
+            "sha": pipeline.sha,
+            "ref": pipeline.ref,
+            "status": pipeline.status,
+            "source": pipeline.source,
+            "created_at": pipeline.created_at,
+            "updated_at": pipeline.updated_at,
+            "web_url": f"{self.page(pipeline.project)}/-/pipelines/{pipeline.id}",
+            "name": None,
+        }
 
-    def whole_pipeline(self, one: Pipeline) -> Json:
-        path = f"/{one.project.full_name}/-/pipelines/{one.id}"
+    def whole_pipeline(self, pipeline: Pipeline) -> Json:
+        path = f"/{pipeline.project.full_name}/-/pipelines/{pipeline.id}"
         return {
-            **self.pipeline(one), "before_sha": bare.NONE, "tag": False, "yaml_errors": one.yaml_errors, "user": self.user(one.user),
-            "started_at": one.created_at, "finished_at": one.finished_at, "committed_at": None, "duration": 1,
-            "queued_duration": 1, "coverage": None, "archived": False,
+            **self.pipeline(pipeline),
+            "before_sha": bare.NONE,
+            "tag": False,
+            "yaml_errors": pipeline.yaml_errors,
+            "user": self.user(pipeline.user),
+            "started_at": pipeline.created_at,
+            "finished_at": pipeline.finished_at,
+            "committed_at": None,
+            "duration": 1,
+            "queued_duration": 1,
+            "coverage": None,
+            "archived": False,
             "detailed_status": {
-                "icon": f"status_{one.status}", "text": one.status.title(), "label": one.status, "group": one.status,
-                "tooltip": one.status, "has_details": True, "details_path": path, "illustration": None, "favicon": "/favicon.png",
+                "icon": f"status_{pipeline.status}",
+                "text": pipeline.status.title(),
+                "label": pipeline.status,
+                "group": pipeline.status,
+                "tooltip": pipeline.status,
+                "has_details": True,
+                "details_path": path,
+                "illustration": None,
+                "favicon": "/favicon.png",
             },
-        }  # fmt: skip
+        }
 
     def job(self, job: Job) -> Json:
         pipeline = job.pipeline
@@ -260,14 +326,14 @@ class Shapes:
             "pipeline_id": job.pipeline.id, "author": self.user(job.pipeline.user),
         }  # fmt: skip
 
-    def train(self, one: Train) -> Json:
-        merge_request = one.merge_request
+    def train(self, train: Train) -> Json:
+        merge_request = train.merge_request
         keys = ("id", "iid", "project_id", "title", "description", "state", "created_at", "updated_at", "web_url")
         short = self.merge_request(merge_request)
         return {
-            "id": one.id, "merge_request": {key: short[key] for key in keys}, "user": self.user(one.user),
-            "pipeline": self.pipeline(one.pipeline) if one.pipeline else None, "created_at": one.created_at,
-            "updated_at": one.updated_at, "target_branch": merge_request.base, "status": one.status, "merged_at": None, "duration": 0,
+            "id": train.id, "merge_request": {key: short[key] for key in keys}, "user": self.user(train.user),
+            "pipeline": self.pipeline(train.pipeline) if train.pipeline else None, "created_at": train.created_at,
+            "updated_at": train.updated_at, "target_branch": merge_request.base, "status": train.status, "merged_at": None, "duration": 0,
         }  # fmt: skip
 
     def label(self, label: Label) -> Json:

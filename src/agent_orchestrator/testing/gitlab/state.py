@@ -1,4 +1,4 @@
-"""What the test forge remembers: people, projects, issues, merge requests, discussions, pipelines, hooks. Plain records, no behaviour."""
+"""The state of the test forge as plain records: people, projects, issues, merge requests, discussions, pipelines, hooks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class User(Record):
     used: int = 0
     reset: float = 0.0
     limit: int = 2000
-    """Requests a minute, as gitlab.com grants them."""
+    """Requests per minute, as on gitlab.com."""
     frozen: bool = False
 
 
@@ -77,12 +77,12 @@ class Discussion:
     on: Issue
     comments: list[Note] = field(default_factory=list)
     individual: bool = True
-    """A note about the whole that nobody can answer in place."""
+    """Whether it is a single note without replies."""
 
     @property
     def resolved(self) -> bool:
-        found = [note for note in self.comments if note.resolvable]
-        return bool(found) and all(note.resolved for note in found)
+        resolvable_notes = [note for note in self.comments if note.resolvable]
+        return bool(resolvable_notes) and all(note.resolved for note in resolvable_notes)
 
 
 @dataclass(eq=False)
@@ -106,8 +106,8 @@ class Issue(Record):
 
     @property
     def notes(self) -> list[Note]:
-        found = [note for discussion in self.discussions for note in discussion.comments]
-        return sorted(found, key=lambda note: note.id)
+        notes = [note for discussion in self.discussions for note in discussion.comments]
+        return sorted(notes, key=lambda note: note.id)
 
 
 @dataclass(eq=False)
@@ -117,11 +117,11 @@ class MergeRequest(Issue):
     base: str = ""
     head_sha: str = ""
     base_sha: str = ""
-    """Where the branch left its base."""
+    """The merge base of the branch and its base."""
     reviewers: dict[str, str] = field(default_factory=dict)
-    """By login: unreviewed, reviewed, requested_changes, approved, unapproved."""
+    """Login → unreviewed, reviewed, requested_changes, approved or unapproved."""
     approvals: dict[str, str] = field(default_factory=dict)
-    """By login, when."""
+    """Login → time of the approval."""
     head_pipeline: Pipeline | None = None
     auto_merge: dict[str, Any] | None = None
     auto_merge_by: User | None = None
@@ -145,7 +145,7 @@ class MergeRequest(Issue):
 
     @property
     def threads(self) -> list[Discussion]:
-        return [one for one in self.discussions if not one.individual]
+        return [discussion for discussion in self.discussions if not discussion.individual]
 
 
 @dataclass(eq=False)
@@ -153,7 +153,7 @@ class Train(Record):
     merge_request: MergeRequest
     user: User
     sha: str = ""
-    """The commit of the base with everything before it in the train."""
+    """The merge commit on the base and all earlier entries of the train."""
     base_sha: str = ""
     squash: bool = False
     pipeline: Pipeline | None = None
@@ -170,7 +170,7 @@ class Job(Record):
     log: Log | None = None
     failure_reason: str | None = None
     external: bool = False
-    """Told of by a commit status, not run here."""
+    """Whether it is an external commit status instead of a job."""
     target_url: str | None = None
     description: str | None = None
     retried: bool = False
@@ -253,12 +253,12 @@ class Project(Record):
 
 
 class Refused(Exception):
-    """The forge says no: a status of HTTP, and what it says."""
+    """The forge refuses a request, with an HTTP status and a body."""
 
-    def __init__(self, status: int, message: Any, **more: Any) -> None:
+    def __init__(self, status: int, message: Any, **fields: Any) -> None:
         super().__init__(str(message))
         self.status = status
-        self.body = {"message": message, **more} if message is not None else more
+        self.body = {"message": message, **fields} if message is not None else fields
 
 
 class State:
@@ -272,9 +272,9 @@ class State:
         self.projects: dict[str, Project] = {}
         self.moved: dict[str, Project] = {}
         self.errors: list[Exception] = []
-        """What went wrong inside the server itself."""
+        """Exceptions inside the test server."""
         self.unknown_first = 0
-        """How many readers after each change are told that mergeability is still being worked out."""
+        """How many reads of mergeability return unknown after each change."""
         self._last = 1000
 
     def now(self) -> str:

@@ -1,4 +1,4 @@
-"""The state together with its hooks: what the modules that change things work on."""
+"""The state with its hooks: the base of the modules that change the state."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ EVENTS = {
 
 
 class Hooks(Outbox[Delivery]):
-    """GitLab's webhooks: to whom they go."""
+    """GitLab's webhooks and their receivers."""
 
     def __init__(self, now: Callable[[], str], url: Callable[[], str]) -> None:
         super().__init__(now, lambda delivery: request(delivery, url()))
         self.keep_payloads: list[tuple[str, Json]] = []
-        """Every event that happened, with or without a hook that wants it."""
+        """Every event, with or without a hook for it."""
 
     def happened(self, project: Project, event: str, payload: Json) -> None:
         self.keep_payloads.append((event, payload))
@@ -53,14 +53,14 @@ class Hooks(Outbox[Delivery]):
                 self.send(Delivery(guid, str(uuid.uuid4()), hook, event, payload))
 
     def redeliver(self, delivery: Delivery) -> Delivery:
-        """Send one again, as GitLab's retry does: with the same key."""
+        """Send a delivery again with the same key, as GitLab's retry does."""
         again = Delivery(delivery.guid, delivery.key, delivery.hook, delivery.event, delivery.payload)
         self.send(again)
         return again
 
 
 def request(delivery: Delivery, url: str) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of a delivery."""
+    """Return the body and headers of a delivery."""
     headers = {
         "Content-Type": "application/json", "User-Agent": "GitLab/18.5.0", "X-Gitlab-Event": delivery.event,
         "X-Gitlab-Webhook-UUID": delivery.hook.uuid, "X-Gitlab-Instance": url, "X-Gitlab-Event-UUID": delivery.guid,
@@ -97,16 +97,18 @@ class World(State):
     ) -> Project:
         base = self.base()
         path = self.root / f"{base['id']}.git"
-        made = Project(**base, full_name=full_name, path=path, creator=creator, private=private, default_branch=branch)
-        made.parent = parent
+        created = Project(
+            **base, full_name=full_name, path=path, creator=creator, private=private, default_branch=branch
+        )
+        created.parent = parent
         if parent:
             bare.fork(parent.path, path)
-            made.default_branch, made.refs = parent.default_branch, bare.refs(path)
+            created.default_branch, created.refs = parent.default_branch, bare.refs(path)
         else:
             bare.create(path, branch)
-        self.projects[full_name.lower()] = made
+        self.projects[full_name.lower()] = created
         self.moved.pop(full_name.lower(), None)
-        return made
+        return created
 
     def rename(self, project: Project, full_name: str) -> None:
         self.moved[project.full_name.lower()] = self.projects.pop(project.full_name.lower())
@@ -114,11 +116,11 @@ class World(State):
         self.projects[full_name.lower()] = project
 
     def label(self, project: Project, name: str) -> Label:
-        """The label of that name, made where there is none."""
-        found = project.labels.get(name.lower())
-        if found is None:
-            found = project.labels[name.lower()] = Label(**self.base(), name=name)
-        return found
+        """Return the label with this name, creating it if needed."""
+        label_record = project.labels.get(name.lower())
+        if label_record is None:
+            label_record = project.labels[name.lower()] = Label(**self.base(), name=name)
+        return label_record
 
     def user(self, login: str) -> User:
         try:
@@ -126,12 +128,14 @@ class World(State):
         except KeyError:
             raise Refused(404, "404 User Not Found") from None
 
-    # --- issues, and what merge requests have in common with them
+    # --- issues, and merge requests as issues
 
-    def told(self, issue: Issue, user: User, action: str, changes: Json | None = None, **more: Any) -> None:
-        """An issue's or a merge request's event."""
+    def emit_issue_event(
+        self, issue: Issue, user: User, action: str, changes: Json | None = None, **fields: Any
+    ) -> None:
+        """Send the webhook of an issue or merge request."""
         if isinstance(issue, MergeRequest):
-            payload = self.payloads.merge_request_event(issue, user, action, changes or {}, more)
+            payload = self.payloads.merge_request_event(issue, user, action, changes or {}, fields)
             self.hooks.happened(issue.project, "Merge Request Hook", payload)
         else:
             self.hooks.happened(
@@ -144,16 +148,18 @@ class World(State):
         iid = max(project.issues, default=0) + 1
         for name in labels:
             self.label(project, name)
-        made = Issue(**self.base(), project=project, iid=iid, author=user, title=title, body=body, labels=list(labels))
-        made.assignees = people
-        project.issues[iid] = made
-        self.told(made, user, "open")
-        return made
+        created = Issue(
+            **self.base(), project=project, iid=iid, author=user, title=title, body=body, labels=list(labels)
+        )
+        created.assignees = people
+        project.issues[iid] = created
+        self.emit_issue_event(created, user, "open")
+        return created
 
-    def change(self, issue: Issue, user: User, **new: Any) -> None:
-        """Change plain fields of an issue or merge request; one webhook tells of them all."""
+    def change(self, issue: Issue, user: User, **fields: Any) -> None:
+        """Change plain fields of an issue or merge request, with one webhook for all of them."""
         changes: Json = {}
-        for name, value in new.items():
+        for name, value in fields.items():
             before = getattr(issue, name)
             if before == value:
                 continue
@@ -165,18 +171,18 @@ class World(State):
             changes["draft"] = {"previous": not issue.draft, "current": issue.draft}
         if changes:
             self.touch(issue)
-            self.told(issue, user, "update", changes)
+            self.emit_issue_event(issue, user, "update", changes)
 
     def set_labels(self, issue: Issue, user: User, labels: list[str]) -> None:
         for name in labels:
             self.label(issue.project, name)
-        wanted = [issue.project.labels[name.lower()].name for name in dict.fromkeys(labels)]
-        if wanted != issue.labels:
+        label_names = [issue.project.labels[name.lower()].name for name in dict.fromkeys(labels)]
+        if label_names != issue.labels:
             before = self.payloads._labels(issue)
-            issue.labels = wanted
+            issue.labels = label_names
             self.touch(issue)
             after = self.payloads._labels(issue)
-            self.told(issue, user, "update", {"labels": {"previous": before, "current": after}})
+            self.emit_issue_event(issue, user, "update", {"labels": {"previous": before, "current": after}})
 
     def set_state(self, issue: Issue, user: User, state: str) -> None:
         if issue.state == state or issue.state == "merged":
@@ -184,22 +190,24 @@ class World(State):
         issue.state = state
         issue.closed_at, issue.closed_by = (self.now(), user) if state == "closed" else (None, None)
         self.touch(issue)
-        self.told(issue, user, "close" if state == "closed" else "reopen")
+        self.emit_issue_event(issue, user, "close" if state == "closed" else "reopen")
 
     # --- notes
 
     def note(
-        self, on: Issue, user: User, body: str, *, thread: Discussion | None = None, position: Json | None = None,
+        self, noteable: Issue, user: User, body: str, *, thread: Discussion | None = None, position: Json | None = None,
         threaded: bool = False, system: bool = False,
     ) -> tuple[Discussion, Note]:  # fmt: skip
-        """Say something: in a discussion, on a line, or about the whole. What the system says is told by no webhook."""
+        """Add a note: in a discussion, on a line, or on the whole; system notes send no webhook."""
         if not body.strip():
             raise Refused(400, '400 Bad request - Note {:note=>["can\'t be blank"]}')
-        discussion = thread or Discussion(uuid.uuid4().hex + "00000000", on, individual=not (threaded or position))
+        discussion = thread or Discussion(
+            uuid.uuid4().hex + "00000000", noteable, individual=not (threaded or position)
+        )
         if thread and thread.individual:
             thread.individual = False
-        resolvable = isinstance(on, MergeRequest) and not discussion.individual
-        made = Note(
+        resolvable = isinstance(noteable, MergeRequest) and not discussion.individual
+        created = Note(
             **self.base(),
             author=user,
             body=body,
@@ -208,21 +216,21 @@ class World(State):
             resolvable=resolvable and not system,
         )
         if thread is None:
-            on.discussions.append(discussion)
-        discussion.comments.append(made)
-        self.touch(on)
+            noteable.discussions.append(discussion)
+        discussion.comments.append(created)
+        self.touch(noteable)
         if not system:
             if thread and thread.resolved:
-                made.resolved = True
-            self.hooks.happened(on.project, "Note Hook", self.payloads.note_event(made, discussion, "create"))
-        return discussion, made
+                created.resolved = True
+            self.hooks.happened(noteable.project, "Note Hook", self.payloads.note_event(created, discussion, "create"))
+        return discussion, created
 
-    def said(self, on: Issue, user: User, body: str) -> None:
-        """A system note: what somebody did."""
-        self.note(on, user, body, system=True)
+    def add_system_note(self, noteable: Issue, user: User, body: str) -> None:
+        """Add a system note about an action."""
+        self.note(noteable, user, body, system=True)
 
     def resolve(self, discussion: Discussion, user: User, done: bool) -> None:
-        """No webhook tells of it, but for the merge request's when the last one was settled."""
+        """Mark a discussion as resolved or unresolved, without a webhook."""
         for note in discussion.comments:
             if note.resolvable:
                 note.resolved, note.resolved_by = done, user if done else None
@@ -230,6 +238,6 @@ class World(State):
                 self.touch(note)
 
     def new_hook(self, project: Project, url: str, secret: str, events: tuple[str, ...]) -> Hook:
-        made = Hook(**self.base(), project=project, url=url, secret=secret, events=events, uuid=str(uuid.uuid4()))
-        project.hooks[made.id] = made
-        return made
+        created = Hook(**self.base(), project=project, url=url, secret=secret, events=events, uuid=str(uuid.uuid4()))
+        project.hooks[created.id] = created
+        return created

@@ -1,4 +1,4 @@
-"""How a Jira shows what it holds: by REST 3 with documents and account ids, by REST 2 as servers do."""
+"""JSON of Jira: REST 3 with documents and account ids, REST 2 as on servers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Shapes:
         return f"{self._url}/rest/api/{version}/{path}"
 
     def user(self, user: User, version: int) -> Json:
-        shown: Json = {
+        shape: Json = {
             "self": self.address(f"user?accountId={user.account}", version),
             "active": True,
             "displayName": user.display,
             "timeZone": "Europe/Zurich",
         }
         if not user.shy:
-            shown["emailAddress"] = user.email
+            shape["emailAddress"] = user.email
         if version == 3:
-            return {**shown, "accountId": user.account, "accountType": user.kind}
-        return {**shown, "name": user.name, "key": f"JIRAUSER{user.account[4:9]}"}
+            return {**shape, "accountId": user.account, "accountType": user.kind}
+        return {**shape, "name": user.name, "key": f"JIRAUSER{user.account[4:9]}"}
 
     def status(self, status: Status, version: int) -> Json:
         number, name, color = CATEGORIES[status.category]
@@ -43,14 +43,14 @@ class Shapes:
         own = self.address(f"status/{status.id}", version)
         return {"self": own, "id": status.id, "name": status.name, "description": "", "statusCategory": category}
 
-    def transition(self, issue: Issue, to: Status) -> Json:
+    def transition(self, issue: Issue, target: Status) -> Json:
         return {
-            "id": to.id, "name": f"To {to.name}", "to": self.status(to, 3), "hasScreen": False, "isGlobal": True,
-            "isInitial": False, "isAvailable": issue.status is not to, "isConditional": False,
+            "id": target.id, "name": f"To {target.name}", "to": self.status(target, 3), "hasScreen": False, "isGlobal": True,
+            "isInitial": False, "isAvailable": issue.status is not target, "isConditional": False,
         }  # fmt: skip
 
-    def comment(self, issue: Issue, comment: Comment, version: int, wide: bool) -> Json:
-        shown: Json = {
+    def comment(self, issue: Issue, comment: Comment, version: int, with_properties: bool) -> Json:
+        shape: Json = {
             "self": self.address(f"issue/{issue.id}/comment/{comment.id}", version),
             "id": comment.id,
             "author": self.user(comment.author, version),
@@ -60,7 +60,7 @@ class Shapes:
             "updated": when(comment.at),
             "jsdPublic": True,
         }
-        return {**shown, "properties": comment.properties} if wide else shown
+        return {**shape, "properties": comment.properties} if with_properties else shape
 
     def attachment(self, issue: Issue, number: str, name: str, version: int) -> Json:
         root = self.address(f"attachment/{number}", version)
@@ -71,8 +71,8 @@ class Shapes:
         }  # fmt: skip
 
     def issue(self, issue: Issue, version: int, fields: Sequence[str] | None) -> Json:
-        """With these fields; none: with all."""
-        whole: Json = {
+        """Return an issue with these fields, or with all if `fields` is None."""
+        all_fields: Json = {
             "summary": issue.title,
             "description": body_of(issue.body, version),
             "status": self.status(issue.status, version),
@@ -86,15 +86,19 @@ class Shapes:
             "issuetype": {"name": issue.kind, "subtask": False},
             "project": {"id": issue.project.id, "key": issue.project.key, "name": issue.project.key.title()},
         }
-        wanted = whole if fields is None or "*all" in fields else {one: whole[one] for one in fields if one in whole}
+        selected = (
+            all_fields
+            if fields is None or "*all" in fields
+            else {field: all_fields[field] for field in fields if field in all_fields}
+        )
         own = self.address(f"issue/{issue.id}", version)
         if fields is not None and list(fields) == ["id"]:
             return {"id": issue.id}
-        return {"expand": "renderedFields,names", "id": issue.id, "self": own, "key": issue.key, "fields": wanted}
+        return {"expand": "renderedFields,names", "id": issue.id, "self": own, "key": issue.key, "fields": selected}
 
 
 def body_of(body: Any, version: int) -> Any:
-    """A text as this version shows it: a document by 3, wiki text by 2."""
+    """Return a body as this version shows it: a document by 3, wiki text by 2."""
     if version == 3 and isinstance(body, str):
         inner = [{"type": "text", "text": body}] if body else []
         return {"type": "doc", "version": 1, "content": [{"type": "paragraph", "content": inner}]}
@@ -106,7 +110,7 @@ def body_of(body: Any, version: int) -> Any:
 def _plain(node: Any) -> str:
     if node.get("type") == "text":
         return str(node.get("text", ""))
-    inner = "".join(_plain(one) for one in node.get("content") or [])
+    inner = "".join(_plain(child) for child in node.get("content") or [])
     return inner + ("\n\n" if node.get("type") in ("paragraph", "heading", "codeBlock") else "")
 
 

@@ -1,4 +1,4 @@
-"""What a Jira site holds."""
+"""The records of a Jira site."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class User:
     email: str
     kind: str = "atlassian"
     shy: bool = False
-    """The address is not shown, though one is found by it."""
+    """Whether the email address is hidden, although searches find the user by it."""
 
 
 @dataclass(eq=False)
@@ -38,17 +38,17 @@ class Project:
     key: str
     statuses: list[Status] = field(default_factory=list)
     ways: Mapping[str, Sequence[str]] | None = None
-    """Which statuses lead where; none: each to each."""
+    """Status → possible next statuses; None allows every transition."""
     members: list[User] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
     last: int = 0
-    """The newest issue's number; none is given twice."""
+    """The number of the newest issue; numbers are not reused."""
 
     def leads_to(self, status: Status) -> list[Status]:
         if self.ways is None:
-            return [one for one in self.statuses if one is not status]
+            return [candidate for candidate in self.statuses if candidate is not status]
         names = self.ways.get(status.name, ())
-        return [one for one in self.statuses if one.name in names]
+        return [candidate for candidate in self.statuses if candidate.name in names]
 
 
 @dataclass(eq=False)
@@ -56,7 +56,7 @@ class Comment:
     id: str
     author: User
     body: Any
-    """A document, or on a server a text."""
+    """A document, or a text on a server."""
     at: float
     properties: list[dict[str, Any]] = field(default_factory=list)
 
@@ -77,9 +77,9 @@ class Issue:
     assignee: User | None = None
     comments: list[Comment] = field(default_factory=list)
     attachments: list[tuple[str, str]] = field(default_factory=list)
-    """Id and file name."""
+    """Pairs of id and file name."""
     former: str = ""
-    """The key that it had in another project."""
+    """Its key in a previous project."""
 
     @property
     def key(self) -> str:

@@ -17,16 +17,16 @@ from agent_orchestrator.testing.linear.state import Comment, Issue, Label, Team,
 if TYPE_CHECKING:
     from agent_orchestrator.testing.linear.server import LinearServer
 
-MOST_COMPLEX = 10_000
+MAX_COMPLEXITY = 10_000
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
 class Refused(Exception):
-    """Linear says no."""
+    """Linear refuses a request."""
 
-    def __init__(self, message: str, code: str = "INPUT_ERROR", shown: str = "") -> None:
+    def __init__(self, message: str, code: str = "INPUT_ERROR", user_message: str = "") -> None:
         super().__init__(message)
-        self.message, self.code, self.shown = message, code, shown
+        self.message, self.code, self.user_message = message, code, user_message
 
 
 class GraphQL:
@@ -34,96 +34,98 @@ class GraphQL:
         self._server, self._schema = server, schema
 
     def answer(self, body: bytes, viewer: User) -> tuple[Answer, int]:
-        """The answer, and its complexity."""
+        """Return the answer and its complexity."""
         import graphql
 
         if self._schema is None:
             return Answer(501, {"errors": [{"message": "LinearServer(schema=…) needs the published schema"}]}), 0
         try:
-            asked = json.loads(body)
-            document = graphql.parse(asked["query"])
+            request = json.loads(body)
+            document = graphql.parse(request["query"])
         except (ValueError, KeyError, TypeError, graphql.GraphQLError) as error:
             return Answer(400, {"errors": [_error(str(error), "GRAPHQL_VALIDATION_FAILED")]}), 0
         schema = load(self._schema)
-        if wrong := graphql.validate(schema, document):
-            told = [_error(one.message, "GRAPHQL_VALIDATION_FAILED") for one in wrong]
-            return Answer(400, {"errors": told}), 0
+        if problems := graphql.validate(schema, document):
+            errors = [_error(problem.message, "GRAPHQL_VALIDATION_FAILED") for problem in problems]
+            return Answer(400, {"errors": errors}), 0
         cost = complexity(document)
-        if cost > MOST_COMPLEX:
+        if cost > MAX_COMPLEXITY:
             return Answer(400, {"errors": [_error("Query too complex", "INPUT_ERROR")]}), cost
-        done = graphql.execute_sync(
+        execution = graphql.execute_sync(
             schema,
             document,
-            variable_values=asked.get("variables") or {},
+            variable_values=request.get("variables") or {},
             context_value=Context(self._server, viewer),
             field_resolver=_resolve,
         )
-        result: dict[str, Any] = {"data": done.data}
-        for wrong_at in done.errors or []:
-            original = wrong_at.original_error
+        result: dict[str, Any] = {"data": execution.data}
+        for error_at in execution.errors or []:
+            original = error_at.original_error
             if isinstance(original, Refused):
                 result.setdefault("errors", []).append(
-                    {**_error(original.message, original.code, original.shown), "path": wrong_at.path}
+                    {**_error(original.message, original.code, original.user_message), "path": error_at.path}
                 )
             else:
                 if original is not None:
                     self._server.errors.append(original)
-                result.setdefault("errors", []).append(_error(wrong_at.message, "GRAPHQL_VALIDATION_FAILED"))
-        return Answer(400 if done.data is None and done.errors else 200, result), cost
+                result.setdefault("errors", []).append(_error(error_at.message, "GRAPHQL_VALIDATION_FAILED"))
+        return Answer(400 if execution.data is None and execution.errors else 200, result), cost
 
 
 class Context:
-    """Who asks."""
+    """The viewer of a query."""
 
     def __init__(self, server: LinearServer, viewer: User) -> None:
         self.server, self.viewer = server, viewer
 
 
-def _error(message: str, code: str, shown: str = "") -> dict[str, Any]:
-    more = {"code": code, "type": "invalid input", "userPresentableMessage": shown or message}
+def _error(message: str, code: str, user_message: str = "") -> dict[str, Any]:
+    more = {"code": code, "type": "invalid input", "userPresentableMessage": user_message or message}
     return {"message": message, "extensions": more}
 
 
 def complexity(document: Any) -> int:
-    """As Linear counts: a tenth for each value, one for each object, and all that is in a list as often as it may be there."""
+    """Return a document's complexity as Linear counts it: 0.1 per value, 1 per object, multiplied by the maximum length of lists."""
     import graphql
 
-    fragments = {one.name.value: one for one in document.definitions if isinstance(one, graphql.FragmentDefinitionNode)}
+    fragments = {
+        node.name.value: node for node in document.definitions if isinstance(node, graphql.FragmentDefinitionNode)
+    }
 
     def cost(selections: Any, times: float) -> float:
-        return sum(_of(one, times) for one in selections)
+        return sum(node_cost(node, times) for node in selections)
 
-    def _of(one: Any, times: float) -> float:
-        if one.kind == "fragment_spread":
-            return cost(fragments[one.name.value].selection_set.selections, times)
-        if one.selection_set is None:
+    def node_cost(node: Any, times: float) -> float:
+        if node.kind == "fragment_spread":
+            return cost(fragments[node.name.value].selection_set.selections, times)
+        if node.selection_set is None:
             return 0.1 * times
-        inner = cost(one.selection_set.selections, times * (_size(one, fragments) if one.kind == "field" else 1))
-        return inner + (times if one.kind == "field" else 0.0)
+        inner = cost(node.selection_set.selections, times * (_size(node, fragments) if node.kind == "field" else 1))
+        return inner + (times if node.kind == "field" else 0.0)
 
-    whole = sum(
-        cost(one.selection_set.selections, 1.0)
-        for one in document.definitions
-        if isinstance(one, graphql.OperationDefinitionNode)
+    total = sum(
+        cost(node.selection_set.selections, 1.0)
+        for node in document.definitions
+        if isinstance(node, graphql.OperationDefinitionNode)
     )
-    return math.ceil(whole)
+    return math.ceil(total)
 
 
 def _size(field: Any, fragments: Any) -> int:
-    """How often what is asked of this field may be there."""
+    """Return the maximum number of items of a field."""
     inner = field.selection_set.selections
-    listed = any(one.kind == "field" and one.name.value == "nodes" for one in inner)
-    spread = [fragments[one.name.value] for one in inner if one.kind == "fragment_spread"]
-    if not listed and not any(one.type_condition.name.value.endswith("Connection") for one in spread):
+    listed = any(node.kind == "field" and node.name.value == "nodes" for node in inner)
+    spread = [fragments[node.name.value] for node in inner if node.kind == "fragment_spread"]
+    if not listed and not any(node.type_condition.name.value.endswith("Connection") for node in spread):
         return 1
-    return next((int(one.value.value) for one in field.arguments if one.name.value == "first"), 50)
+    return next((int(node.value.value) for node in field.arguments if node.name.value == "first"), 50)
 
 
 def _resolve(source: Any, info: Any, **args: Any) -> Any:
     kind, name = info.parent_type.name, info.field_name
-    served = FIELDS.get((kind, name))
-    if served is not None:
-        return served(source, info.context, args)
+    resolver = FIELDS.get((kind, name))
+    if resolver is not None:
+        return resolver(source, info.context, args)
     if isinstance(source, dict) and name in source:
         return source[name]
     attribute = _WORD.sub("_", name).lower()
@@ -133,43 +135,51 @@ def _resolve(source: Any, info: Any, **args: Any) -> Any:
 
 
 def connection(items: list[Any], args: dict[str, Any]) -> dict[str, Any]:
-    """A page, newest first as everywhere at Linear."""
-    by = "updated_at" if args.get("orderBy") == "updatedAt" else "created_at"
-    if items and hasattr(items[0], by):
-        items = [one for _, one in sorted(enumerate(items), key=lambda pair: (getattr(pair[1], by), pair[0]))][::-1]
+    """Return a page of items, newest first as everywhere at Linear."""
+    time_field = "updated_at" if args.get("orderBy") == "updatedAt" else "created_at"
+    if items and hasattr(items[0], time_field):
+        items = [
+            item for _, item in sorted(enumerate(items), key=lambda pair: (getattr(pair[1], time_field), pair[0]))
+        ][::-1]
     size = 50 if args.get("first") is None else args["first"]
     if not 0 < size <= 250:
         raise Refused("first must be between 1 and 250")
     start = 0
     if after := args.get("after"):
-        start = next((place + 1 for place, one in enumerate(items) if one.id == after), -1)
+        start = next((position + 1 for position, item in enumerate(items) if item.id == after), -1)
         if start < 0:
             raise Refused("the cursor is not valid")
     page = items[start : start + size]
-    more = start + size < len(items)
-    return {"nodes": page, "pageInfo": {"hasNextPage": more, "endCursor": page[-1].id if page else None}}
+    has_more = start + size < len(items)
+    return {"nodes": page, "pageInfo": {"hasNextPage": has_more, "endCursor": page[-1].id if page else None}}
 
 
-def matches(thing: Any, wanted: dict[str, Any], viewer: User) -> bool:
-    """Does a filter let this pass?"""
-    for field, how in wanted.items():
+def matches(value: Any, conditions: dict[str, Any], viewer: User) -> bool:
+    """Return whether a value matches a filter."""
+    for field, condition in conditions.items():
         if field == "and":
-            good = all(matches(thing, one, viewer) for one in how)
+            is_match = all(matches(value, each, viewer) for each in condition)
         elif field == "or":
-            good = any(matches(thing, one, viewer) for one in how)
+            is_match = any(matches(value, each, viewer) for each in condition)
         elif field == "null":
-            good = (thing is None) == how
-        elif thing is None:
-            good = False
+            is_match = (value is None) == condition
+        elif value is None:
+            is_match = False
         elif field == "isMe":
-            good = (thing is viewer) == how["eq"]
+            is_match = (value is viewer) == condition["eq"]
         elif field == "some":
-            good = any(matches(one, how, viewer) for one in thing)
+            is_match = any(matches(each, condition, viewer) for each in value)
         else:
-            value = getattr(thing, _WORD.sub("_", field).lower())
-            compares = set(how) & {*_COMPARE} and not (value is None or hasattr(value, "id") or isinstance(value, list))
-            good = all(_COMPARE[one](value, to) for one, to in how.items()) if compares else matches(value, how, viewer)
-        if not good:
+            field_value = getattr(value, _WORD.sub("_", field).lower())
+            compares = set(condition) & {*_COMPARE} and not (
+                field_value is None or hasattr(field_value, "id") or isinstance(field_value, list)
+            )
+            is_match = (
+                all(_COMPARE[each](field_value, to) for each, to in condition.items())
+                if compares
+                else matches(field_value, condition, viewer)
+            )
+        if not is_match:
             return False
     return True
 
@@ -194,100 +204,108 @@ def _issue(context: Context, name: str) -> Issue:
         for issue in team.issues:
             if name == issue.id or name.upper() in (issue.identifier, *issue.former):
                 return issue
-    raise _absent("Issue")
+    raise _not_found("Issue")
 
 
-def _absent(what: str) -> Refused:
-    return Refused(f"Entity not found: {what}", shown=f"Could not find referenced {what}.")
+def _not_found(what: str) -> Refused:
+    return Refused(f"Entity not found: {what}", user_message=f"Could not find referenced {what}.")
 
 
 def _comment(_: Any, context: Context, args: dict[str, Any]) -> Comment:
-    found = context.server.said.get(args.get("id") or "")
-    if found is None:
-        raise _absent("Comment")
-    return found
+    comment = context.server.comments_by_id.get(args.get("id") or "")
+    if comment is None:
+        raise _not_found("Comment")
+    return comment
 
 
 def _filtered(items: list[Any], context: Context, args: dict[str, Any]) -> dict[str, Any]:
-    return connection([one for one in items if matches(one, args.get("filter") or {}, context.viewer)], args)
+    return connection([item for item in items if matches(item, args.get("filter") or {}, context.viewer)], args)
 
 
 def _all_issues(context: Context) -> list[Issue]:
     return [issue for team in context.server.teams for issue in team.issues]
 
 
-def _create(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
-    given = args["input"]
-    team = next((team for team in context.server.teams if team.id == given["teamId"]), None)
+def _create_issue(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+    arguments = args["input"]
+    team = next((team for team in context.server.teams if team.id == arguments["teamId"]), None)
     if team is None:
-        raise _absent("Team")
-    if not str(given.get("title") or "").strip():
+        raise _not_found("Team")
+    if not str(arguments.get("title") or "").strip():
         raise Refused("title should not be empty")
-    labels = [_label(context, one) for one in given.get("labelIds") or []]
-    issue = context.server.issue(team, given["title"], given.get("description") or "", by=context.viewer, labels=labels)
+    labels = [_label(context, label_id) for label_id in arguments.get("labelIds") or []]
+    issue = context.server.issue(
+        team, arguments["title"], arguments.get("description") or "", by=context.viewer, labels=labels
+    )
     return {"success": True, "issue": issue, "lastSyncId": 1.0}
 
 
 def _label(context: Context, number: str) -> Label:
-    found = next((one for one in context.server.labels if one.id == number), None)
-    if found is None:
-        raise _absent("IssueLabel")
-    return found
+    label = next((candidate for candidate in context.server.labels if candidate.id == number), None)
+    if label is None:
+        raise _not_found("IssueLabel")
+    return label
 
 
-def _update(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
-    issue, given, before = _issue(context, args["id"]), args["input"], {}
-    for name, value in given.items():
+def _update_issue(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+    issue, arguments, before = _issue(context, args["id"]), args["input"], {}
+    for name, value in arguments.items():
         if name in ("title", "description"):
             before[name] = getattr(issue, name)
             setattr(issue, name, value)
         elif name == "stateId":
-            state = next((one for one in issue.team.states if one.id == value), None)
+            state = next((candidate for candidate in issue.team.states if candidate.id == value), None)
             if state is None:
-                raise _absent("WorkflowState")
+                raise _not_found("WorkflowState")
             before["stateId"], issue.state = issue.state.id, state
         elif name == "assigneeId":
-            person = next((one for one in context.server.users.values() if one.id == value), None)
+            person = next((candidate for candidate in context.server.users.values() if candidate.id == value), None)
             if value is not None and (person is None or person.guest):
-                raise _absent("User")
+                raise _not_found("User")
             before["assigneeId"], issue.assignee = issue.assignee.id if issue.assignee else None, person
         elif name in ("addedLabelIds", "removedLabelIds"):
-            before["labelIds"] = [one.id for one in issue.labels]
-            changed = [_label(context, one) for one in value]
-            kept = [one for one in issue.labels if one not in changed]
+            before["labelIds"] = [candidate.id for candidate in issue.labels]
+            changed = [_label(context, candidate) for candidate in value]
+            kept = [candidate for candidate in issue.labels if candidate not in changed]
             issue.labels = kept + changed if name.startswith("added") else kept
         else:
             raise Refused(f"the test server does not update {name}", "NOT_SERVED")
-    context.server.touched(issue, context.viewer, "update", before)
+    context.server.mark_updated(issue, context.viewer, "update", before)
     return {"success": True, "issue": issue, "lastSyncId": 1.0}
 
 
-def _say(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
-    given = args["input"]
-    if not str(given.get("body") or "").strip():
+def _create_comment(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+    arguments = args["input"]
+    if not str(arguments.get("body") or "").strip():
         raise Refused("body should not be empty")
-    number = given.get("id")
+    number = arguments.get("id")
     if number is not None and not re.fullmatch(
         r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", number
     ):
         raise Refused("id must be a UUID")
-    if number in context.server.said:
+    if number in context.server.comments_by_id:
         raise Refused(f"Entity Comment with id {number} already exists")
-    comment = context.server.comment(_issue(context, given["issueId"]), given["body"], by=context.viewer, number=number)
+    comment = context.server.comment(
+        _issue(context, arguments["issueId"]), arguments["body"], by=context.viewer, number=number
+    )
     return {"success": True, "comment": comment, "lastSyncId": 1.0}
 
 
-def _new_label(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
-    given = args["input"]
-    team: Team | None = next((one for one in context.server.teams if one.id == given.get("teamId")), None)
-    same = [one for one in context.server.labels if one.name.lower() == given["name"].lower()]
-    if any(one.team in (None, team) for one in same):
+def _create_label(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+    arguments = args["input"]
+    team: Team | None = next(
+        (candidate for candidate in context.server.teams if candidate.id == arguments.get("teamId")), None
+    )
+    namesakes = [
+        candidate for candidate in context.server.labels if candidate.name.lower() == arguments["name"].lower()
+    ]
+    if any(candidate.team in (None, team) for candidate in namesakes):
         raise Refused("duplicate label name")
-    return {"success": True, "issueLabel": context.server.label(given["name"], team), "lastSyncId": 1.0}
+    return {"success": True, "issueLabel": context.server.label(arguments["name"], team), "lastSyncId": 1.0}
 
 
-Served = Callable[[Any, Context, dict[str, Any]], Any]
-FIELDS: dict[tuple[str, str], Served] = {
+FieldResolver = Callable[[Any, Context, dict[str, Any]], Any]
+FIELDS: dict[tuple[str, str], FieldResolver] = {
     ("Query", "viewer"): lambda _, context, __: context.viewer,
     ("Query", "issue"): lambda _, context, args: _issue(context, args["id"]),
     ("Query", "issues"): lambda _, context, args: _filtered(_all_issues(context), context, args),
@@ -299,8 +317,8 @@ FIELDS: dict[tuple[str, str], Served] = {
     ("Issue", "comments"): lambda issue, _, args: connection(issue.comments, args),
     ("Issue", "attachments"): lambda issue, _, args: connection(issue.attachments, args),
     ("Team", "states"): lambda team, _, args: connection(team.states, args),
-    ("Mutation", "issueCreate"): _create,
-    ("Mutation", "issueUpdate"): _update,
-    ("Mutation", "commentCreate"): _say,
-    ("Mutation", "issueLabelCreate"): _new_label,
+    ("Mutation", "issueCreate"): _create_issue,
+    ("Mutation", "issueUpdate"): _update_issue,
+    ("Mutation", "commentCreate"): _create_comment,
+    ("Mutation", "issueLabelCreate"): _create_label,
 }

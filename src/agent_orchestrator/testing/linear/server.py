@@ -1,4 +1,4 @@
-"""`LinearServer`: a Linear on loopback. What a test does with it are its methods; what a client does comes by GraphQL."""
+"""`LinearServer`: a Linear on loopback. Tests call its methods; clients use GraphQL."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COMPLEXITY = 250_000
 
 
 class LinearServer(TrackerServer):
-    """Start it with `with LinearServer(schema=…) as linear:`; its GraphQL is at `linear.api`."""
+    """The server. Start it with `with LinearServer(schema=…) as linear:`; its GraphQL is at `linear.api`."""
 
     kind = "graphql"
 
@@ -41,25 +41,25 @@ class LinearServer(TrackerServer):
         self, *, clock: Callable[[], float] = time.time, schema: Path | str | None = None, port: int = 0
     ) -> None:
         super().__init__(clock, port)
-        named = schema or os.environ.get(SCHEMA_VARIABLE)
-        self._graphql = GraphQL(self, Path(named) if named else None)
+        schema_path = schema or os.environ.get(SCHEMA_VARIABLE)
+        self._graphql = GraphQL(self, Path(schema_path) if schema_path else None)
         self.api = f"{self.url}/graphql"
         self.users: dict[str, User] = {}
         self.teams: list[Team] = []
         self.labels: list[Label] = []
-        self.said: dict[str, Comment] = {}
+        self.comments_by_id: dict[str, Comment] = {}
         self.organization = new_id()
         self.grants: dict[str, dict[str, Allowance]] = {}
-        """What is left to each person: `requests` and `complexity`."""
+        """The rate limits of each person: `requests` and `complexity`."""
 
-    # --- what a test does
+    # --- actions of tests
 
     def user(self, name: str, *, guest: bool = False, app: bool = False) -> User:
-        """Somebody, made where there is none."""
+        """Return the user with this name, creating it if needed."""
         if name not in self.users:
-            made = User(name.title(), name, f"{name}@acme.example", guest, app)
-            made.url = f"{self.url}/acme/profiles/{name}"
-            self.users[name] = made
+            created = User(name.title(), name, f"{name}@acme.example", guest, app)
+            created.url = f"{self.url}/acme/profiles/{name}"
+            self.users[name] = created
         return self.users[name]
 
     def token(self, name: str) -> str:
@@ -69,106 +69,112 @@ class LinearServer(TrackerServer):
 
     def team(self, key: str, states: Sequence[tuple[str, str]] = STATES) -> Team:
         team = Team(key, key.title())
-        team.states = [WorkflowState(name, kind, float(place)) for place, (name, kind) in enumerate(states)]
+        team.states = [WorkflowState(name, kind, float(position)) for position, (name, kind) in enumerate(states)]
         self.teams.append(team)
         return team
 
     def label(self, name: str, team: Team | None = None) -> Label:
-        """A label, made where there is none."""
-        found = next((one for one in self.labels if one.name == name and one.team in (None, team)), None)
-        if found is None:
-            found = Label(name, team, self.now())
-            self.labels.append(found)
-            self._tell("IssueLabel", "create", self._label_data(found), None, None)
-        return found
+        """Return the label with this name, creating it if needed."""
+        label = next(
+            (candidate for candidate in self.labels if candidate.name == name and candidate.team in (None, team)), None
+        )
+        if label is None:
+            label = Label(name, team, self.now())
+            self.labels.append(label)
+            self._emit("IssueLabel", "create", self._label_data(label), None, None)
+        return label
 
     def issue(
         self, team: Team, title: str, body: str = "", *, by: User | str = "dev",
         labels: Sequence[Label | str] = (), assignee: str = "", external: bool = False,
     ) -> Issue:  # fmt: skip
-        who = self.user(by) if isinstance(by, str) else by
+        author = self.user(by) if isinstance(by, str) else by
         first = next(state for state in team.states if state.type in ("backlog", "unstarted"))
-        made = Issue(
-            team, next_number(team), title, body, first, None if external else who, self.now(), self.now(), self.url
+        created = Issue(
+            team, next_number(team), title, body, first, None if external else author, self.now(), self.now(), self.url
         )
-        made.external_user_creator = who if external else None
-        made.labels = [self.label(one, team) if isinstance(one, str) else one for one in labels]
-        made.assignee = self.user(assignee) if assignee else None
-        team.issues.append(made)
-        self._tell("Issue", "create", self.issue_data(made), made.url, who)
-        return made
+        created.external_user_creator = author if external else None
+        created.labels = [self.label(label, team) if isinstance(label, str) else label for label in labels]
+        created.assignee = self.user(assignee) if assignee else None
+        team.issues.append(created)
+        self._emit("Issue", "create", self.issue_data(created), created.url, author)
+        return created
 
     def comment(
         self, issue: Issue, body: str, *, by: User | str = "dev", external: bool = False, number: str | None = None
     ) -> Comment:
-        who = self.user(by) if isinstance(by, str) else by
-        made = Comment(issue, body, None if external else who, self.now())
-        made.external_user = who if external else None
-        made.id = number or made.id
-        issue.comments.append(made)
+        author = self.user(by) if isinstance(by, str) else by
+        created = Comment(issue, body, None if external else author, self.now())
+        created.external_user = author if external else None
+        created.id = number or created.id
+        issue.comments.append(created)
         issue.updated_at = self.now()
-        self.said[made.id] = made
-        self._tell("Comment", "create", self._comment_data(made), f"{issue.url}#comment-{made.id[:8]}", who)
-        return made
+        self.comments_by_id[created.id] = created
+        self._emit("Comment", "create", self._comment_data(created), f"{issue.url}#comment-{created.id[:8]}", author)
+        return created
 
     def move(self, issue: Issue, state: str, by: str = "dev") -> None:
         before = issue.state.id
-        issue.state = next(one for one in issue.team.states if one.name == state)
-        self.touched(issue, self.user(by), "update", {"stateId": before})
+        issue.state = next(candidate for candidate in issue.team.states if candidate.name == state)
+        self.mark_updated(issue, self.user(by), "update", {"stateId": before})
 
     def transfer(self, issue: Issue, team: Team, by: str = "dev") -> None:
-        """Move an issue to another team: it has a new name, and is still found by the old one."""
+        """Move an issue to another team: it gets a new identifier and is still found by the old one."""
         before = issue.identifier
         issue.team.issues.remove(issue)
         issue.team, issue.number = team, next_number(team)
         issue.state = next(state for state in team.states if state.type == "unstarted")
         issue.former.append(before)
         team.issues.append(issue)
-        self.touched(issue, self.user(by), "update", {})
+        self.mark_updated(issue, self.user(by), "update", {})
 
     def label_issue(self, issue: Issue, name: str, by: str = "dev") -> None:
-        before = [one.id for one in issue.labels]
+        before = [label.id for label in issue.labels]
         issue.labels.append(self.label(name, issue.team))
-        self.touched(issue, self.user(by), "update", {"labelIds": before})
+        self.mark_updated(issue, self.user(by), "update", {"labelIds": before})
 
     def attach(self, issue: Issue, title: str, url: str) -> None:
         issue.attachments.append(Attachment(title, url, self.now()))
 
-    def touched(self, issue: Issue, by: User, action: str, before: dict[str, Any]) -> None:
-        """An issue has changed."""
+    def mark_updated(self, issue: Issue, by: User, action: str, before: dict[str, Any]) -> None:
+        """Update an issue's time and send its webhook."""
         issue.updated_at = self.now()
-        self._tell("Issue", action, self.issue_data(issue), issue.url, by, before)
+        self._emit("Issue", action, self.issue_data(issue), issue.url, by, before)
 
-    # --- what is answered
+    # --- answers
 
     def login_of(self, headers: dict[str, str]) -> str:
         return self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), "")
 
-    def answer(self, asked: TrackerRequest) -> Answer:
-        if asked.path != "/graphql" or asked.method != "POST":
+    def answer(self, request: TrackerRequest) -> Answer:
+        if request.path != "/graphql" or request.method != "POST":
             return Answer(404, {"errors": [{"message": "Not found"}]})
-        if not asked.login:
+        if not request.login:
             return self.refusal(401)
-        grants = self._grants(asked.login)
+        grants = self._grants(request.login)
         if not grants["requests"].remaining or not grants["complexity"].remaining:
-            return self.limited(asked)
-        answer, cost = self._graphql.answer(asked.body, self.users[asked.login])
+            return self.limited(request)
+        answer, cost = self._graphql.answer(request.body, self.users[request.login])
         grants["requests"].used += 1
         grants["complexity"].used += cost
-        answer.headers |= {"X-Complexity": str(cost), **self._left(grants)}
+        answer.headers |= {"X-Complexity": str(cost), **self._limit_headers(grants)}
         return answer
 
     def _grants(self, login: str) -> dict[str, Allowance]:
         grants = self.grants.setdefault(login, {"requests": Allowance(REQUESTS), "complexity": Allowance(COMPLEXITY)})
-        for one in grants.values():
-            one.renew(self.clock())
+        for allowance in grants.values():
+            allowance.renew(self.clock())
         return grants
 
-    def _left(self, grants: dict[str, Allowance]) -> dict[str, str]:
+    def _limit_headers(self, grants: dict[str, Allowance]) -> dict[str, str]:
         return {
             f"X-RateLimit-{kind.title()}-{name}": str(value)
-            for kind, one in grants.items()
-            for name, value in (("Limit", one.limit), ("Remaining", one.remaining), ("Reset", int(one.reset * 1000)))
+            for kind, allowance in grants.items()
+            for name, value in (
+                ("Limit", allowance.limit),
+                ("Remaining", allowance.remaining),
+                ("Reset", int(allowance.reset * 1000)),
+            )
         }
 
     def refusal(self, status: int) -> Answer:
@@ -176,15 +182,15 @@ class LinearServer(TrackerServer):
         words = {401: "Authentication required, not authenticated"}.get(status, "Something went wrong")
         return Answer(status, {"errors": [{"message": words, "extensions": {"code": code, "type": code.lower()}}]})
 
-    def limited(self, asked: TrackerRequest) -> Answer:
-        grants = self._grants(asked.login)
+    def limited(self, request: TrackerRequest) -> Answer:
+        grants = self._grants(request.login)
         if grants["complexity"].remaining:
             grants["requests"].used = grants["requests"].limit
         answer = self.refusal(429)
-        answer.status, answer.headers = 400, self._left(grants)
+        answer.status, answer.headers = 400, self._limit_headers(grants)
         return answer
 
-    # --- what is told
+    # --- webhooks
 
     def signed(self, delivery: Delivery) -> tuple[bytes, dict[str, str]]:
         body = json.dumps(delivery.payload).encode()
@@ -198,47 +204,47 @@ class LinearServer(TrackerServer):
             "Linear-Timestamp": str(delivery.payload["webhookTimestamp"]),
         }
 
-    def _tell(
+    def _emit(
         self, kind: str, action: str, data: dict[str, Any], url: str | None, by: User | None,
         before: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         def payload(hook: Hook) -> dict[str, Any]:
-            told: dict[str, Any] = {
+            event_payload: dict[str, Any] = {
                 "action": action, "type": kind, "createdAt": self.now(), "data": data, "organizationId": self.organization,
                 "webhookId": hook.id, "webhookTimestamp": int(self.clock() * 1000),
             }  # fmt: skip
             if url:
-                told["url"] = url
+                event_payload["url"] = url
             if by:
-                told["actor"] = {**_person(by), "type": "user"}
+                event_payload["actor"] = {**_person(by), "type": "user"}
             if before is not None:
-                told["updatedFrom"] = before
-            return told
+                event_payload["updatedFrom"] = before
+            return event_payload
 
         self.deliver(kind, payload)
 
     def issue_data(self, issue: Issue) -> dict[str, Any]:
-        """An issue as webhooks show it."""
+        """Return an issue as webhooks show it."""
         state, team = issue.state, issue.team
-        shown: dict[str, Any] = {
+        data: dict[str, Any] = {
             "id": issue.id, "createdAt": issue.created_at, "updatedAt": issue.updated_at, "number": issue.number,
             "title": issue.title, "description": issue.description, "priority": 0, "priorityLabel": "No priority",
             "prioritySortOrder": 0, "sortOrder": 0, "url": issue.url, "identifier": issue.identifier,
             "previousIdentifiers": issue.former, "subscriberIds": [], "reactionData": [], "releases": [], "teamId": team.id,
-            "stateId": state.id, "labelIds": [one.id for one in issue.labels],
+            "stateId": state.id, "labelIds": [label.id for label in issue.labels],
             "state": {"id": state.id, "color": state.color, "name": state.name, "type": state.type},
             "team": {"id": team.id, "key": team.key, "name": team.name},
-            "labels": [{"id": one.id, "color": one.color, "name": one.name} for one in issue.labels],
+            "labels": [{"id": label.id, "color": label.color, "name": label.name} for label in issue.labels],
         }  # fmt: skip
         if issue.assignee:
-            shown |= {"assigneeId": issue.assignee.id, "assignee": _person(issue.assignee)}
+            data |= {"assigneeId": issue.assignee.id, "assignee": _person(issue.assignee)}
         if issue.creator:
-            shown |= {"creatorId": issue.creator.id, "creator": _person(issue.creator)}
-        return shown
+            data |= {"creatorId": issue.creator.id, "creator": _person(issue.creator)}
+        return data
 
     def _comment_data(self, comment: Comment) -> dict[str, Any]:
         issue = comment.issue
-        shown: dict[str, Any] = {
+        data: dict[str, Any] = {
             "id": comment.id, "createdAt": comment.created_at, "updatedAt": comment.created_at, "body": comment.body,
             "issueId": issue.id, "reactionData": [],
             "issue": {
@@ -247,17 +253,17 @@ class LinearServer(TrackerServer):
             },
         }  # fmt: skip
         if comment.user:
-            shown |= {"userId": comment.user.id, "user": _person(comment.user)}
-        return shown
+            data |= {"userId": comment.user.id, "user": _person(comment.user)}
+        return data
 
     def _label_data(self, label: Label) -> dict[str, Any]:
-        shown: dict[str, Any] = {
+        data: dict[str, Any] = {
             "id": label.id, "createdAt": label.created_at, "updatedAt": label.created_at, "name": label.name,
             "color": label.color, "isGroup": label.is_group,
         }  # fmt: skip
         if label.team:
-            shown["teamId"] = label.team.id
-        return shown
+            data["teamId"] = label.team.id
+        return data
 
 
 def _person(user: User) -> dict[str, Any]:

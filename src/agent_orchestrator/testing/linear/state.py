@@ -1,4 +1,4 @@
-"""What a Linear workspace holds."""
+"""The records of a Linear workspace."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Team:
     states: list[WorkflowState] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
     last: int = 0
-    """The newest issue's number; none is given twice."""
+    """The number of the newest issue; numbers are not reused."""
     id: str = field(default_factory=new_id)
 
 
@@ -104,7 +104,7 @@ class Issue:
     external_user_creator: User | None = None
     bot_actor: None = None
     former: list[str] = field(default_factory=list)
-    """Names that it had."""
+    """Its previous identifiers."""
     id: str = field(default_factory=new_id)
 
     @property

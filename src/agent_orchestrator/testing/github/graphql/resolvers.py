@@ -140,9 +140,9 @@ def issues_of(source: Repo, _: Context, args: Json) -> Json:
 def ordered(items: list[Any], args: Json) -> list[Any]:
     order = args.get("orderBy") or {}
     sort_key = (
-        (lambda one: (one.updated_at, one.id))
+        (lambda item: (item.updated_at, item.id))
         if order.get("field") == "UPDATED_AT"
-        else (lambda one: (one.created_at, one.id))
+        else (lambda item: (item.created_at, item.id))
     )
     return sorted(items, key=sort_key, reverse=order.get("direction") == "DESC")
 
