@@ -1,4 +1,4 @@
-"""Faults are done to daemons as people start them."""
+"""Fixtures of the fault tests: daemons are started as people start them."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from agent_orchestrator.testing import sandbox
 
 
 @pytest.fixture(autouse=True)
-def as_people_start_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def fresh_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandbox, "launch", sandbox.fresh)

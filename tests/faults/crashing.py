@@ -1,11 +1,11 @@
 """A real daemon that is killed at a chosen statement: `python -m tests.faults.crashing --port 0`.
 
-Every statement of the product that touches the outside is counted: a process started, its input written, its end taken note of, a
-signal sent, bytes sent to a holder, a file or folder made, written, renamed or removed, a transaction written and committed, something
-changed at a forge. At one of them the daemon is killed by SIGKILL, right after it. (Right before it is the same as right after the one
-before.) `AO_CRASH_PLAN` names a file: its first line says where this daemon dies, the next line where the next one does, and so on. A
-place is a statement's number, its words, or `3# words`: when it comes for the third time. Beside the plan, `trace` gets a line for each
-statement and each death. The product knows nothing of this.
+Every statement of the product with an external effect is counted: a process started, its input written, its end noticed, a signal
+sent, bytes sent to a holder, a file or folder created, written, renamed or removed, a transaction written and committed, something
+changed at a forge. Right after one of them the daemon is killed by SIGKILL. (Right before it is the same as right after the previous
+one.) `AO_CRASH_PLAN` names a file: its first line says where this daemon is killed, the next line where the next one is, and so on: a
+statement's number, its name, or `3# name` for its third execution. Beside the plan, `trace` gets a line per statement and per kill.
+The product has no code for this.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PLUMBING = (
     "daemon/__main__.py:main",
     "daemon/__main__.py:_run",
 )
-"""Frames that every statement of a kind has: they say nothing about which one it is."""
+"""Frames that many statements share and that do not identify a statement."""
 KILLED = "killed"
 CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FILES = (
@@ -66,7 +66,7 @@ _kill, _write = os.kill, os.write
 
 
 class Counter:
-    """Counts statements and ends the daemon at the one that is asked for."""
+    """Counts statements and kills the daemon at the planned one."""
 
     def __init__(self, at: str, trace: Path) -> None:
         times, mark, words = at.partition("# ")
@@ -78,7 +78,7 @@ class Counter:
         self.inside = threading.local()
 
     def call(self, what: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """One statement. Those that it consists of are not counted beside it, and one that fails changes nothing."""
+        """Run and count one statement; nested and failed statements are not counted."""
         words = None if getattr(self.inside, "on", False) else label(what, sys._getframe(2))
         if words is None:
             return function(*args, **options)
@@ -90,35 +90,35 @@ class Counter:
         self.point(words)
         return answer
 
-    def point(self, words: str) -> None:
-        """Another one."""
+    def point(self, name: str) -> None:
+        """Count a statement, and kill the daemon if it is the planned one."""
         with self.lock:
             self.count += 1
-            _write(self.trace, f"{self.count} {words}\n".encode())
-            self.times -= words == self.words
-            if self.at in (str(self.count), words) or (words == self.words and not self.times):
-                _write(self.trace, f"{KILLED} {words}\n".encode())
+            _write(self.trace, f"{self.count} {name}\n".encode())
+            self.times -= name == self.words
+            if self.at in (str(self.count), name) or (name == self.words and not self.times):
+                _write(self.trace, f"{KILLED} {name}\n".encode())
                 _kill(os.getpid(), signal.SIGKILL)
                 threading.Event().wait()
 
 
 def label(what: str, frame: FrameType | None) -> str | None:
-    """A statement in words: what it does, and the product's functions that it is done for, innermost first; none: not the product's."""
+    """Return a statement's name: its action and the calling functions of the product, innermost first; None outside the product."""
     names: list[str] = []
-    ours = False
+    is_product = False
     while frame is not None:
         code = frame.f_code
         if code.co_filename.startswith(PRODUCT):
-            ours = True
+            is_product = True
             name = code.co_filename.removeprefix(PRODUCT)
             if not {name, f"{name}:{code.co_name}"} & {*PLUMBING} and not code.co_name.startswith("<"):
                 names.append(f"{Path(name).stem}.{code.co_name}")
         frame = frame.f_back
-    return f"{what}: {' < '.join(names[:4])}" if ours else None
+    return f"{what}: {' < '.join(names[:4])}" if is_product else None
 
 
 class CountedFile(io.FileIO):
-    """A file whose writes are counted, each as it reaches the kernel."""
+    """A file whose writes are counted when they reach the kernel."""
 
     counter: Counter
 
@@ -129,7 +129,7 @@ class CountedFile(io.FileIO):
 
 
 def install(counter: Counter) -> None:
-    """Put the counting around everything through which the product reaches the outside."""
+    """Wrap every function with external effects that the product uses."""
     CountedFile.counter = counter
     for name in FILES:
         _count(counter, os, name, name)
@@ -156,8 +156,8 @@ def install(counter: Counter) -> None:
 
     async def connected(*args: Any, **options: Any) -> Any:
         reader, writer = await connect(*args, **options)
-        plain = writer.write
-        writer.write = lambda data: counter.call("send", plain, data)  # type: ignore[method-assign]
+        original_write = writer.write
+        writer.write = lambda data: counter.call("send", original_write, data)  # type: ignore[method-assign]
         return reader, writer
 
     asyncio.open_unix_connection = connected
@@ -165,36 +165,38 @@ def install(counter: Counter) -> None:
 
 
 def _count(counter: Counter, holder: Any, name: str, what: str) -> None:
-    plain = getattr(holder, name)
+    original = getattr(holder, name)
 
-    @functools.wraps(plain)
+    @functools.wraps(original)
     def counted(*args: Any, **options: Any) -> Any:
-        return counter.call(what, plain, *args, **options)
+        return counter.call(what, original, *args, **options)
 
     setattr(holder, name, counted)
-    for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-        if plain in able:
-            able.add(counted)
+    for supporting in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+        if original in supporting:
+            supporting.add(counted)
 
 
 def _count_starts(counter: Counter) -> None:
-    plain = subprocess.Popen.__init__
+    original = subprocess.Popen.__init__
 
     def started(child: Any, argv: Any, *args: Any, **options: Any) -> None:
         words = [word for word in map(str, argv) if word[:1].isalpha() and word.replace("-", "").isalpha()]
-        counter.call(f"start {Path(argv[0]).name} {' '.join(words[1:2])}", plain, child, argv, *args, **options)
+        counter.call(f"start {Path(argv[0]).name} {' '.join(words[1:2])}", original, child, argv, *args, **options)
 
     subprocess.Popen.__init__ = started  # type: ignore[assignment, method-assign]
 
 
 def _count_transactions(counter: Counter) -> None:
-    """Written, and committed: each is named by what it records first, for which others share it is chance."""
+    """Count inserts and commits, named by the first record of a batch, because the others vary."""
     write, insert = database.Database._write, database._insert
     names: list[str] = [""]
 
     def inserted(connection: Any, batch: Any, head: Any) -> Any:
-        told = [one.type for one in batch.events] + [f"{row.intent.kind} {row.state}" for row in batch.rows]
-        names[0] = told[0] if told else "nothing"
+        names_of_batch = [event.type for event in batch.events] + [
+            f"{row.intent.kind} {row.state}" for row in batch.rows
+        ]
+        names[0] = names_of_batch[0] if names_of_batch else "nothing"
         after = insert(connection, batch, head)
         counter.point(f"insert: {names[0]}")
         return after
@@ -209,13 +211,13 @@ def _count_transactions(counter: Counter) -> None:
 
 
 def _count_requests(counter: Counter) -> None:
-    """What is asked of a forge and changes something there: counted when its answer begins, so that it is done and nobody knows."""
+    """Count requests that change something at a forge, when their answer begins: done there, but not yet known here."""
     import httpx2
 
-    plain = httpx2.AsyncClient.send
+    original = httpx2.AsyncClient.send
 
     async def sent(client: Any, request: Any, **options: Any) -> Any:
-        answer = await plain(client, request, **options)
+        answer = await original(client, request, **options)
         what = f"{request.method} {_kind(request.url.path)}"
         if request.url.path.endswith("/graphql"):
             query = json.loads(request.content)["query"].split("(")[0].split()
@@ -229,17 +231,17 @@ def _count_requests(counter: Counter) -> None:
 
 
 def _kind(path: str) -> str:
-    """A path without the numbers and commits in it."""
+    """Return a path with numbers and commits replaced by `*`."""
     return "/".join("*" if any(letter.isdigit() for letter in part) else part for part in path.split("/"))
 
 
 def _count_async(counter: Counter, holder: Any, name: str, what: str) -> None:
-    plain = getattr(holder, name)
+    original = getattr(holder, name)
 
-    @functools.wraps(plain)
+    @functools.wraps(original)
     async def counted(*args: Any, **options: Any) -> Any:
         try:
-            return await plain(*args, **options)
+            return await original(*args, **options)
         finally:
             if words := label(what, sys._getframe(1)):
                 counter.point(words)
@@ -247,34 +249,40 @@ def _count_async(counter: Counter, holder: Any, name: str, what: str) -> None:
     setattr(holder, name, counted)
 
 
-def _open(counter: Counter, plain: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **options: Any) -> Any:
-    """As `open`, but with a raw file that counts, where it is opened to be written."""
+def _open(
+    counter: Counter, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **options: Any
+) -> Any:
+    """Open a file as `open` does, with a counting raw file if it is opened for writing by the product."""
     if not set(mode) & set("wax+") or "daemon.log" in str(file) or label("", sys._getframe(1)) is None:
-        return plain(file, mode, *args, **options)
+        return original(file, mode, *args, **options)
     names = ("buffering", "encoding", "errors", "newline", "closefd", "opener")
-    given = dict(zip(names, args, strict=False)) | options
+    arguments = dict(zip(names, args, strict=False)) | options
     raw = counter.call(
         "open",
         CountedFile,
         file,
         mode.replace("b", "").replace("t", ""),
-        given.get("closefd", True),
-        opener=given.get("opener"),
+        arguments.get("closefd", True),
+        opener=arguments.get("opener"),
     )
-    if given.get("buffering") == 0:
+    if arguments.get("buffering") == 0:
         return raw
     buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
     if "b" in mode:
         return buffered
     text = io.TextIOWrapper(
-        buffered, given.get("encoding"), given.get("errors"), given.get("newline"), given.get("buffering") == 1
+        buffered,
+        arguments.get("encoding"),
+        arguments.get("errors"),
+        arguments.get("newline"),
+        arguments.get("buffering") == 1,
     )
     text.mode = mode  # type: ignore[misc]
     return text
 
 
 def install_planned() -> None:
-    """Count, and die where the plan says."""
+    """Install the counter with the first line of the plan, and remove that line."""
     plan = Path(os.environ.pop("AO_CRASH_PLAN"))
     with plan.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -286,7 +294,7 @@ def install_planned() -> None:
 
 
 def main() -> int:
-    """The daemon, counted."""
+    """Run the daemon with the counter and return its exit code."""
     install_planned()
     from agent_orchestrator.daemon import __main__
 

@@ -1,7 +1,7 @@
-"""Daemons for the fault simulator: with a clock that can be put forward and back, forked from a process that has imported everything.
+"""Daemons for the fault simulator: with an adjustable clock, forked from a process that has imported everything.
 
-A daemon's wall clock is that of the machine plus a number in a file of the world's (`Clock`); what runs is the daemon itself. Every start
-and every end is written down, so that nobody has to ask the daemons how many of them there are.
+A daemon's wall clock is that of the machine plus an offset in a file (`Clock`). Every start and end is recorded, so that the daemons
+need not be asked how many of them run.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CLOCK = "AO_FAULTS_CLOCK"
-_machine = time.time
+_machine_time = time.time
 _shift: mmap.mmap | None = None
 
 
 class Clock:
-    """A world's clock, as seconds beside the machine's."""
+    """A world's clock, as an offset in seconds from the machine's."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -43,15 +43,15 @@ class Clock:
         self._map[:8] = struct.pack("d", offset)
 
     def now(self) -> float:
-        """What a daemon of this world takes for the time."""
-        return _machine() + self.offset
+        """Return the time as a daemon of this world sees it."""
+        return _machine_time() + self.offset
 
 
 def _shifted() -> float:
-    return _machine() + (struct.unpack("d", _shift[:8])[0] if _shift is not None else 0.0)
+    return _machine_time() + (struct.unpack("d", _shift[:8])[0] if _shift is not None else 0.0)
 
 
-def _live_by(env: Mapping[str, str]) -> None:
+def _use_clock_of(env: Mapping[str, str]) -> None:
     global _shift
     if path := env.get(CLOCK):
         with Path(path).open("r+b") as file:
@@ -60,14 +60,14 @@ def _live_by(env: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class Started:
-    """A daemon, as `subprocess` would show it."""
+    """A started daemon, with the interface of `subprocess.Popen`."""
 
     pid: int
     ends: Path
     returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Return its exit code, or None while it runs."""
         if self.returncode is None:
             try:
                 self.returncode = int((self.ends / str(self.pid)).read_text())
@@ -85,7 +85,7 @@ class Started:
 
 
 class Launcher:
-    """Starts daemons of one world; `fresh`: each imports everything anew, as people's do."""
+    """Starts the daemons of one world; with `fresh` each one imports everything itself, as in production."""
 
     def __init__(self, folder: Path, *, fresh: bool) -> None:
         self.ends = folder / "ends"
@@ -97,11 +97,11 @@ class Launcher:
             _parent()
 
     def launch(self, argv: Sequence[str], env: Mapping[str, str], log: Path) -> Started:
-        asked = json.dumps([list(argv), dict(env), str(log), str(self.ends)]).encode() + b"\n"
+        request = json.dumps([list(argv), dict(env), str(log), str(self.ends)]).encode() + b"\n"
         with self._lock:
             parent = _start() if self.fresh else _parent()
             assert parent.stdin is not None and parent.stdout is not None
-            parent.stdin.write(asked)
+            parent.stdin.write(request)
             parent.stdin.flush()
             daemon = Started(int(parent.stdout.readline()), self.ends)
             if self.fresh:
@@ -109,13 +109,11 @@ class Launcher:
                 parent.stdout.close()
                 parent.wait()
             self.started.append(daemon)
-        return Started(
-            daemon.pid, self.ends
-        )  # whoever asked for it may take it for ended when it is none of his any more
+        return Started(daemon.pid, self.ends)  # a separate object: its `returncode` is not shared
 
     def live(self) -> list[int]:
-        """The daemons that have not ended."""
-        return [one.pid for one in self.started if one.poll() is None]
+        """Return the pids of the daemons that have not ended."""
+        return [daemon.pid for daemon in self.started if daemon.poll() is None]
 
     def close(self) -> None:
         for pid in self.live():
@@ -123,25 +121,25 @@ class Launcher:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        for one in self.started:
-            one.wait(10)
+        for daemon in self.started:
+            daemon.wait(10)
 
 
 _parents: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def _parent() -> subprocess.Popen[bytes]:
-    mine = os.getpid()
-    if mine not in _parents:
-        _parents[mine] = _start()
-    return _parents[mine]
+    own_pid = os.getpid()
+    if own_pid not in _parents:
+        _parents[own_pid] = _start()
+    return _parents[own_pid]
 
 
 def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "tests.faults.daemons"]
     parent = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdout is not None
-    parent.stdout.readline()  # everything is imported: on a busy machine that takes longer than a daemon may
+    parent.stdout.readline()  # wait for the imports: on a busy machine they exceed the time limit of a start
     return parent
 
 
@@ -151,7 +149,7 @@ def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
     os.setsid()
     try:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    except OSError:  # the disk is full or read-only: the command line starts none then either
+    except OSError:  # the disk is full or read-only: then the command line does not start one either
         return 1
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard, end in enumerate((nothing, nothing, out)):
@@ -159,13 +157,13 @@ def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:
     os.chdir(env["AO_HOME"])
     os.environ.clear()
     os.environ.update(env)
-    _live_by(env)
+    _use_clock_of(env)
     sys.argv = ["agent_orchestrator.daemon", *argv]
     return daemon.main()
 
 
-def _nurse(argv: Sequence[str], env: Mapping[str, str], log: str, ends: str) -> None:
-    """Start a daemon, and write down how it ended."""
+def _supervise(argv: Sequence[str], env: Mapping[str, str], log: str, ends: str) -> None:
+    """Start a daemon and record its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid == 0:
@@ -203,9 +201,9 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.write(1, b"\n")
     for line in sys.stdin.buffer:
-        asked: Any = json.loads(line)
+        request: Any = json.loads(line)
         if os.fork() == 0:
-            _nurse(*asked)
+            _supervise(*request)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What can be seen without asking the daemon: processes, the agents' own log, Git's objects, the rows of the database."""
+"""Evidence that does not come from the daemon: processes, the agents' log, Git's objects, the rows of the database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def processes() -> Iterator[tuple[int, bytes]]:
-    """Every process with its command line."""
+    """Yield the pid and command line of every process."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
@@ -24,14 +24,16 @@ def processes() -> Iterator[tuple[int, bytes]]:
 
 def environment(pid: int) -> dict[bytes, bytes]:
     try:
-        return dict(one.partition(b"=")[::2] for one in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+        return dict(
+            variable.partition(b"=")[::2] for variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        )
     except OSError:
         return {}
 
 
 def agents(world: World) -> dict[str, list[int]]:
-    """Live demo agents by session, as the kernel knows them."""
-    found: dict[str, list[int]] = {}
+    """Return the pids of live demo agents by session, from /proc."""
+    pids_by_session: dict[str, list[int]] = {}
     home = str(world.box.home.path).encode()
     for pid, command in processes():
         if b"from demo_agent." not in command or b"pty_holder.holder" in command or b"/sh\0" in command[:9]:
@@ -41,8 +43,8 @@ def agents(world: World) -> dict[str, list[int]]:
             continue
         with contextlib.suppress(OSError):
             if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                found.setdefault(environ[b"AO_SESSION"].decode(), []).append(pid)
-    return found
+                pids_by_session.setdefault(environ[b"AO_SESSION"].decode(), []).append(pid)
+    return pids_by_session
 
 
 def holders(world: World) -> list[int]:
@@ -55,23 +57,23 @@ def tmux_servers(world: World) -> list[int]:
     return [pid for pid, command in processes() if command.startswith(b"tmux") and socket in command]
 
 
-def truth(world: World) -> list[dict[str, Any]]:
-    """What the agents themselves say happened, each with its session."""
+def agent_records(world: World) -> list[dict[str, Any]]:
+    """Return the records of the agents' log, each with its session."""
     if not world.truth.exists():
         return []
-    entries, sessions = [], {}
+    records, sessions = [], {}
     for line in world.truth.read_text(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
-            entry = json.loads(line)
-            if entry["event"] == "start":
-                sessions[entry["pid"]] = entry["session"]
-            entries.append({"session": sessions.get(entry["pid"], ""), **entry})
-    return entries
+            record = json.loads(line)
+            if record["event"] == "start":
+                sessions[record["pid"]] = record["session"]
+            records.append({"session": sessions.get(record["pid"], ""), **record})
+    return records
 
 
 def git(world: World, *argv: str, text: str | None = None) -> str:
-    """Git as anybody would ask it; what it prints, whether it failed or not."""
-    done = subprocess.run(
+    """Run Git and return its output, whether it failed or not."""
+    completed = subprocess.run(
         ["git", *argv],
         cwd=world.box.repo,
         env=world.box.env,
@@ -81,37 +83,37 @@ def git(world: World, *argv: str, text: str | None = None) -> str:
         check=False,
         errors="surrogateescape",
     )
-    return done.stdout
+    return completed.stdout
 
 
 def contents(world: World, names: Sequence[str]) -> dict[str, str | None]:
-    """What Git has under these names (`REF:PATH`); none where it has nothing."""
+    """Return the contents of these blobs (`REF:PATH`), None for missing ones."""
     if not names:
         return {}
     out = git(world, "cat-file", "--batch", text="".join(f"{name}\n" for name in names))
-    found: dict[str, str | None] = {}
-    place = 0
+    contents: dict[str, str | None] = {}
+    position = 0
     for name in names:
-        head, _, _ = out[place:].partition("\n")
-        place += len(head) + 1
+        head, _, _ = out[position:].partition("\n")
+        position += len(head) + 1
         fields = head.split()
         if len(fields) == 3 and fields[1] == "blob":
-            found[name] = out[place : place + int(fields[2])]
-            place += int(fields[2]) + 1
+            contents[name] = out[position : position + int(fields[2])]
+            position += int(fields[2]) + 1
         else:
-            found[name] = None
-    return found
+            contents[name] = None
+    return contents
 
 
 def pending(world: World) -> list[tuple[str, str, str, float]]:
-    """What the outbox still has to do: key, kind, session, seconds until then."""
+    """Return the pending rows of the outbox: key, kind, session, seconds until due."""
     rows = _rows(world, "select key, kind, session, due from outbox where state = 'pending'")
     now = time_there(world)
     return [(key, kind, session, due - now) for key, kind, session, due in rows]
 
 
 def time_there(world: World) -> float:
-    """What the daemon takes for the time: its clock never goes back while it runs."""
+    """Return the daemon's time: its clock never goes back while it runs."""
     start = "select coalesce(max(seq), 0) from events where type = 'daemon-started'"
     rows = _rows(world, f"select max(time) from events where seq >= ({start})")
     return max([world.clock.now(), *(row[0] or 0.0 for row in rows)])

@@ -1,4 +1,4 @@
-"""A GitHub for tests in a process of its own, which outlives every daemon, and its own record of what happened to it."""
+"""A GitHub for tests in a separate process, which outlives the daemons, with its own record of events."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from tests.forges import fetch
 
 REPO = "acme/app"
 PRESENT = fetch.GRAPHQL.present and importlib.util.find_spec("graphql") is not None
-"""False where what GitHub publishes is not there: `make test-forges` fetches it."""
+"""Whether GitHub's published schema was fetched (`make test-forges`)."""
 PEOPLE = {"dev": "write", "rev": "write"}
 
 
 class ForgeServer:
-    """Our end of it: whatever is asked is done by `Town`, there."""
+    """The client side: every call is executed by `Town` in the other process."""
 
     def __init__(self) -> None:
         schema = fetch.GRAPHQL.path(fetch.GRAPHQL.files[0])
-        load(schema)  # here, where it stays for the next one
+        load(schema)  # before the fork, so that the next one has it cached
         self._asking = threading.Lock()
         self._wire, theirs = Pipe()
         self._pid = os.fork()
@@ -38,8 +38,8 @@ class ForgeServer:
         theirs.close()
 
     def ask(self, what: str, *args: Any) -> Any:
-        """Have something done there, or looked up."""
-        with self._asking:  # people use it while faults happen to it
+        """Call a method of `Town` and return its result; raise `RuntimeError` if it fails."""
+        with self._asking:  # people and faults use it concurrently
             self._wire.send((what, args))
             answer = self._wire.recv()
         if isinstance(answer, Exception):
@@ -47,7 +47,7 @@ class ForgeServer:
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._wire.close()
         os.kill(self._pid, signal.SIGTERM)
         os.waitpid(self._pid, 0)
@@ -77,177 +77,179 @@ def _serve(wire: Connection, schema: Path) -> None:
 
 
 class Town:
-    """The people at the forge, its checks, and the record of everything that it told its webhooks."""
+    """The people at the forge, its checks, and the record of all webhook events."""
 
     def __init__(self, forge: GitHubServer) -> None:
         self.forge = forge
-        self.told: list[tuple[str, ...]] = []
+        self.events: list[tuple[str, ...]] = []
         self.pushed: list[tuple[str, str, str]] = []
-        """Branch, what it was before, and after."""
-        self.judged: dict[str, bool] = {}
-        """Commit → did its check pass?"""
+        """Ref, commit before, commit after."""
+        self.check_results: dict[str, bool] = {}
+        """Commit → whether its check passed."""
         self.merges: dict[int, tuple[str, str]] = {}
-        """Pull request → the commit that the request to merge named, and the one that was merged."""
+        """Pull request → the commit named in the request to merge, and the merged one."""
         self._down = False
-        self._seen = self._times = 0
+        self._counted_hooks = self._times = 0
         self.repo = forge.repository(REPO, {"README.md": "# app\n"}, people=PEOPLE)
-        plain: Callable[..., None] = forge.world.hooks.happened
+        original: Callable[..., None] = forge.world.hooks.happened
 
         def happened(repo: Any, event: str, payload: dict[str, Any]) -> None:
-            self._note(event, payload)
-            plain(repo, event, payload)
+            self._record(event, payload)
+            original(repo, event, payload)
 
         forge.world.hooks.happened = happened  # type: ignore[method-assign]
-        land = merges.merge
+        original_merge = merges.merge
 
-        def merge(world: Any, pull: Any, user: Any, method: str = "merge", sha: str | None = None, *more: Any) -> str:
-            made, head = land(world, pull, user, method, sha, *more), pull.head_sha
+        def merge(
+            world: Any, pull: Any, user: Any, method: str = "merge", sha: str | None = None, *arguments: Any
+        ) -> str:
+            commit, head = original_merge(world, pull, user, method, sha, *arguments), pull.head_sha
             self.merges[pull.number] = (sha or "", head)
-            return made
+            return commit
 
-        merges.merge = merge  # type: ignore[assignment]  # this process is the forge's own
+        merges.merge = merge  # type: ignore[assignment]  # only this process is affected
 
-    def _note(self, event: str, payload: dict[str, Any]) -> None:
+    def _record(self, event: str, payload: dict[str, Any]) -> None:
         if event == "push":
             self.pushed.append((payload["ref"], payload["before"], payload["after"]))
-        about = payload.get("pull_request") or payload.get("issue") or {}
-        who, action = payload["sender"]["login"], str(payload.get("action", ""))
-        more = {"labeled": "label", "unlabeled": "label"}.get(action)
-        named = str((payload.get(more or "") or {}).get("name", ""))
+        subject = payload.get("pull_request") or payload.get("issue") or {}
+        actor, action = payload["sender"]["login"], str(payload.get("action", ""))
+        name_key = {"labeled": "label", "unlabeled": "label"}.get(action)
+        label_name = str((payload.get(name_key or "") or {}).get("name", ""))
         text = str((payload.get("comment") or {}).get("body", ""))
-        self.told.append((event, action, str(about.get("number", "")), who, named or text))
+        self.events.append((event, action, str(subject.get("number", "")), actor, label_name or text))
 
-    def place(self) -> tuple[str, str, str]:
-        """Where it is: its API, where Git goes, and our token."""
+    def addresses(self) -> tuple[str, str, str]:
+        """Return the URL of the API, the URL for Git, and a token."""
         return self.forge.url, self.forge.git_url(REPO), self.forge.token("dev")
 
-    def judge_pushes(self) -> None:
-        """Checks run at every push: they fail where there is a broken file."""
+    def check_pushes(self) -> None:
+        """Run checks at every push; they fail if there is a file `broken.txt`."""
 
         def run(_repo: Any, sha: str) -> None:
             broken = "broken.txt" in bare.git(self.repo.path, "ls-tree", "--name-only", sha)
-            self.judged[sha] = not broken
+            self.check_results[sha] = not broken
             log = "E   assert broken\n" if broken else "ok\n"
             self.forge.check(self.repo, sha, "tests", "failure" if broken else "success", log=log)
 
         self.forge.ci(REPO, run)
 
     def open_issue(self, title: str, body: str, label: str) -> int:
-        """An issue with a label."""
-        made = self.forge.issue(REPO, title, body, by="rev")
-        self.forge.label_issue(made, label, by="rev")
-        return made.number
+        """Open an issue with a label and return its number."""
+        issue = self.forge.issue(REPO, title, body, by="rev")
+        self.forge.label_issue(issue, label, by="rev")
+        return issue.number
 
     def demand(self, check: str) -> None:
-        """A check that nothing lands without."""
+        """Require a check for merges."""
         self.forge.protect(REPO, checks=(check,))
 
     def check(self, number: int, name: str, conclusion: str) -> None:
-        """A result for a pull request's head."""
+        """Report a check's conclusion for a pull request's head."""
         head = self.forge.find_pull(REPO, number).head_sha
         self.forge.check(self.repo, head, name, conclusion, log="some output\n")
 
     def discuss(self, number: int, path: str, text: str) -> None:
-        """Somebody comments on a line."""
+        """Comment on a line as another person."""
         self.forge.thread(self.forge.find_pull(REPO, number), path, 1, text, by="rev")
 
     def approve(self, number: int) -> None:
-        """Somebody approves."""
+        """Approve as another person."""
         self.forge.review(self.forge.find_pull(REPO, number), "APPROVE", by="rev")
 
     def pull(self, number: int) -> dict[str, Any]:
-        """A pull request, as it is there."""
+        """Return the state of a pull request at the forge."""
         with self.forge.world.lock:
-            one = self.forge.find_pull(REPO, number)
+            pull = self.forge.find_pull(REPO, number)
             return {
-                "head": one.head_sha,
-                "draft": one.draft,
-                "state": "merged" if one.merged else one.state,
-                "merged": one.merge_commit,
-                "autoMerge": one.auto_merge is not None,
-                "said": [comment.body for thread in one.threads for comment in thread.comments],
-                "comments": [comment.body for comment in one.comments],
-                "branch": self.repo.head(one.head_ref),
+                "head": pull.head_sha,
+                "draft": pull.draft,
+                "state": "merged" if pull.merged else pull.state,
+                "merged": pull.merge_commit,
+                "autoMerge": pull.auto_merge is not None,
+                "said": [comment.body for thread in pull.threads for comment in thread.comments],
+                "comments": [comment.body for comment in pull.comments],
+                "branch": self.repo.head(pull.head_ref),
             }
 
     def issue(self, number: int) -> dict[str, Any]:
-        """An issue, as it is there."""
+        """Return the state of an issue at the forge."""
         with self.forge.world.lock:
-            one = self.forge.find_issue(REPO, number)
+            issue = self.forge.find_issue(REPO, number)
             return {
-                "state": one.state,
-                "labels": [label.name for label in one.labels],
-                "people": [person.login for person in one.assignees],
-                "comments": [comment.body for comment in one.comments],
+                "state": issue.state,
+                "labels": [label.name for label in issue.labels],
+                "people": [person.login for person in issue.assignees],
+                "comments": [comment.body for comment in issue.comments],
             }
 
     def base(self) -> tuple[str, list[str], list[str]]:
-        """The base: its commit, the titles of its commits, its files."""
+        """Return the base's commit, the titles of its commits and its files."""
         head = self.repo.head("main") or ""
-        titles = [one.message.partition("\n")[0] for one in self.forge.log(REPO)]
+        titles = [commit.message.partition("\n")[0] for commit in self.forge.log(REPO)]
         return head, titles, bare.git(self.repo.path, "ls-tree", "--name-only", head).split()
 
     def pulls(self) -> int:
-        """How many pull requests there are."""
+        """Return the number of pull requests."""
         return len(self.repo.pulls())
 
     def record(self) -> list[tuple[str, ...]]:
-        """Everything that happened, in its order."""
-        return self.told
+        """Return all events in order."""
+        return self.events
 
     def pushes(self) -> list[tuple[str, str, str]]:
-        """Every push, in order."""
+        """Return all pushes in order."""
         return self.pushed
 
-    def landings(self) -> list[dict[str, Any]]:
-        """Every pull request: whose branch it is of, and what of it was merged, judged how, approved at which commits."""
+    def pull_records(self) -> list[dict[str, Any]]:
+        """Return every pull request with its branch, merged commit, check result, approved commits and comments."""
         with self.forge.world.lock:
             return [
                 {
-                    "number": one.number,
-                    "branch": one.head_ref,
-                    "head": one.head_sha,
-                    "merged": one.merged,
-                    "named": self.merges.get(one.number, ("", ""))[0],
-                    "landed": self.merges.get(one.number, ("", ""))[1],
-                    "passed": self.judged.get(self.merges.get(one.number, ("", one.head_sha))[1]),
-                    "approved": [review.commit_id for review in one.reviews if review.state == "APPROVED"],
-                    "comments": [comment.body for comment in one.comments],
+                    "number": pull.number,
+                    "branch": pull.head_ref,
+                    "head": pull.head_sha,
+                    "merged": pull.merged,
+                    "named": self.merges.get(pull.number, ("", ""))[0],
+                    "landed": self.merges.get(pull.number, ("", ""))[1],
+                    "passed": self.check_results.get(self.merges.get(pull.number, ("", pull.head_sha))[1]),
+                    "approved": [review.commit_id for review in pull.reviews if review.state == "APPROVED"],
+                    "comments": [comment.body for comment in pull.comments],
                 }
-                for one in self.repo.pulls()
+                for pull in self.repo.pulls()
             ]
 
-    def tell(self, address: str, secret: str) -> None:
-        """Send webhooks there."""
+    def add_webhook(self, address: str, secret: str) -> None:
+        """Register a webhook."""
         self.forge.hook(REPO, address, secret)
 
     def fail(self, what: int | str, times: int, more: dict[str, Any]) -> None:
-        """Let the next requests of the daemon fail."""
+        """Make the next requests of the daemon fail."""
         self._times = times
         self.forge.fail(what, next=times, **more)
 
     def clear_faults(self) -> int:
-        """No more of that; how many requests it hit."""
+        """Remove all faults and return how many requests they hit."""
         hit = sum(self._times - fault.left for fault in self.forge.ledger.faults)
         self.forge.clear_faults()
         return hit
 
     def down(self) -> None:
-        """Nobody listens."""
+        """Stop listening."""
         if not self._down:
             self._down = True
             self.forge.down()
 
     def up(self) -> None:
-        """Somebody does again."""
+        """Listen again."""
         if self._down:
             self._down = False
             self.forge.up()
 
     def hooks(self, order: str) -> int:
-        """From now on webhooks are `lost`, `doubled`, `reordered`, or as they should be; how many there were since the last word."""
+        """Make webhooks `lost`, `doubled`, `reordered` or normal; return how many were sent since the last call."""
         hooks = self.forge.hooks
-        count, self._seen = len(hooks.sent) - self._seen, len(hooks.sent)
+        count, self._counted_hooks = len(hooks.sent) - self._counted_hooks, len(hooks.sent)
         hooks._drop = 1_000_000 if order == "lost" else 0
         hooks._double = 1_000_000 if order == "doubled" else 0
         if order == "reordered":
@@ -257,5 +259,5 @@ class Town:
         return count
 
     def faults(self) -> list[str]:
-        """What went wrong inside of it."""
+        """Return the exceptions inside the forge."""
         return [repr(error) for error in self.forge.world.errors]

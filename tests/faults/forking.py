@@ -1,4 +1,4 @@
-"""Commands and daemons by a fork instead of a fresh interpreter: thousands of them are started, and importing is most of their cost."""
+"""Start commands and daemons by a fork instead of a new interpreter: there are thousands, and imports are most of their cost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ COMMAND_WITHIN = 180.0
 
 @dataclass(slots=True)
 class Child:
-    """A process of ours, as `subprocess` would show it."""
+    """A child process, with the interface of `subprocess.Popen`."""
 
     pid: int
     returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Its exit code, once it has ended."""
+        """Return its exit code, or None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -37,7 +37,7 @@ class Child:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command that has ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -45,7 +45,7 @@ class Done:
 
 
 def daemon(env: Mapping[str, str], log: Path) -> Child:
-    """A daemon that is counted, and dies where the plan says."""
+    """Start a daemon that counts statements and is killed where the plan says."""
 
     def serve() -> int:
         os.setsid()
@@ -57,7 +57,7 @@ def daemon(env: Mapping[str, str], log: Path) -> Child:
 
 
 def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path, folder: Path) -> Done:
-    """`ao` with these arguments; where it starts the daemon, that is a counted one."""
+    """Run `ao` with these arguments; a daemon that it starts counts statements."""
     out, err = folder / "out", folder / "err"
     out.write_text("")
     err.write_text("")

@@ -1,4 +1,4 @@
-"""What must hold after every round, checked against independent evidence. Each returns what is wrong, in words."""
+"""Invariants that must hold after every round, checked against independent evidence. Each check returns its problems as text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.faults.play import World
 FINAL = {"delivered", "acknowledged", "failed"}
 OVER = {"stopped", "failed", "merged", "closed", "exited", "interrupted"}
 LITTER = ("launch.", "spec.", "message.")
-"""What a terminal is started with, and what is to be typed into it: meant for one reading."""
+"""Prefixes of files with an environment or a message, which are read once and removed."""
 SOON = 3.0
-"""Seconds in which what could not be written is, and what could not be removed is gone, once the disk can be written again."""
+"""Seconds in which postponed writes and removals are done once the disk can be written again."""
 FAULTS = re.compile(r"Traceback|unexpectedly|level=error|\bERROR\b")
 ZERO = "0" * 40
 
@@ -25,61 +25,69 @@ Sessions = dict[str, Any]
 
 
 def check(world: World) -> list[str]:
-    """Everything that is wrong."""
-    until = time.monotonic() + SOON
-    while states_are_true(world, sessions := _shown(world), evidence.truth(world)) and time.monotonic() < until:
-        time.sleep(0.1)  # an end that could not be recorded at first is told a second later
-    truth = evidence.truth(world)
+    """Return the problems of all invariants."""
+    deadline = time.monotonic() + SOON
+    while (
+        states_are_true(world, sessions := _sessions_by_id(world), evidence.agent_records(world))
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.1)  # an end that could not be recorded at once is recorded a second later
+    truth = evidence.agent_records(world)
     wrong: list[str] = []
     for name, rule in RULES.items():
         wrong += [f"{name}: {line}" for line in rule(world, sessions, truth)]
     return wrong
 
 
-def _shown(world: World) -> Sessions:
-    return {one["id"]: one for one in world.box.sessions()}
+def _sessions_by_id(world: World) -> Sessions:
+    return {session["id"]: session for session in world.box.sessions()}
 
 
 def work_is_never_lost(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
-    """What an agent wrote or committed is in its workspace, on its branch, on the base, or under a ref of ours."""
-    wrong = [f"{session} was accepted and is gone" for session in world.known.sessions if session not in sessions]
+    """Check that what an agent wrote or committed is in its workspace, on its branch, on the base, or under a ref of ours."""
+    wrong = [f"{session} was accepted and is gone" for session in world.accepted.sessions if session not in sessions]
     refs = evidence.git(world, "for-each-ref", "--format=%(refname)").split()
-    written = {(one["session"], one["path"]): one["text"] for one in truth if one["event"] == "wrote"}
-    places: dict[tuple[str, str], list[str]] = {}
+    written = {(record["session"], record["path"]): record["text"] for record in truth if record["event"] == "wrote"}
+    candidates: dict[tuple[str, str], list[str]] = {}
     for (session, path), text in written.items():
         if path == "broken.txt":
-            continue  # its agent removes it when told that it fails
+            continue  # its agent removes it after the check has failed
         folder = sessions.get(session, {}).get("workspacePath")
-        if folder and _text(Path(folder) / path) == f"{text}\n":
+        if folder and _read_text(Path(folder) / path) == f"{text}\n":
             continue
         branch = sessions.get(session, {}).get("branch")
-        near = {f"refs/heads/{branch}", f"refs/remotes/origin/{branch}", "refs/heads/main", "refs/remotes/origin/main"}
-        mine = [ref for ref in refs if ref in near or (ref.startswith("refs/ao/") and session in ref)]
-        places[session, path] = [f"{ref}:{path}" for ref in mine]
-    found = evidence.contents(world, [name for names in places.values() for name in names])
-    for (session, path), names in places.items():
-        if not any(found[name] == f"{written[session, path]}\n" for name in names):
+        branch_refs = {
+            f"refs/heads/{branch}",
+            f"refs/remotes/origin/{branch}",
+            "refs/heads/main",
+            "refs/remotes/origin/main",
+        }
+        session_refs = [ref for ref in refs if ref in branch_refs or (ref.startswith("refs/ao/") and session in ref)]
+        candidates[session, path] = [f"{ref}:{path}" for ref in session_refs]
+    contents = evidence.contents(world, [name for names in candidates.values() for name in names])
+    for (session, path), names in candidates.items():
+        if not any(contents[name] == f"{written[session, path]}\n" for name in names):
             status = sessions.get(session, {}).get("status")
             wrong.append(f"{path} of {session} ({status}) is neither in its workspace nor in any of {names}")
     subjects = set(evidence.git(world, "log", "--all", "--format=%s%n%b").splitlines())
-    for one in truth:
-        if one["event"] == "committed" and one["subject"].startswith("commit mark"):
-            landed = any(one["subject"] in line for line in subjects)
-            if not landed and not _content_landed(world, one["subject"].removeprefix("commit "), written):
-                wrong.append(f"{one['subject']!r} of {one['session']} is in no history")
+    for record in truth:
+        if record["event"] == "committed" and record["subject"].startswith("commit mark"):
+            is_in_history = any(record["subject"] in line for line in subjects)
+            if not is_in_history and not _content_is_on_base(world, record["subject"].removeprefix("commit "), written):
+                wrong.append(f"{record['subject']!r} of {record['session']} is in no history")
     return wrong
 
 
-def _content_landed(world: World, mark: str, written: dict[tuple[str, str], str]) -> bool:
-    """A landing makes one commit of many: then what was written is on the base."""
-    mine = {path: text for (_, path), text in written.items() if path.startswith(f"{mark}.")}
-    found = evidence.contents(world, [f"{ref}:{path}" for path in mine for ref in ("main", "origin/main")])
-    return bool(mine) and any(
-        found[f"{ref}:{path}"] == f"{text}\n" for path, text in mine.items() for ref in ("main", "origin/main")
+def _content_is_on_base(world: World, mark: str, written: dict[tuple[str, str], str]) -> bool:
+    """Return whether the files of a squashed commit are on the base."""
+    files = {path: text for (_, path), text in written.items() if path.startswith(f"{mark}.")}
+    contents = evidence.contents(world, [f"{ref}:{path}" for path in files for ref in ("main", "origin/main")])
+    return bool(files) and any(
+        contents[f"{ref}:{path}"] == f"{text}\n" for path, text in files.items() for ref in ("main", "origin/main")
     )
 
 
-def _text(path: Path) -> str | None:
+def _read_text(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace")
     except OSError:
@@ -95,67 +103,81 @@ def states_are_true(world: World, sessions: Sessions, _truth: list[Any]) -> list
     wrong = []
     agents = evidence.agents(world)
     for session, pids in agents.items():
-        now = sessions.get(session, {})
+        session_state = sessions.get(session, {})
         if len(pids) > 1:
             wrong.append(f"{session} has {len(pids)} agents at once: {pids}")
-        if now.get("pid") not in pids:
-            wrong.append(f"{session}: agent {pids} lives, but {now.get('pid')} is shown ({now.get('status')})")
-    for session, now in sessions.items():
-        if now["pid"] is not None and session not in agents:
-            wrong.append(f"{session} is shown with pid {now['pid']} ({now['status']}), but no agent of it lives")
-        if now["status"] == "stopped" and session in agents:
-            wrong.append(f"{session} is {now['status']}, but its agent lives")
-        if now["status"] == "merged" and session in agents and session not in world.known.restored:
+        if session_state.get("pid") not in pids:
+            wrong.append(
+                f"{session}: agent {pids} lives, but {session_state.get('pid')} is shown ({session_state.get('status')})"
+            )
+    for session, session_state in sessions.items():
+        if session_state["pid"] is not None and session not in agents:
+            wrong.append(
+                f"{session} is shown with pid {session_state['pid']} ({session_state['status']}), but no agent of it lives"
+            )
+        if session_state["status"] == "stopped" and session in agents:
+            wrong.append(f"{session} is {session_state['status']}, but its agent lives")
+        if session_state["status"] == "merged" and session in agents and session not in world.accepted.restored:
             wrong.append(f"{session} is merged, and its agent lives although nobody restored it")
-        if now["workspacePath"] and not Path(now["workspacePath"]).is_dir():
-            wrong.append(f"{session}: its workspace {now['workspacePath']} is not there")
+        if session_state["workspacePath"] and not Path(session_state["workspacePath"]).is_dir():
+            wrong.append(f"{session}: its workspace {session_state['workspacePath']} is not there")
     return wrong
 
 
 def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
-    """At most once to the agent; acknowledged means exactly once; what lives leaves none waiting."""
+    """Check that messages arrive at most once, acknowledged ones exactly once, and that a live agent has none waiting."""
     wrong = []
-    listed = {one: world.box.request("GET", f"/api/sessions/{one}/messages")["messages"] for one in sessions}
-    # Read after what is shown: an agent may take a message up in between, but not give it back.
-    truth = evidence.truth(world)
-    heard = Counter(one.get("id") for one in truth if one["event"] == "message" and one.get("id"))
-    hearers = {one["id"]: one["pid"] for one in truth if one["event"] == "message" and one.get("id")}
+    messages_by_session = {
+        entry: world.box.request("GET", f"/api/sessions/{entry}/messages")["messages"] for entry in sessions
+    }
+    # Read after the API: an agent may receive a message in between, but not undo that.
+    truth = evidence.agent_records(world)
+    received = Counter(entry.get("id") for entry in truth if entry["event"] == "message" and entry.get("id"))
+    receivers = {entry["id"]: entry["pid"] for entry in truth if entry["event"] == "message" and entry.get("id")}
     agents = {pid for pids in evidence.agents(world).values() for pid in pids}
-    for message, times in heard.items():
+    for message, times in received.items():
         if times > 1:
             wrong.append(f"message {message} was received {times} times")
-    shown: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     for session in sessions:
-        for one in listed[session]:
-            shown[one["messageId"]] = one
-            live = sessions[session]["pid"] is not None and sessions[session]["status"] not in (
+        for entry in messages_by_session[session]:
+            by_id[entry["messageId"]] = entry
+            is_running = sessions[session]["pid"] is not None and sessions[session]["status"] not in (
                 "needs_input",
                 "blocked",
             )
-            if one["state"] == "acknowledged" and heard[one["messageId"]] != 1:
+            if entry["state"] == "acknowledged" and received[entry["messageId"]] != 1:
                 wrong.append(
-                    f"{one['messageId']} counts as acknowledged, but was received {heard[one['messageId']]} times"
+                    f"{entry['messageId']} counts as acknowledged, but was received {received[entry['messageId']]} times"
                 )
-            elif heard[one["messageId"]] and one["state"] == "failed" and not _doubted(one, hearers, agents):
-                wrong.append(f"{one['messageId']} counts as failed ({one['reason']}), but was received")
-            elif live and one["state"] not in FINAL and one["messageId"] in world.known.messages:
-                wrong.append(f"{one['messageId']} to {session} is still {one['state']} although its agent lives")
+            elif (
+                received[entry["messageId"]]
+                and entry["state"] == "failed"
+                and not _may_have_been_received(entry, receivers, agents)
+            ):
+                wrong.append(f"{entry['messageId']} counts as failed ({entry['reason']}), but was received")
+            elif is_running and entry["state"] not in FINAL and entry["messageId"] in world.accepted.messages:
+                wrong.append(f"{entry['messageId']} to {session} is still {entry['state']} although its agent lives")
     wrong += [
         f"{message} to {to} was accepted and is not known"
-        for message, to in world.known.messages.items()
-        if message not in shown
+        for message, to in world.accepted.messages.items()
+        if message not in by_id
     ]
     return wrong
 
 
-def _doubted(message: Any, hearers: dict[str, int], agents: set[int]) -> bool:
-    """The agent that heard it died before it could say so, and the reason says that it may have been heard."""
-    return "send it again if it was not" in message["reason"] and hearers[message["messageId"]] not in agents
+def _may_have_been_received(message: Any, receivers: dict[str, int], agents: set[int]) -> bool:
+    """Return whether the receiving agent died before it could acknowledge, and the reason says that it may have been received."""
+    return "send it again if it was not" in message["reason"] and receivers[message["messageId"]] not in agents
 
 
 def dialogs_untouched(_world: World, _sessions: Sessions, truth: list[Any]) -> list[str]:
-    """Nothing but a decision is ever typed into a permission dialog."""
-    return [f"{one['session']} got {one['text']!r} into its dialog" for one in truth if one["event"] == "dialog-input"]
+    """Check that only decisions are typed into a permission dialog."""
+    return [
+        f"{record['session']} got {record['text']!r} into its dialog"
+        for record in truth
+        if record["event"] == "dialog-input"
+    ]
 
 
 def log_is_whole(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
@@ -167,7 +189,7 @@ def log_is_whole(world: World, _sessions: Sessions, _truth: list[Any]) -> list[s
     numbers = [event["seq"] for event in events]
     keys = Counter(event["key"] for event in events)
     wrong = [] if numbers == list(range(1, len(numbers) + 1)) else ["the event log has gaps"]
-    before, world.events = world.events, [(one["seq"], one["key"]) for one in events]
+    before, world.events = world.events, [(record["seq"], record["key"]) for record in events]
     if world.events[: len(before)] != before:
         wrong.append("what was in the event log is another now")
     return wrong + [f"event {key} is in the log {count} times" for key, count in keys.items() if count > 1]
@@ -177,8 +199,8 @@ def no_fault_logged(world: World, _sessions: Sessions, _truth: list[Any]) -> lis
     return [f"the daemon's log: {line}" for line in world.news().splitlines() if FAULTS.search(line)]
 
 
-def users_own(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
-    """Commits, branches, stashes, tags and files of the person in the same repository are as he left them."""
+def user_work_is_untouched(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+    """Check that the person's commits, branches, stashes, tags and files in the repository are unchanged."""
     user, wrong = world.user, []
     refs = dict(
         line.split(" ", 1)[::-1]
@@ -195,16 +217,16 @@ def users_own(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]
         if refs.get(f"refs/tags/{tag}") != commit:
             wrong.append(f"the user's tag {tag} is at {refs.get(f'refs/tags/{tag}')}, not at {commit}")
     stashes = evidence.git(world, "stash", "list", "--format=%H").split()
-    wrong += [f"the user's stash {one} is gone" for one in user.stashes if one not in stashes]
+    wrong += [f"the user's stash {stash} is gone" for stash in user.stashes if stash not in stashes]
     for name, text in user.files.items():
-        if _text(world.box.repo / name) != text:
+        if _read_text(world.box.repo / name) != text:
             wrong.append(f"the user's file {name} is another")
     changed = evidence.git(world, "status", "--porcelain", "--untracked-files=no")
     return wrong + ([f"the user's checkout is changed: {changed!r}"] if changed else [])
 
 
-def landed_as_checked(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
-    """What came onto the base through us was checked, exactly so, and came once."""
+def merged_as_checked(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+    """Check that every merged commit has exactly the content that was checked, and was merged once."""
     if world.style != "local":
         return []
     trees = set(world.checked.read_text().split()) if world.checked.exists() else set()
@@ -220,25 +242,27 @@ def landed_as_checked(world: World, _sessions: Sessions, _truth: list[Any]) -> l
 
 
 def forge_agrees(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
-    """By the forge's own record: one pull request a branch, opened and merged once, at a checked commit; nothing pushed or said twice."""
+    """Check the forge's record: one pull request per branch, opened and merged once at a checked commit; no repeated pushes or comments."""
     if world.forge is None:
         return []
     forge, wrong = world.forge, []
-    pulls = forge.ask("landings")
-    of = Counter(one["branch"] for one in pulls)
-    wrong += [f"{branch} has {times} pull requests" for branch, times in of.items() if times > 1]
-    for one in pulls:
-        if one["merged"] and one["passed"] is not True:
-            wrong.append(f"#{one['number']} was merged at {one['landed']}, whose checks did not pass ({one['passed']})")
-        if one["merged"] and not one["named"] == one["landed"] != "":
-            wrong.append(f"#{one['number']} was merged at {one['landed']!r}, and the request named {one['named']!r}")
-        if one["merged"] and one["number"] not in world.asked and not one["approved"]:
-            wrong.append(f"#{one['number']} was merged, and nobody had approved it or asked for that")
+    pulls = forge.ask("pull_records")
+    pulls_per_branch = Counter(pull["branch"] for pull in pulls)
+    wrong += [f"{branch} has {times} pull requests" for branch, times in pulls_per_branch.items() if times > 1]
+    for pull in pulls:
+        if pull["merged"] and pull["passed"] is not True:
+            wrong.append(
+                f"#{pull['number']} was merged at {pull['landed']}, whose checks did not pass ({pull['passed']})"
+            )
+        if pull["merged"] and not pull["named"] == pull["landed"] != "":
+            wrong.append(f"#{pull['number']} was merged at {pull['landed']!r}, and the request named {pull['named']!r}")
+        if pull["merged"] and pull["number"] not in world.merge_requested and not pull["approved"]:
+            wrong.append(f"#{pull['number']} was merged, and nobody had approved it or asked for that")
         wrong += [
-            f"#{one['number']}: {text!r} was said {n} times" for text, n in Counter(one["comments"]).items() if n > 1
+            f"#{pull['number']}: {text!r} was said {n} times" for text, n in Counter(pull["comments"]).items() if n > 1
         ]
-    happened = Counter(told[:4] for told in forge.ask("record"))
-    for (event, action, number, who), times in happened.items():
+    counts = Counter(record[:4] for record in forge.ask("record"))
+    for (event, action, number, who), times in counts.items():
         if event == "pull_request" and action in ("opened", "ready_for_review", "closed") and times > 1:
             wrong.append(f"{action} #{number} by {who} happened {times} times")
     pushes = Counter((ref, after) for ref, _, after in forge.ask("pushes") if after != ZERO)
@@ -246,17 +270,22 @@ def forge_agrees(world: World, _sessions: Sessions, _truth: list[Any]) -> list[s
     return wrong + [f"inside the forge: {fault}" for fault in forge.ask("faults")]
 
 
-def comments_heard(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
-    """What a person said at the forge reaches the agent."""
+def comments_are_delivered(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
+    """Check that comments at the forge reach the agent."""
     wrong = []
-    heard = [one["text"] for one in truth if one["event"] == "message"]
-    for mark, session in world.known.comments.items():
-        times = sum(f"Why {mark}?" in text for text in heard)
-        now = sessions.get(session, {})
-        if times == 0 and now.get("pid") is not None and now["pr"] and now["pr"]["state"] == "open":
+    received = [message["text"] for message in truth if message["event"] == "message"]
+    for mark, session in world.accepted.comments.items():
+        times = sum(f"Why {mark}?" in text for text in received)
+        session_state = sessions.get(session, {})
+        if (
+            times == 0
+            and session_state.get("pid") is not None
+            and session_state["pr"]
+            and session_state["pr"]["state"] == "open"
+        ):
             sent = world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]
-            if not any(f"Why {mark}?" in one["content"] for one in sent):
-                wrong.append(f"the comment {mark} never reached {session} ({now['status']})")
+            if not any(f"Why {mark}?" in message["content"] for message in sent):
+                wrong.append(f"the comment {mark} never reached {session} ({session_state['status']})")
     return wrong
 
 
@@ -270,24 +299,27 @@ def _litter(world: World, live: set[str]) -> list[str]:
 
 
 def nothing_left_behind(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
-    """No lock, no file with a message or an environment, no worktree that no session has."""
+    """Check that there is no lock, no file with a message or environment, and no worktree without a session."""
     box = world.box
     wrong = []
     if locks := [str(path) for path in (box.repo / ".git").rglob("*.lock")]:
         wrong.append(f"locks: {locks}")
     live = {session for session, now in sessions.items() if now["pid"] is not None}
-    until = time.monotonic() + SOON
-    while (litter := _litter(world, live)) and time.monotonic() < until:
+    deadline = time.monotonic() + SOON
+    while (litter := _litter(world, live)) and time.monotonic() < deadline:
         time.sleep(0.1)
     if litter:
         wrong.append(f"files with secrets or messages: {litter}")
-    shown = {now["workspacePath"] for now in sessions.values() if now["workspacePath"]} | {str(box.repo)}
-    listed = evidence.git(world, "worktree", "list", "--porcelain").splitlines()
-    known = {line.removeprefix("worktree ") for line in listed if line.startswith("worktree ")}
-    if more := known - shown:
-        wrong.append(f"worktrees that no session has: {sorted(more)}")
-    if gone := {one for one in shown if not one.startswith(str(box.folder / "clone"))} - known:
-        wrong.append(f"workspaces that Git does not know: {sorted(gone)}")
+    workspaces = {now["workspacePath"] for now in sessions.values() if now["workspacePath"]} | {str(box.repo)}
+    lines = evidence.git(world, "worktree", "list", "--porcelain").splitlines()
+    worktrees = {line.removeprefix("worktree ") for line in lines if line.startswith("worktree ")}
+    if unowned := worktrees - workspaces:
+        wrong.append(f"worktrees that no session has: {sorted(unowned)}")
+    if (
+        unregistered := {workspace for workspace in workspaces if not workspace.startswith(str(box.folder / "clone"))}
+        - worktrees
+    ):
+        wrong.append(f"workspaces that Git does not know: {sorted(unregistered)}")
     links = [str(path) for path in box.repo.glob(".worktrees/*") if path.is_symlink() and not path.exists()]
     return wrong + ([f"links to nowhere: {links}"] if links else [])
 
@@ -301,9 +333,9 @@ RULES: dict[str, Rule] = {
     "dialogs untouched": dialogs_untouched,
     "the log is whole": log_is_whole,
     "no fault logged": no_fault_logged,
-    "the user's own": users_own,
-    "landed as checked": landed_as_checked,
+    "the user's own": user_work_is_untouched,
+    "landed as checked": merged_as_checked,
     "the forge agrees": forge_agrees,
-    "comments heard": comments_heard,
+    "comments heard": comments_are_delivered,
     "nothing left behind": nothing_left_behind,
 }

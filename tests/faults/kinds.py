@@ -1,4 +1,4 @@
-"""The faults, by name. Each is injected while people use the product, lasts a while, and is mended; each can tell whether it bit."""
+"""The faults, by name. Each is injected while people use the product, lasts a while and is undone; it detects whether it had an effect."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ BUSY = re.compile(r"database is locked")
 
 
 class Fault:
-    """One fault in one round."""
+    """A fault in one round; `bit` is whether it had an effect."""
 
     styles: tuple[str, ...] = ("plain", "local", "github")
     runtimes: tuple[str, ...] = ("process", "tmux")
     needs_disk = False
     words: re.Pattern[str] | None = None
-    """What is read in the log, the events or an answer where it bit."""
+    """What the log, the events or an answer contain if the fault had an effect."""
 
     def __init__(self, world: World, chance: random.Random) -> None:
         self.world = world
@@ -42,25 +42,25 @@ class Fault:
         self.bit = False
 
     def inject(self) -> None:
-        """Let it begin."""
+        """Begin the fault."""
 
     def last(self) -> float:
-        """How long it lasts."""
+        """Return how many seconds it lasts."""
         return 0.0
 
     def watch(self) -> None:
-        """Called again and again while it lasts."""
+        """Observe; called repeatedly while it lasts."""
 
-    def mend(self) -> None:
-        """Let it end."""
+    def restore(self) -> None:
+        """End the fault."""
 
     def outlast(self) -> bool:
-        """Bring about what comes later than a round lasts; false: nothing does."""
+        """Trigger recovery that takes longer than a round; return False if there is none."""
         return False
 
-    def read(self, said: str) -> None:
-        """Look whether it bit, by what was said meanwhile."""
-        if self.words is not None and self.words.search(said):
+    def read(self, text: str) -> None:
+        """Detect an effect in the text of logs, events and answers."""
+        if self.words is not None and self.words.search(text):
             self.bit = True
 
     def _kill(self, pids: list[int]) -> None:
@@ -83,9 +83,9 @@ class KillAgent(Fault):
 
 
 class KillTerminal(Fault):
-    """Its agents are told to end, and end their Git; one that is asked in its first moment leaves its lock, which a person removes."""
+    """Its agents end and end their Git; a Git that has just started may leave its lock, which a person removes."""
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self.bit:
             self.notes += unlock(self.world)
 
@@ -105,17 +105,17 @@ class KillTmux(KillTerminal):
 
 
 class KillGit(Fault):
-    """A Git of the daemon, in the middle of a command; what it had locked is unlocked by a person, as Git asks for."""
+    """Kill a Git command of the daemon; a person removes its locks, as Git demands."""
 
     def inject(self) -> None:
-        left, end = self.random.randint(0, 4), time.monotonic() + 1.5
+        remaining, end = self.random.randint(0, 4), time.monotonic() + 1.5
         last = 0
         while time.monotonic() < end:
             pid = git_of(self.world)
             if pid is not None and pid != last:
                 last = pid
-                left -= 1
-                if left < 0:
+                remaining -= 1
+                if remaining < 0:
                     with contextlib.suppress(OSError):
                         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                         os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ class KillGit(Fault):
     def last(self) -> float:
         return self.random.uniform(0.0, 1.0)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self.bit:
             self.notes += unlock(self.world)
 
@@ -143,14 +143,14 @@ class DiskFull(Fault):
     def last(self) -> float:
         return self.random.uniform(0.3, 1.5)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         assert self.world.disk is not None
-        self.world.disk.mend()
+        self.world.disk.restore()
         unlock(self.world)
 
 
 class DiskReadOnly(Fault):
-    """A Git that has a lock then cannot remove it: a person does."""
+    """A Git that has a lock cannot remove it then, so a person does."""
 
     needs_disk = True
     words = SHUT
@@ -159,15 +159,15 @@ class DiskReadOnly(Fault):
         assert self.world.disk is not None
         home, repo = self.world.box.home.path, self.world.box.repo
         for part in self.random.choice(((home,), (repo,), (home, repo))):
-            self.world.disk.shut(part)
+            self.world.disk.make_read_only(part)
             self.notes.append(part.name)
 
     def last(self) -> float:
         return self.random.uniform(0.3, 1.5)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         assert self.world.disk is not None
-        self.world.disk.mend()
+        self.world.disk.restore()
         unlock(self.world)
 
 
@@ -190,9 +190,9 @@ class ForgeSlow(Fault):
     def last(self) -> float:
         return self.random.uniform(0.5, 2.0)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         assert self.world.forge is not None
-        self.bit = self.world.forge.ask("mend") > 0
+        self.bit = self.world.forge.ask("clear_faults") > 0
 
 
 class ForgeFailing(ForgeSlow):
@@ -207,14 +207,14 @@ class ForgeFailing(ForgeSlow):
 
 
 class ForgeAway(ForgeSlow):
-    """Nobody listens there."""
+    """The forge does not listen."""
 
     def inject(self) -> None:
         assert self.world.forge is not None
         self.world.forge.ask("down")
         self.bit = True
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         assert self.world.forge is not None
         self.world.forge.ask("up")
 
@@ -230,12 +230,12 @@ class WebhooksLost(Fault):
     def last(self) -> float:
         return self.random.uniform(0.5, 2.0)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         assert self.world.forge is not None
         self.bit = self.world.forge.ask("hooks", "") > 0
 
     def outlast(self) -> bool:
-        """While webhooks come, what some of them did not tell is found by a poll every ten minutes, and by a daemon's first one."""
+        """Restart the daemon: while webhooks arrive, lost ones are found only by a poll every ten minutes, or by the first one."""
         if self.order == "lost":
             self.world.restart()
         return self.order == "lost"
@@ -263,7 +263,7 @@ class DatabaseLocked(Fault):
     def last(self) -> float:
         return self._seconds
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self._base is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._base.execute("rollback")
@@ -272,7 +272,7 @@ class DatabaseLocked(Fault):
 
 
 class DatabaseTorn(Fault):
-    """A power cut: the daemon is gone, and what it was writing beyond its last commit is cut off, or garbage."""
+    """A power cut: the daemon is killed, and the log behind its last commit is cut off or garbage."""
 
     def inject(self) -> None:
         self._kill(self.world.launcher.live())
@@ -295,14 +295,14 @@ class DatabaseTorn(Fault):
                 file.truncate(end)
                 file.seek(end)
                 file.write(tail)
-        except OSError as error:  # another fault keeps it from being written
+        except OSError as error:  # another fault prevents the write
             self.notes.append(str(error))
             return
         self.notes.append(f"{len(data)} bytes, committed {end}, now {end + len(tail)}")
 
 
 class Sleep(Fault):
-    """The machine sleeps: everything stands still, and then it is later."""
+    """The machine sleeps: all processes stop, and the clock advances."""
 
     def inject(self) -> None:
         world = self.world
@@ -316,7 +316,7 @@ class Sleep(Fault):
     def last(self) -> float:
         return self.random.uniform(0.2, 2.0)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self.world.clock.put(self.world.clock.offset + self.random.choice((0.0, 600.0, 30000.0)))
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
@@ -340,14 +340,14 @@ class NoDescriptors(Fault):
     def last(self) -> float:
         return self.random.uniform(0.3, 1.5)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self._daemon:
             with contextlib.suppress(OSError):
                 resource.prlimit(self._daemon, resource.RLIMIT_NOFILE, self._limits)
 
 
 class GitLocked(Fault):
-    """Locks of another Git. A command that waits for one is run again and again: by that it is seen to bite."""
+    """Locks of another Git. A repeated command shows that the fault has an effect."""
 
     words = HELD
 
@@ -356,7 +356,7 @@ class GitLocked(Fault):
         names = [common / name for name in ("index", "packed-refs", "config", "HEAD", "refs/heads/main")]
         names += [path / "index" for path in (common / "worktrees").glob("*")]
         names += [common / "refs/heads/feature" / mark for mark in self.world.next_marks(3)] * 2
-        names += [common / "refs/ao/rescue" / session for session in list(self.world.known.sessions)[-3:]]
+        names += [common / "refs/ao/rescue" / session for session in list(self.world.accepted.sessions)[-3:]]
         self._locks: list[Path] = []
         self._tried: dict[bytes, set[int]] = {}
         for name in self.random.sample(names, min(len(names), self.random.randint(1, 4))):
@@ -373,11 +373,11 @@ class GitLocked(Fault):
     def watch(self) -> None:
         if (pid := git_of(self.world)) is not None:
             with contextlib.suppress(OSError):
-                tried = self._tried.setdefault(Path(f"/proc/{pid}/cmdline").read_bytes(), set())
-                tried.add(pid)
-                self.bit |= len(tried) > 1
+                attempts = self._tried.setdefault(Path(f"/proc/{pid}/cmdline").read_bytes(), set())
+                attempts.add(pid)
+                self.bit |= len(attempts) > 1
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         for lock in self._locks:
             lock.unlink(missing_ok=True)
 
@@ -415,7 +415,7 @@ KINDS: dict[str, type[Fault]] = {
 
 
 def git_of(world: World) -> int | None:
-    """A Git that the daemon runs just now."""
+    """Return the pid of a Git command that the daemon runs now, or None."""
     for daemon in world.launcher.live():
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{daemon}/task").iterdir():
@@ -426,7 +426,7 @@ def git_of(world: World) -> int | None:
 
 
 def unlock(world: World) -> list[str]:
-    """As a person does who was told to: wait until no Git runs here, then remove the locks that are left."""
+    """Wait until no Git runs in the world, then remove the remaining locks, as a person would; return their paths."""
     common, repo = world.box.repo / ".git", os.fsencode(world.box.folder)
     end = time.monotonic() + 3.0
     removed = []
@@ -439,7 +439,7 @@ def unlock(world: World) -> list[str]:
             time.sleep(0.02)
             continue
         for lock in locks:
-            # One that was made this moment is somebody's who goes on.
+            # A very recent lock belongs to a running command.
             with contextlib.suppress(OSError):
                 if time.time() - lock.stat().st_mtime > 0.3:
                     lock.unlink()
@@ -458,13 +458,13 @@ def _cwd(pid: int) -> bytes:
 
 
 def committed(data: bytes) -> int:
-    """Where the last committed frame of a write-ahead log ends."""
+    """Return where the last committed frame of a write-ahead log ends."""
     if len(data) < 32:
         return 0
     page, salts = struct.unpack(">I", data[8:12])[0], data[16:24]
-    place, end = 32, 32
-    while place + 24 + page <= len(data) and data[place + 8 : place + 16] == salts:
-        place += 24 + page
-        if struct.unpack(">I", data[place - 24 - page + 4 : place - 24 - page + 8])[0]:
-            end = place
+    position, end = 32, 32
+    while position + 24 + page <= len(data) and data[position + 8 : position + 16] == salts:
+        position += 24 + page
+        if struct.unpack(">I", data[position - 24 - page + 4 : position - 24 - page + 8])[0]:
+            end = position
     return end

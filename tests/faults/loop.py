@@ -1,6 +1,7 @@
-"""The whole loop of the demo, while the daemon is killed again and again: `python -m tests.faults.loop --rounds 10 --seed 1`.
+"""Play the demo while the daemon is killed repeatedly: `python -m tests.faults.loop --rounds 10 --seed 1`.
 
-However often it dies: every change lands exactly once, every message reaches its agent at most once, the base passes its own checks.
+However often it is killed, every change is merged exactly once, every message reaches its agent at most once, and the base passes
+its checks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ PATIENCE = 120.0
 
 
 def play(seed: int, runtime: str = "process") -> list[str]:
-    """One demo under fire; returns what was wrong."""
+    """Play one demo and return the problems."""
     folder = Path(tempfile.mkdtemp(prefix="ao-loop-"))
     with Sandbox(folder, runtime, {"AO_DEMO_LOG": str(folder / "truth.jsonl")}) as box:
         demo.prepare(box)
@@ -56,22 +57,21 @@ def _under_fire(box: Sandbox, chance: random.Random) -> int:
             box.stop(signal.SIGKILL)
             box.start()
             kills += 1
-    raise TimeoutError(
-        f"the loop did not come to its end; the sessions: {[(one['id'], one['status'], one['why']) for one in box.sessions()]}"
-    )
+    states = [(session["id"], session["status"], session["why"]) for session in box.sessions()]
+    raise TimeoutError(f"the loop did not come to its end; the sessions: {states}")
 
 
 def _wrong(box: Sandbox, truth: Path) -> list[str]:
     wrong = []
     titles = Counter(box.git("log", "--format=%s", "main").splitlines())
     for name in ("price", "cart", "report", "currency"):
-        found = [(title, count) for title, count in titles.items() if title.startswith(demo.ISSUES[name][0])]
-        if [count for _, count in found] != [1]:
-            wrong.append(f"{name} landed as {found}")
-    heard = Counter(
+        matching = [(title, count) for title, count in titles.items() if title.startswith(demo.ISSUES[name][0])]
+        if [count for _, count in matching] != [1]:
+            wrong.append(f"{name} landed as {matching}")
+    received = Counter(
         entry["id"] for line in truth.read_text().splitlines() if (entry := json.loads(line))["event"] == "message"
     )
-    wrong += [f"message {message} was received {count} times" for message, count in heard.items() if count > 1]
+    wrong += [f"message {message} was received {count} times" for message, count in received.items() if count > 1]
     tests = subprocess.run(
         [sys.executable, "-m", "unittest", "-q"],
         cwd=box.repo,
@@ -87,7 +87,7 @@ def _wrong(box: Sandbox, truth: Path) -> list[str]:
 
 
 def main() -> int:
-    """Play as often as asked."""
+    """Play the requested number of demos."""
     parser = argparse.ArgumentParser(prog="tests.faults.loop")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""`python -m tests.faults.mutations [NAME…]`: each check of the simulator is seen to fail, with a bug planted in a copy of the sources."""
+"""`python -m tests.faults.mutations [NAME…]`: prove that each check of the simulator finds a bug planted in a copy of the sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Planted:
 
     what: str
     edits: tuple[tuple[str, str, str], ...]
-    """File, what is there, and what is there instead."""
+    """File, original text, replacement."""
     found_by: str
     kinds: str = "user-works"
     styles: str = "plain,local"
@@ -155,7 +155,7 @@ PLANTED = {
 
 
 def plant(bug: Planted, folder: Path) -> None:
-    """Copy the sources there, with the bug in them."""
+    """Copy the sources with the bug to a folder; exit if the bug does not fit the source."""
     shutil.copytree(PACKAGE, folder / "agent_orchestrator", ignore=shutil.ignore_patterns("__pycache__", "dist"))
     for name, old, new in bug.edits:
         path = folder / "agent_orchestrator" / name
@@ -165,12 +165,12 @@ def plant(bug: Planted, folder: Path) -> None:
         path.write_text(text.replace(old, new, 1))
 
 
-def try_one(name: str, bug: Planted, seed: int) -> bool:
-    """Is it found?"""
+def is_found(name: str, bug: Planted, seed: int) -> bool:
+    """Play rounds with a planted bug, print the result, and return whether it was found."""
     with tempfile.TemporaryDirectory(prefix="ao-planted-") as folder:
         plant(bug, Path(folder))
         command = [sys.executable, "-m", "tests.faults.run", "--rounds", str(bug.rounds), "--seed", str(seed)]
-        done = subprocess.run(
+        completed = subprocess.run(
             [*command, "--jobs", "2", "--kinds", bug.kinds, "--styles", bug.styles, "--until-wrong"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])},
@@ -179,22 +179,22 @@ def try_one(name: str, bug: Planted, seed: int) -> bool:
             text=True,
             check=False,
         )
-    wrong = [line.strip() for line in done.stderr.splitlines() if "WRONG" in line]
+    wrong = [line.strip() for line in completed.stderr.splitlines() if "WRONG" in line]
     hits = [line for line in wrong if any(words in line for words in bug.found_by.split("|"))]
     sys.stdout.write(
         f"| {bug.found_by.replace('|', ' / ')} | {bug.what} | {(hits or wrong or ['NOT FOUND'])[0][:160]} |\n"
     )
     sys.stdout.flush()
     if not hits:
-        sys.stderr.write(f"{name} was not found: {done.stdout[-2000:]}{done.stderr[-2000:]}\n")
+        sys.stderr.write(f"{name} was not found: {completed.stdout[-2000:]}{completed.stderr[-2000:]}\n")
     return bool(hits)
 
 
 def main() -> int:
-    """Try all, or those that are named."""
+    """Try all planted bugs, or the named ones."""
     names = sys.argv[1:] or list(PLANTED)
-    found = [try_one(name, PLANTED[name], seed=1) for name in names]
-    return 0 if all(found) else 1
+    results = [is_found(name, PLANTED[name], seed=1) for name in names]
+    return 0 if all(results) else 1
 
 
 if __name__ == "__main__":

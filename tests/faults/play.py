@@ -1,4 +1,4 @@
-"""One world: a home, a repository, a daemon, agents, and the people who use them. Everything random comes from the seed."""
+"""A world: a home, a repository, a daemon, agents, and the people who use them. All randomness comes from the seed."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ reactions:
 """
 )
 TIMERS = ("silence", "escalate")
-"""What waits for time to pass, and not for anything to become possible."""
+"""Kinds of effects that wait only for time to pass."""
 USES = {
     "plain": ("new", "new", "new", "send", "send", "send", "stop", "restore", "answer", "answer", "second"),
     "local": (
@@ -90,30 +90,30 @@ USES = {
 
 
 @dataclass(slots=True)
-class Known:
-    """What the players themselves know to have been accepted."""
+class Accepted:
+    """What the daemon has accepted, as recorded by the people."""
 
     sessions: dict[str, str] = field(default_factory=dict)
     """Session → the mark of its first turn."""
     messages: dict[str, str] = field(default_factory=dict)
     """Message → session."""
     comments: dict[str, str] = field(default_factory=dict)
-    """What a person said at the forge about a session's change → that session."""
+    """Comment of a person at the forge → session."""
     issues: set[int] = field(default_factory=set)
     restored: set[str] = field(default_factory=set)
-    """Sessions that a person restored, or tried to."""
+    """Sessions that a person restored or tried to restore."""
     refused: int = 0
 
 
 class World:
-    """What one round after the other happens to."""
+    """A home, a repository and a daemon that live through several rounds."""
 
     def __init__(self, folder: Path, style: str, runtime: str, *, fresh: bool, seed: str, disk: bool) -> None:
         self.folder = folder
         self.style = style
         self.runtime = runtime
         self.random = random.Random(seed)
-        self.known = Known()
+        self.accepted = Accepted()
         self.clock = daemons.Clock(folder / "clock")
         self.launcher = daemons.Launcher(folder, fresh=fresh)
         self.disk = Disk(folder / "disk") if disk else None
@@ -129,14 +129,14 @@ class World:
         self._mark = 0
         self._log_read = 0
         self.events: list[tuple[int, str]] = []
-        """The event log as it was when everything was last compared."""
-        self.asked: set[int] = set()
-        """Pull requests that a person let land by his word."""
-        self.said: list[str] = []
-        """What was refused, and why."""
+        """The event log at the last check."""
+        self.merge_requested: set[int] = set()
+        """Pull requests that a person asked to merge."""
+        self.refusals: list[str] = []
+        """The texts of refused requests."""
 
     def begin(self) -> None:
-        """Start its daemon."""
+        """Start the daemon."""
         self.wake()
 
     def _prepare(self) -> None:
@@ -145,19 +145,19 @@ class World:
             text = {"plain": PLAIN, "local": LOCAL}[self.style]
             box.repository(config=text.format(runtime=self.runtime, checked=self.checked))
             return
-        url, address, token = forge.ask("place")
+        url, address, token = forge.ask("addresses")
         box.repository(config=GITHUB.format(runtime=self.runtime, url=url, token=token, secret=SECRET))
         login = base64.b64encode(f"x:{token}".encode()).decode()
         box.git("remote", "add", "origin", address)
         box.git("-c", f"http.extraHeader=Authorization: Basic {login}", "fetch", "-q", "origin")
         box.git("reset", "-q", "--hard", "origin/main")
-        forge.ask("judge_pushes")
-        forge.ask("tell", f"http://127.0.0.1:{self.port}/api/webhooks/github", SECRET)
+        forge.ask("check_pushes")
+        forge.ask("add_webhook", f"http://127.0.0.1:{self.port}/api/webhooks/github", SECRET)
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """End all processes and unmount the disk."""
         if self.disk is not None:
-            self.disk.mend()
+            self.disk.restore()
         self.launcher.close()
         self.box.clean_up()
         if self.forge is not None:
@@ -168,22 +168,22 @@ class World:
     # -- use -----------------------------------------------------------------------------------------------------------
 
     def plan(self) -> list[tuple[str, float, float]]:
-        """What is done in a round: what, and two numbers that choose."""
+        """Return the actions of a round, each with two random numbers for choices."""
         uses = [self.random.choice(USES[self.style]) for _ in range(self.random.randint(2, 4))]
         if self.random.random() < 0.5:
             uses[0] = USES[self.style][0]
         return [(what, self.random.random(), self.random.random()) for what in uses]
 
     def use(self, plan: Sequence[tuple[str, float, float]], done: list[str]) -> threading.Thread:
-        """Do that, beside whatever else happens."""
+        """Run the actions in a thread and return it; `done` gets a line per action."""
 
         def act() -> None:
             for what, choice, other in plan:
                 try:
                     done.append(getattr(self, f"_{what}")(choice, other))
                 except AoError as error:
-                    self.known.refused += 1
-                    self.said.append(str(error))
+                    self.accepted.refused += 1
+                    self.refusals.append(str(error))
                     done.append(f"{what}: {error}")
                 except RuntimeError as error:  # the people at the forge
                     done.append(f"{what}: {error}")
@@ -193,7 +193,7 @@ class World:
         return thread
 
     def ask(self, method: str, path: str, body: Any = None, timeout: float = 60.0) -> Any:
-        """As the command line does: starts the daemon, and repeats with the same key when it dies on the request."""
+        """Send a request as the command line does: start the daemon if needed, and repeat with the same key if it dies."""
         with Client(self.box.home.path) as client:
             client._spawn = self._spawn  # type: ignore[assignment, method-assign]
             headers = {"X-AO-Cwd": quote(str(self.box.repo)), "Idempotency-Key": os.urandom(16).hex()}
@@ -214,15 +214,15 @@ class World:
         return f"mark-{self._mark}"
 
     def next_marks(self, number: int) -> list[str]:
-        """Those that the next sessions will have."""
-        return [f"mark-{self._mark + more}" for more in range(1, number + 1)]
+        """Return the marks of the next sessions."""
+        return [f"mark-{self._mark + step}" for step in range(1, number + 1)]
 
     def _make(self, scripts: Sequence[str], choice: float) -> str:
         mark = self.mark()
         script = scripts[int(choice * len(scripts))].format(mark=mark)
-        made = self.ask("POST", "/api/sessions", {"prompt": script, "name": mark})
-        self.known.sessions[made["id"]] = mark
-        return f"new {made['id']}: {script!r}"
+        created = self.ask("POST", "/api/sessions", {"prompt": script, "name": mark})
+        self.accepted.sessions[created["id"]] = mark
+        return f"new {created['id']}: {script!r}"
 
     def _new(self, choice: float, _other: float) -> str:
         return self._make(TASKS, choice)
@@ -231,7 +231,7 @@ class World:
         return self._make(CHANGES, choice)
 
     def _pick(self, choice: float) -> str:
-        sessions = list(self.known.sessions)
+        sessions = list(self.accepted.sessions)
         if not sessions:
             raise AoError("no session yet")
         return sessions[-1 - int(choice * min(len(sessions), 5))]
@@ -240,7 +240,7 @@ class World:
         session, mark = self._pick(choice), self.mark()
         text = WORDS[int(other * len(WORDS))].format(mark=mark)
         sent = self.ask("POST", f"/api/sessions/{session}/message", {"content": text})
-        self.known.messages[sent["messageId"]] = session
+        self.accepted.messages[sent["messageId"]] = session
         return f"send {session} {sent['messageId']}: {text!r}"
 
     def _stop(self, choice: float, _other: float) -> str:
@@ -250,151 +250,159 @@ class World:
 
     def _restore(self, choice: float, _other: float) -> str:
         session = self._pick(choice)
-        self.known.restored.add(session)  # also if the answer is lost
+        self.accepted.restored.add(session)  # even if the answer is lost
         self.ask("POST", f"/api/sessions/{session}/restore", {})
         return f"restore {session}"
 
     def _answer(self, choice: float, other: float) -> str:
-        open_ones = [one for one in self.box.sessions() if one["status"] in ("needs_input", "blocked")]
-        if not open_ones:
+        asking = [session for session in self.box.sessions() if session["status"] in ("needs_input", "blocked")]
+        if not asking:
             return "answer: nobody asks"
-        one = open_ones[int(choice * len(open_ones))]
-        if one["status"] == "blocked":
+        session = asking[int(choice * len(asking))]
+        if session["status"] == "blocked":
             body = {"decision": "allow" if other < 0.6 else "deny"}
         else:
             body = {"text": f"[[say: the {self.mark()} one]]"}
-        self.ask("POST", f"/api/sessions/{one['id']}/answer", body)
-        return f"answer {one['id']} {body}"
+        self.ask("POST", f"/api/sessions/{session['id']}/answer", body)
+        return f"answer {session['id']} {body}"
 
     def _approve(self, choice: float, _other: float) -> str:
-        waiting = [one for one in self.box.sessions() if one["pr"] and one["pr"]["state"] in ("open", "draft")]
+        waiting = [
+            session for session in self.box.sessions() if session["pr"] and session["pr"]["state"] in ("open", "draft")
+        ]
         if not waiting:
             return "approve: nothing to approve"
-        one = waiting[int(choice * len(waiting))]
+        session = waiting[int(choice * len(waiting))]
         if self.forge is not None:
-            self.forge.ask("approve", one["pr"]["number"])
+            self.forge.ask("approve", session["pr"]["number"])
         else:
-            self.ask("POST", f"/api/sessions/{one['id']}/review", {"verdict": "approve"})
-        return f"approve {one['id']}"
+            self.ask("POST", f"/api/sessions/{session['id']}/review", {"verdict": "approve"})
+        return f"approve {session['id']}"
 
     def _discuss(self, choice: float, _other: float) -> str:
         assert self.forge is not None
-        waiting = [one for one in self.box.sessions() if one["pr"] and one["pr"]["state"] == "open"]
+        waiting = [session for session in self.box.sessions() if session["pr"] and session["pr"]["state"] == "open"]
         if not waiting:
             return "discuss: nothing to talk about"
-        one, mark = waiting[int(choice * len(waiting))], self.mark()
-        file = self.known.sessions.get(one["id"], "README") + ".txt"
-        self.forge.ask("discuss", one["pr"]["number"], file, f"Why {mark}? [[say: because {mark}]]")
-        self.known.comments[mark] = one["id"]
-        return f"discuss {one['id']} {mark}"
+        session, mark = waiting[int(choice * len(waiting))], self.mark()
+        file = self.accepted.sessions.get(session["id"], "README") + ".txt"
+        self.forge.ask("discuss", session["pr"]["number"], file, f"Why {mark}? [[say: because {mark}]]")
+        self.accepted.comments[mark] = session["id"]
+        return f"discuss {session['id']} {mark}"
 
     def _merge(self, choice: float, _other: float) -> str:
         session = self._pick(choice)
         if pull := self.box.session(session)["pr"]:
-            self.asked.add(pull["number"])
+            self.merge_requested.add(pull["number"])
         self.ask("POST", f"/api/sessions/{session}/merge", {})
         return f"merge {session}"
 
     def _issue(self, choice: float, _other: float) -> str:
-        if self.known.issues and choice < 0.6:
-            number = sorted(self.known.issues)[int(choice / 0.6 * len(self.known.issues))]
+        if self.accepted.issues and choice < 0.6:
+            number = sorted(self.accepted.issues)[int(choice / 0.6 * len(self.accepted.issues))]
             self.ask("POST", f"/api/issues/{number}/comments", {"body": f"about {self.mark()}"})
             return f"comment on issue {number}"
-        made = self.ask("POST", "/api/issues", {"title": f"Issue {self.mark()}", "body": "[[say: hello]]"})
-        self.known.issues.add(made["number"])
-        return f"issue {made['number']}"
+        created = self.ask("POST", "/api/issues", {"title": f"Issue {self.mark()}", "body": "[[say: hello]]"})
+        self.accepted.issues.add(created["number"])
+        return f"issue {created['number']}"
 
     def _second(self, _choice: float, _other: float) -> str:
-        """Somebody starts another daemon: it must find the first."""
+        """Start a second daemon, which must detect the first one."""
         if not self.launcher.live():
             return "second: there is none to be the second to"
-        started = self._spawn((), _free_port(self.random))  # of its own: nothing but the first's lock is in its way
+        started = self._spawn((), _free_port(self.random))  # another port: only the first daemon's lock prevents it
         end = time.monotonic() + 15
         while started.poll() is None and time.monotonic() < end and len(self.launcher.live()) > 1:
             time.sleep(0.02)
         return f"second daemon: {started.returncode}"
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- log -----------------------------------------------------------------------------------------------------------
 
     def log(self) -> str:
-        """The daemon's log."""
+        """Return the daemon's log."""
         path = self.box.home.log
         return path.read_text(errors="replace") if path.exists() else ""
 
     def news(self) -> str:
-        """What is new in it since the last round."""
+        """Return the part of the log since the last round."""
         return self.log()[self._log_read :]
 
     def round_is_over(self) -> None:
-        """What is in the log now was looked at."""
+        """Mark the current log as read."""
         self._log_read = len(self.log())
 
     def reasons(self) -> list[str]:
-        """What the newest events say went wrong."""
-        found = self.box.request("GET", "/api/events?limit=200")["events"][-200:]
+        """Return the data of recent events about failures."""
+        events = self.box.request("GET", "/api/events?limit=200")["events"][-200:]
         return [
-            str(one["data"]) for one in found if one["type"] in ("session-failed", "effect-failed", "effect-delayed")
+            str(event["data"])
+            for event in events
+            if event["type"] in ("session-failed", "effect-failed", "effect-delayed")
         ]
 
     def contains(self, commit: str, tip: str) -> bool:
-        """Is this commit part of that history?"""
+        """Return whether a commit is in the history of `tip`."""
         return commit == tip or evidence.git(self, "merge-base", commit, tip).strip() == commit
 
     # -- rest ----------------------------------------------------------------------------------------------------------
 
     def settle(self, within: float = 60.0) -> None:
-        """Start the daemon if it is dead, and wait until nothing moves any more."""
-        self.wake()  # which may take long where many others start programs too
+        """Start the daemon if needed and wait until nothing changes; raise `TimeoutError`."""
+        self.wake()  # slow on a busy machine
         end = time.monotonic() + within
         before: Any = None
-        same = 0
-        looked = 0.0
+        unchanged = 0
+        skipped_at = 0.0
         while True:
             self.wake()
             sessions = self.box.sessions()
             waiting = evidence.pending(self)
-            now = (
-                [(one["id"], one["status"], one["activity"], one["pid"]) for one in sessions],
+            state = (
+                [(session["id"], session["status"], session["activity"], session["pid"]) for session in sessions],
                 evidence.last_event(self),
                 sorted(key for key, *_ in waiting),
             )
             moving = [
-                one["id"]
-                for one in sessions
-                if one["status"] in ("queued", "starting", "working", "merging", "ci_running")
+                session["id"]
+                for session in sessions
+                if session["status"] in ("queued", "starting", "working", "merging", "ci_running")
             ]
-            blocked = [one["id"] for one in sessions if one["status"] == "blocked"]  # a person's word is waited for
+            blocked = [session["id"] for session in sessions if session["status"] == "blocked"]  # waits for a person
             soon = [
                 row
                 for row in waiting
                 if row[3] < 400.0 and row[1] not in TIMERS and not (row[1] == "deliver" and row[2] in blocked)
             ]
-            same = same + 1 if now == before else 0
-            before = now
-            if same >= 2 and not moving and not soon:
+            unchanged = unchanged + 1 if state == before else 0
+            before = state
+            if unchanged >= 2 and not moving and not soon:
                 return
             if time.monotonic() > end:
-                rest = [(one["id"], one["status"], one["why"]) for one in sessions if one["id"] in moving]
-                raise TimeoutError(f"it did not come to rest: moving {rest}, pending {soon}")
-            far = min((row[3] for row in soon), default=0.0)
-            if same >= 4 and far > 2.0 and not moving and looked != now[1]:
-                looked = now[1]
-                ahead = evidence.time_there(self) - self.clock.now()
-                self.clock.put(self.clock.offset + ahead + far)  # nobody need wait for a long pause's end:
-                self.restart()  # the next daemon sees that it is over
-            time.sleep(0.05 if same < 2 else 0.1)
+                unfinished = [
+                    (session["id"], session["status"], session["why"])
+                    for session in sessions
+                    if session["id"] in moving
+                ]
+                raise TimeoutError(f"it did not come to rest: moving {unfinished}, pending {soon}")
+            longest_wait = min((row[3] for row in soon), default=0.0)
+            if unchanged >= 4 and longest_wait > 2.0 and not moving and skipped_at != state[1]:
+                skipped_at = state[1]
+                lead = evidence.time_there(self) - self.clock.now()
+                self.clock.put(self.clock.offset + lead + longest_wait)  # do not wait for a long pause:
+                self.restart()  # the next daemon finds it over
+            time.sleep(0.05 if unchanged < 2 else 0.1)
 
     def restart(self) -> None:
-        """End the daemon in good order, and start the next one."""
+        """Stop the daemon with SIGTERM and start the next one."""
         for pid in self.launcher.live():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
-        for one in self.launcher.started:
-            one.wait(40)
+        for daemon in self.launcher.started:
+            daemon.wait(40)
         self.wake()
 
     def wake(self) -> None:
-        """See that a daemon runs; on a busy machine its start may take longer than a person would wait."""
+        """Make sure that a daemon runs; on a busy machine its start may need several attempts."""
         for _ in range(3):
             try:
                 self.ask("GET", "/healthz")
@@ -406,7 +414,7 @@ class World:
 
 
 def _free_port(chance: random.Random) -> int:
-    """One that no connection of anybody's is given by chance."""
+    """Return a free port below the range of ephemeral ports."""
     while True:
         port = 15000 + os.getpid() % 500 * 32 + chance.randrange(32)
         with socket.socket() as probe:
@@ -417,4 +425,4 @@ def _free_port(chance: random.Random) -> int:
             return port
 
 
-__all__ = ["REPO", "Known", "World"]
+__all__ = ["REPO", "Accepted", "World"]

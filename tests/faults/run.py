@@ -1,4 +1,4 @@
-"""`python -m tests.faults.run --rounds 100 --seed 1`: a failing round says how to play it again, and everything that was done in it."""
+"""`python -m tests.faults.run --rounds 100 --seed 1`: play rounds; a failing one prints how to replay it and everything that was done."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from tests.faults.kinds import KINDS, Fault
 from tests.faults.play import World
 
 WORLD_ROUNDS = 8
-"""Rounds that one world lives through; then a new one begins."""
+"""Rounds per world."""
 ON_ITS_WAY = 5.0
-"""Seconds that something which nothing shows may still be on its way, as an answer of a slow forge; what is wrong after them is wrong."""
+"""Seconds for work that nothing shows, such as an answer of a slow forge; a problem that lasts longer is a violation."""
 STYLES = ("plain", "local", "github", "plain", "local")
 
 
 @dataclass(slots=True)
 class Round:
-    """What one round was, and what came of it."""
+    """A round and its result."""
 
     number: int
     world: str
@@ -49,7 +49,7 @@ class Round:
 
 @dataclass(slots=True)
 class Totals:
-    """A run's figures."""
+    """The figures of a run."""
 
     seed: int
     rounds: int = 0
@@ -60,18 +60,18 @@ class Totals:
     kinds: dict[str, dict[str, int]] = field(default_factory=dict)
     violations: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, one: Round) -> None:
+    def add(self, round_result: Round) -> None:
         self.rounds += 1
-        self.cpu += one.cpu
-        self.refused += one.refused
-        for kind in set(one.injected):
+        self.cpu += round_result.cpu
+        self.refused += round_result.refused
+        for kind in set(round_result.injected):
             row = self.kinds.setdefault(kind, {"rounds": 0, "injected": 0, "bit": 0, "violations": 0})
             row["rounds"] += 1
-            row["injected"] += one.injected.count(kind)
-            row["bit"] += one.bit.count(kind)
-            row["violations"] += bool(one.wrong)
-        if one.wrong:
-            self.violations.append(asdict(one))
+            row["injected"] += round_result.injected.count(kind)
+            row["bit"] += round_result.bit.count(kind)
+            row["violations"] += bool(round_result.wrong)
+        if round_result.wrong:
+            self.violations.append(asdict(round_result))
 
     def table(self) -> str:
         lines = ["| fault | rounds | injected | bit | violations |", "|---|---|---|---|---|"]
@@ -81,9 +81,9 @@ class Totals:
 
 
 def play_world(
-    seed: int, number: int, rounds: Sequence[int], kinds: Sequence[str], styles: Sequence[str], tell: Any
+    seed: int, number: int, rounds: Sequence[int], kinds: Sequence[str], styles: Sequence[str], report: Any
 ) -> None:
-    """Play the rounds of one world; each is told when it is over. A world in which something was wrong ends there."""
+    """Play the rounds of one world and report each; stop after a violation."""
     style = styles[number % len(styles)]
     if style == "github" and not PRESENT:
         style = "local"
@@ -93,18 +93,18 @@ def play_world(
     folder = Path(tempfile.mkdtemp(prefix="ao-f-"))
     world = None
     try:
-        world = World(folder, style, runtime, fresh=fresh, seed=f"{seed}:{number}", disk=disk.possible())
+        world = World(folder, style, runtime, fresh=fresh, seed=f"{seed}:{number}", disk=disk.can_mount())
         world.begin()
         for index in rounds:
-            one = play_round(world, seed, index, kinds)
-            one.world = f"{style}, {runtime}{', fresh daemons' if fresh else ''}"
-            if one.wrong:
-                one.done.append(f"kept in {_keep(world, seed, index)}")
-            tell(one)
-            if one.wrong:
+            result = play_round(world, seed, index, kinds)
+            result.world = f"{style}, {runtime}{', fresh daemons' if fresh else ''}"
+            if result.wrong:
+                result.done.append(f"kept in {_keep_folder(world, seed, index)}")
+            report(result)
+            if result.wrong:
                 return
     except BaseException:
-        tell(Round(rounds[0], f"{style}, {runtime}", wrong=[f"the simulator: {traceback.format_exc()}"]))
+        report(Round(rounds[0], f"{style}, {runtime}", wrong=[f"the simulator: {traceback.format_exc()}"]))
     finally:
         if world is not None:
             world.close()
@@ -112,9 +112,9 @@ def play_world(
 
 
 def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Round:
-    """Use the product, inject one or two faults, let everything come to rest, compare."""
-    one = Round(index, "")
-    begun, cpu = time.monotonic(), _cpu()
+    """Use the product, inject one or two faults, wait until nothing changes, and check the invariants."""
+    result = Round(index, "")
+    started, cpu = time.monotonic(), _cpu()
     chance = random.Random(f"{seed}/{index}")
     fitting = [
         kind
@@ -126,14 +126,14 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
     names = chance.sample(fitting, min(len(fitting), chance.choice((1, 1, 2))))
     faults: list[Fault] = [KINDS[name](world, random.Random(chance.random())) for name in names]
     pauses = [chance.choice((0.0, chance.uniform(0.0, 0.2), chance.uniform(0.0, 0.6))) for _ in faults]
-    refused, said = world.known.refused, len(world.said)
+    refused_before, refusal_count = world.accepted.refused, len(world.refusals)
     log = len(world.log())
-    player = world.use(world.plan(), one.done)
+    player = world.use(world.plan(), result.done)
     ends = []
     try:
         for name, fault, pause in zip(names, faults, pauses, strict=True):
             time.sleep(pause)
-            one.injected.append(name)
+            result.injected.append(name)
             fault.inject()
             ends.append((time.monotonic() + fault.last(), fault))
         while lasting := [fault for end, fault in ends if end > time.monotonic()]:
@@ -142,31 +142,34 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
             time.sleep(0.003)
     finally:
         for _, fault in reversed(ends):
-            fault.mend()
+            fault.restore()
     player.join(120)
     world.user.tidy()
     try:
         world.settle()
-        heard = "\n".join([*world.said[said:], world.log()[log:], *world.reasons()])
+        text = "\n".join([*world.refusals[refusal_count:], world.log()[log:], *world.reasons()])
         for name, fault in zip(names, faults, strict=True):
-            fault.read(heard)
-            one.bit += [name] if fault.bit else []
-        one.wrong = _checked(world)
-        if one.wrong and any(fault.outlast() for fault in faults):
+            fault.read(text)
+            result.bit += [name] if fault.bit else []
+        result.wrong = _checked(world)
+        if result.wrong and any(fault.outlast() for fault in faults):
             world.settle()
-            one.wrong = _checked(world)
+            result.wrong = _checked(world)
         world.round_is_over()
     except Exception as error:
-        one.wrong = [f"{type(error).__name__}: {error}", *(f"one daemon: {line}" for line in one_daemon(world, {}, []))]
+        result.wrong = [
+            f"{type(error).__name__}: {error}",
+            *(f"one daemon: {line}" for line in one_daemon(world, {}, [])),
+        ]
     for name, fault in zip(names, faults, strict=True):
-        one.done.append(f"{name}: {', '.join(fault.notes)}{'' if fault.bit else ' (did not bite)'}")
-    one.refused = world.known.refused - refused
-    one.seconds, one.cpu = time.monotonic() - begun, _cpu() - cpu
-    return one
+        result.done.append(f"{name}: {', '.join(fault.notes)}{'' if fault.bit else ' (did not bite)'}")
+    result.refused = world.accepted.refused - refused_before
+    result.seconds, result.cpu = time.monotonic() - started, _cpu() - cpu
+    return result
 
 
 def _checked(world: World) -> list[str]:
-    """What is wrong, and stays so."""
+    """Return the problems that last longer than `ON_ITS_WAY`."""
     until = time.monotonic() + ON_ITS_WAY
     while (wrong := check(world)) and time.monotonic() < until:
         time.sleep(0.2)
@@ -179,25 +182,25 @@ def _cpu() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _keep(world: World, seed: int, index: int) -> str:
-    """What a person needs to see what happened."""
-    kept = Path(tempfile.gettempdir()) / f"ao-faults-{seed}-{index}"
-    shutil.rmtree(kept, ignore_errors=True)
+def _keep_folder(world: World, seed: int, index: int) -> str:
+    """Copy a world's folder for inspection and return its path."""
+    target = Path(tempfile.gettempdir()) / f"ao-faults-{seed}-{index}"
+    shutil.rmtree(target, ignore_errors=True)
 
-    def ours(folder: str, names: list[str]) -> list[str]:
+    def unreadable(folder: str, names: list[str]) -> list[str]:
         return [name for name in names if not (Path(folder) / name).is_file() and not (Path(folder) / name).is_dir()]
 
     try:
-        shutil.copytree(world.folder, kept, symlinks=True, ignore=ours)
+        shutil.copytree(world.folder, target, symlinks=True, ignore=unreadable)
     except (OSError, shutil.Error) as error:
-        return f"{kept} ({error})"
-    return str(kept)
+        return f"{target} ({error})"
+    return str(target)
 
 
 def _work(wire: Connection, seed: int, kinds: Sequence[str], styles: Sequence[str]) -> None:
-    """One of the processes that play worlds."""
-    if disk.possible():
-        disk.alone()
+    """Play worlds in a worker process."""
+    if disk.can_mount():
+        disk.unshare_mounts()
     while True:
         try:
             number, rounds = wire.recv()
@@ -215,68 +218,68 @@ def play(
     kinds: Sequence[str] = tuple(KINDS),
     styles: Sequence[str] = STYLES,
     minutes: float = 0.0,
-    only: int | None = None,
+    only_round: int | None = None,
     first: int = 1,
     say: bool = True,
-    tell: bool = False,
+    report: bool = False,
     until_wrong: bool = False,
 ) -> Totals:
-    """Play the rounds, several worlds at a time; `only`: the world of this round, up to it."""
-    totals, begun = Totals(seed), time.monotonic()
+    """Play the rounds, several worlds at a time; with `only_round` just the world of this round, up to it."""
+    totals, started = Totals(seed), time.monotonic()
     numbers = range(first, first + rounds)
     worlds: dict[int, list[int]] = {}
-    for index in numbers if only is None else range(1, only + 1):
+    for index in numbers if only_round is None else range(1, only_round + 1):
         worlds.setdefault((index - 1) // WORLD_ROUNDS, []).append(index)
-    if only is not None:
-        worlds = {number: indexes for number, indexes in worlds.items() if only in indexes}
+    if only_round is not None:
+        worlds = {number: indexes for number, indexes in worlds.items() if only_round in indexes}
     waiting = sorted(worlds.items())
     context = multiprocessing.get_context("spawn")
-    busy: dict[Connection, Any] = {}
+    workers: dict[Connection, Any] = {}
     for _ in range(min(jobs, len(waiting))):
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, seed, list(kinds), list(styles)))
+        own_end, worker_end = context.Pipe()
+        process = context.Process(target=_work, args=(worker_end, seed, list(kinds), list(styles)))
         process.start()
-        theirs.close()
-        busy[ours] = process
-        ours.send(waiting.pop(0))
-    told = 0
-    while busy:
-        for wire in wait(list(busy)):
+        worker_end.close()
+        workers[own_end] = process
+        own_end.send(waiting.pop(0))
+    reported_fifties = 0
+    while workers:
+        for wire in wait(list(workers)):
             assert isinstance(wire, Connection)
             try:
-                one = wire.recv()
+                result = wire.recv()
             except EOFError:
-                busy.pop(wire).join()
+                workers.pop(wire).join()
                 continue
-            if one is not None:
-                totals.add(one)
-                if tell or one.wrong:
-                    _say(seed, one)
+            if result is not None:
+                totals.add(result)
+                if report or result.wrong:
+                    _print_round(seed, result)
                 continue
-            late = (minutes and time.monotonic() - begun > minutes * 60) or (until_wrong and totals.violations)
-            if waiting and not late:
+            is_over = (minutes and time.monotonic() - started > minutes * 60) or (until_wrong and totals.violations)
+            if waiting and not is_over:
                 wire.send(waiting.pop(0))
             else:
                 wire.close()
-                busy.pop(wire).join()
-        if say and totals.rounds // 50 > told:
-            told = totals.rounds // 50
-            spent = time.monotonic() - begun
+                workers.pop(wire).join()
+        if say and totals.rounds // 50 > reported_fifties:
+            reported_fifties = totals.rounds // 50
+            spent = time.monotonic() - started
             sys.stderr.write(f"{totals.rounds} rounds, {len(totals.violations)} violated, {spent:.0f} s\n")
-    totals.seconds = time.monotonic() - begun
+    totals.seconds = time.monotonic() - started
     return totals
 
 
-def _say(seed: int, one: Round) -> None:
+def _print_round(seed: int, result: Round) -> None:
     sys.stderr.write(
-        f"round {one.number}, {one.world}, {one.seconds:.1f} s (again: --seed {seed} --replay {one.number}):\n"
+        f"round {result.number}, {result.world}, {result.seconds:.1f} s (again: --seed {seed} --replay {result.number}):\n"
     )
-    sys.stderr.writelines(f"  did {line}\n" for line in one.done)
-    sys.stderr.writelines(f"  WRONG {line}\n" for line in one.wrong)
+    sys.stderr.writelines(f"  did {line}\n" for line in result.done)
+    sys.stderr.writelines(f"  WRONG {line}\n" for line in result.wrong)
 
 
 def main() -> int:
-    """Play rounds as asked."""
+    """Play the requested rounds and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.faults.run")
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--first", type=int, default=1, help="the number of the first one")
@@ -291,10 +294,10 @@ def main() -> int:
     parser.add_argument("--report", type=Path, help="write the figures there, as JSON")
     options = parser.parse_args()
     kinds = options.kinds.split(",")
-    if strange := set(options.styles.split(",")) - set(STYLES):
-        parser.error(f"there is no world {', '.join(sorted(strange))}; there are {', '.join(sorted(set(STYLES)))}")
-    if strange := set(kinds) - set(KINDS):
-        parser.error(f"there is no fault {', '.join(sorted(strange))}; there are {', '.join(KINDS)}")
+    if unknown := set(options.styles.split(",")) - set(STYLES):
+        parser.error(f"there is no world {', '.join(sorted(unknown))}; there are {', '.join(sorted(set(STYLES)))}")
+    if unknown := set(kinds) - set(KINDS):
+        parser.error(f"there is no fault {', '.join(sorted(unknown))}; there are {', '.join(KINDS)}")
     totals = play(
         options.rounds,
         options.seed,
@@ -302,9 +305,9 @@ def main() -> int:
         kinds=kinds,
         styles=options.styles.split(","),
         minutes=options.minutes,
-        only=options.replay,
+        only_round=options.replay,
         first=options.first,
-        tell=options.tell,
+        report=options.tell,
         until_wrong=options.until_wrong,
     )
     sys.stdout.write(

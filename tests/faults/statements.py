@@ -1,8 +1,8 @@
-"""`python -m tests.faults.statements`: kill -9 of the daemon at every statement that touches the outside, one after the other.
+"""`python -m tests.faults.statements`: kill -9 of the daemon at every statement with an external effect, one after the other.
 
-Each story of `scenarios/` is played once to see its statements, then twice for each of them, with a daemon that is killed when it
-has come to it for the first time, and for the last time (`--every`: each time). What only a daemon does that makes good the death of
-another is hit too, by a second death. `--lives`: with daemons that are all killed after so many statements.
+Each scenario is played once to record its statements, then twice per statement, with a daemon that is killed at its first and at its
+last execution (`--every`: at each). Statements that only a recovering daemon executes are reached by a second kill. `--lives`: all
+daemons are killed after a number of statements.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SAMPLE = (
     ("judged-process", "1# insert: review-requested"),
     ("judged-process", "1# start git merge-base: agent_reviews._forget_branch"),
 )
-"""What every test run plays: in the midst of a delivery, of an answer, of a landing, of a clean-up, of what else rules do."""
+"""The cases of every test run: in the middle of a delivery, an answer, a merge, a clean-up, and actions of rules."""
 LIVES = (30, 45, 60, 80, 110, 150)
 DEATHS = 12
 TOO_BUSY = "the daemon did not answer within"
@@ -47,36 +47,36 @@ TOO_BUSY = "the daemon did not answer within"
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One story with its deaths."""
+    """A played scenario with its kills."""
 
     name: str
     plan: Sequence[str]
     statements: Sequence[str]
-    """What its daemons did, in words."""
+    """The names of the statements that its daemons executed."""
     kills: Sequence[str]
-    """Where they were killed."""
+    """The statements at which they were killed."""
     wrong: Sequence[str]
     folder: Path
 
 
 @dataclass(slots=True)
 class Tally:
-    """One scenario's figures."""
+    """The figures of one scenario."""
 
     name: str
     begun: float = field(default_factory=time.monotonic)
     plays: int = 0
     kills: int = 0
-    seen: dict[str, Sequence[str]] = field(default_factory=dict)
-    """Statement → the plan of the play that showed it first."""
+    statements_seen: dict[str, Sequence[str]] = field(default_factory=dict)
+    """Statement → the plan of the play in which it first occurred."""
     hit: set[str] = field(default_factory=set)
     wrong: int = 0
 
-    def take(self, played: Played) -> None:
-        """Count one more, and tell what is wrong with it."""
+    def add(self, played: Played) -> None:
+        """Count a play and print its problems."""
         self.plays += 1
         self.kills += len(played.kills)
-        self.seen = dict.fromkeys(played.statements, played.plan) | self.seen
+        self.statements_seen = dict.fromkeys(played.statements, played.plan) | self.statements_seen
         self.hit.update(played.kills)
         if played.wrong:
             self.wrong += 1
@@ -86,18 +86,18 @@ class Tally:
             again = f"python -m tests.faults.statements --only {played.name} --at"
             _say(f"    again: {again} {shlex.join(played.plan)}")
 
-    def told(self) -> Tally:
-        """Say the figures."""
-        took = time.monotonic() - self.begun
+    def print_figures(self) -> Tally:
+        """Print the figures."""
+        seconds = time.monotonic() - self.begun
         _say(
-            f"{self.name}: {self.plays} plays, {self.kills} kills, {len(self.hit)} of {len(self.seen)} different "
-            f"statements hit, {self.wrong} wrong, {took:.0f} s"
+            f"{self.name}: {self.plays} plays, {self.kills} kills, {len(self.hit)} of {len(self.statements_seen)} different "
+            f"statements hit, {self.wrong} wrong, {seconds:.0f} s"
         )
         return self
 
 
 def play(name: str, plan: Sequence[str]) -> Played:
-    """Play a scenario with daemons that are killed where the plan says; an empty plan: not at all."""
+    """Play a scenario with daemons that are killed where the plan says; with an empty plan none is killed."""
     kind, _, runtime = name.rpartition("-")
     scenario, folder = SCENARIOS[kind](runtime), Path(tempfile.mkdtemp(prefix="ao-crash-"))
     with Sandbox(folder, runtime, {"AO_DEMO_LOG": str(folder / "truth.jsonl")}) as box:
@@ -107,7 +107,7 @@ def play(name: str, plan: Sequence[str]) -> Played:
         try:
             scenario.play(stage)
             stage.until(lambda: scenario.settled(stage), "everything to come to its end")
-            if not stage.traced()[1]:  # not killed yet: it may be while it ends
+            if not stage.traced()[1]:  # not killed yet: it may be killed while it ends
                 stage.end()
                 stage.until(lambda: scenario.settled(stage), "everything to be so after another start")
             wrong = [*scenario.wrong(stage), *stage.wrong()]
@@ -122,35 +122,35 @@ def play(name: str, plan: Sequence[str]) -> Played:
 
 
 def sweep(name: str, jobs: int, *, every: bool) -> Tally:
-    """A scenario with a death at every statement; then those with two that make good a death, and are done by nobody else."""
+    """Play a scenario with a kill at every statement, then with a second kill at statements that only recovery executes."""
     tally = Tally(name)
     calm = play(name, [])
-    tally.take(calm)
-    _say(f"{name}: {len(calm.statements)} statements, {len(tally.seen)} different ones")
+    tally.add(calm)
+    _say(f"{name}: {len(calm.statements)} statements, {len(tally.statements_seen)} different ones")
     if calm.wrong:
-        return tally.told()
+        return tally.print_figures()
     with _pool(jobs) as pool:
         _all(pool, tally, [[place] for place in _places(calm.statements, every)])
-        later = [(words, plan) for words, plan in tally.seen.items() if words not in tally.hit]
+        later = [(words, plan) for words, plan in tally.statements_seen.items() if words not in tally.hit]
         _all(pool, tally, [[*plan, f"1# {words}"] for words, plan in later])
-    return tally.told()
+    return tally.print_figures()
 
 
 def _places(statements: Sequence[str], every: bool) -> Iterator[str]:
-    """Where to die, in the order of the play."""
-    times, whole = Counter[str](), Counter(statements)
+    """Yield the statements to kill at, in order."""
+    times, totals = Counter[str](), Counter(statements)
     for words in statements:
         times[words] += 1
-        if every or times[words] in (1, whole[words]):
+        if every or times[words] in (1, totals[words]):
             yield f"{times[words]}# {words}"
 
 
 def relentless(name: str, jobs: int) -> Tally:
-    """A scenario whose daemons die young, one after the other."""
+    """Play a scenario whose daemons are all killed early, one after the other."""
     tally = Tally(f"{name}, again and again")
     with _pool(jobs) as pool:
         _all(pool, tally, [[str(age)] * DEATHS for age in LIVES], name)
-    return tally.told()
+    return tally.print_figures()
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -159,13 +159,13 @@ def _pool(jobs: int) -> ProcessPoolExecutor:
 
 def _all(pool: ProcessPoolExecutor, tally: Tally, plans: Sequence[Sequence[str]], name: str = "") -> None:
     for number, played in enumerate(pool.map(functools.partial(_fairly, name or tally.name), plans), 1):
-        tally.take(played)
+        tally.add(played)
         if number % 50 == 0:
             _say(f"{tally.name}: {number} of {len(plans)} plays, {time.monotonic() - tally.begun:.0f} s")
 
 
 def _fairly(name: str, plan: Sequence[str]) -> Played:
-    """A machine so busy that a command gives up on the daemon's start says nothing about the daemon: again, but not for ever."""
+    """Play a case again, a few times, if the machine was too busy for the daemon's start."""
     for _ in range(3):
         played = play(name, plan)
         if not any(TOO_BUSY in line for line in played.wrong):
@@ -174,16 +174,16 @@ def _fairly(name: str, plan: Sequence[str]) -> Played:
 
 
 def sample(jobs: int) -> Tally:
-    """A few deaths, always the same."""
+    """Play a few fixed cases."""
     tally = Tally("sample")
     with _pool(jobs) as pool:
-        chosen = [one for one in SAMPLE if have_tmux() or not one[0].endswith("-tmux")]
+        chosen = [case for case in SAMPLE if have_tmux() or not case[0].endswith("-tmux")]
         for played in pool.map(play, [name for name, _ in chosen], [[at] for _, at in chosen]):
-            tally.take(played)
+            tally.add(played)
             if not played.kills:
                 _say(f"WRONG {played.name} ended before statement {played.plan[0]}: choose another")
                 tally.wrong += 1
-    return tally.told()
+    return tally.print_figures()
 
 
 def _say(line: str) -> None:
@@ -192,13 +192,13 @@ def _say(line: str) -> None:
 
 
 def names() -> list[str]:
-    """Every scenario on every runtime that is here."""
+    """Return every scenario with every available runtime."""
     runtimes = ["process", *(["tmux"] if have_tmux() else [])]
     return [f"{scenario}-{runtime}" for scenario in SCENARIOS for runtime in runtimes]
 
 
 def main() -> int:
-    """Kill at every statement of every scenario, or as asked."""
+    """Kill at every statement of every scenario, or as the options say."""
     parser = argparse.ArgumentParser(prog="tests.faults.statements")
     parser.add_argument("--only", nargs="+", default=names(), help="scenarios, such as messages-tmux")
     parser.add_argument("--at", nargs="+", help="one play: where its daemons are killed, one after the other")
@@ -216,7 +216,7 @@ def main() -> int:
     for name in options.only:
         if options.trace or options.at:
             tally = Tally(name)
-            tally.take(played := play(name, options.at or []))
+            tally.add(played := play(name, options.at or []))
             if options.at and not played.kills:
                 _say(f"WRONG {name} ended before {options.at[0]}: choose another")
                 tally.wrong += 1

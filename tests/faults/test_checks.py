@@ -1,4 +1,4 @@
-"""Each check finds what it is for: a world at rest is in order, and harm to one piece of evidence is told by its check."""
+"""Every invariant check passes on an intact world and reports damage to its piece of evidence."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.faults.play import World
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("w", numbered=True)
-    made = World(folder, "plain", "process", fresh=False, seed="checks", disk=False)
+    world_record = World(folder, "plain", "process", fresh=False, seed="checks", disk=False)
     try:
-        made.begin()
-        made._new(0.2, 0.0)  # writes and commits
-        made.settle()
-        made._send(0.0, 0.0)
-        made.settle()
-        yield made
+        world_record.begin()
+        world_record._new(0.2, 0.0)  # writes and commits
+        world_record.settle()
+        world_record._send(0.0, 0.0)
+        world_record.settle()
+        yield world_record
     finally:
-        made.close()
+        world_record.close()
 
 
-def told(world: World) -> list[str]:
+def problems(world: World) -> list[str]:
     return invariants.check(world)
 
 
@@ -39,47 +39,47 @@ def git(world: World, *argv: str) -> str:
     ).stdout.strip()
 
 
-def test_what_is_in_order_is_not_complained_of(world: World) -> None:
-    assert told(world) == []
+def test_an_intact_world_has_no_problems(world: World) -> None:
+    assert problems(world) == []
 
 
-def test_one_daemon(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_daemon_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     more = Started(1, world.launcher.ends)
     monkeypatch.setattr(world.launcher, "started", [*world.launcher.started, more])
-    assert any(line.startswith("one daemon: 2 daemons run") for line in told(world))
+    assert any(line.startswith("one daemon: 2 daemons run") for line in problems(world))
 
 
-def test_the_log_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = world.box.request
+def test_a_damaged_event_log_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    original_request = world.box.request
 
     def harmed(change: Any) -> Any:
         def request(method: str, path: str, *more: Any, **named: Any) -> Any:
-            answer = asked(method, path, *more, **named)
+            answer = original_request(method, path, *more, **named)
             if path.startswith("/api/events?after=0"):
                 change(answer["events"])
             return answer
 
         return request
 
-    for change, said in (
+    for change, problem in (
         (lambda events: events.pop(2), "has gaps"),
         (lambda events: events[3].update(key=events[2]["key"]), "in the log 2 times"),
         (lambda events: events[3].update(key="another"), "is another now"),
     ):
-        told(world)
+        problems(world)
         with monkeypatch.context() as patch:
             patch.setattr(world.box, "request", harmed(change))
-            assert any(line.startswith("the log is whole") and said in line for line in told(world)), said
-    told(world)
+            assert any(line.startswith("the log is whole") and problem in line for line in problems(world)), problem
+    problems(world)
 
 
-def test_dialogs_untouched(world: World) -> None:
+def test_text_typed_into_a_dialog_is_reported(world: World) -> None:
     truth = [{"event": "dialog-input", "session": "app-1", "text": "hello"}]
     assert invariants.dialogs_untouched(world, {}, truth)
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("harm", "problem"),
     [
         (("branch", "-f", "his", "HEAD~1"), "the user's branch his"),
         (("tag", "-f", "v1", "HEAD~1"), "the user's tag v1"),
@@ -87,7 +87,7 @@ def test_dialogs_untouched(world: World) -> None:
         (("rm", "-q", "--cached", "his.txt"), "the user's checkout is changed"),
     ],
 )
-def test_the_users_own(world: World, harm: tuple[str, ...], said: str) -> None:
+def test_changes_to_the_users_work_are_reported(world: World, harm: tuple[str, ...], problem: str) -> None:
     user, repo = world.user, world.box.repo
     (repo / "his.txt").write_text("his\n")
     git(world, "add", "his.txt")
@@ -100,10 +100,10 @@ def test_the_users_own(world: World, harm: tuple[str, ...], said: str) -> None:
     user.commits.update(main=head, his=head)
     user.tags["v1"] = head
     user.stashes.append(git(world, "rev-parse", "stash@{0}"))
-    assert invariants.users_own(world, {}, []) == []
+    assert invariants.user_work_is_untouched(world, {}, []) == []
     git(world, *harm)
     try:
-        assert any(said in line for line in invariants.users_own(world, {}, []))
+        assert any(problem in line for line in invariants.user_work_is_untouched(world, {}, []))
     finally:
         git(world, "reset", "-q", "--hard", head)
         user.commits.pop("his")
@@ -111,14 +111,14 @@ def test_the_users_own(world: World, harm: tuple[str, ...], said: str) -> None:
         user.stashes.clear()
 
 
-def test_nothing_left_behind(world: World) -> None:
-    (session,) = world.known.sessions
+def test_files_and_worktrees_left_behind_are_reported(world: World) -> None:
+    (session,) = world.accepted.sessions
     world.ask("DELETE", f"/api/sessions/{session}")
     world.settle()
-    assert told(world) == []
+    assert problems(world) == []
     private = world.box.home.path / "sessions" / session
     tree = world.folder / "tree"
-    for make, undo, said in (
+    for make, undo, problem in (
         (lambda: (world.box.repo / ".git/index.lock").touch(), (world.box.repo / ".git/index.lock").unlink, "locks"),
         (lambda: (private / "launch.1.sh").touch(), (private / "launch.1.sh").unlink, "secrets or messages"),
         (
@@ -128,20 +128,20 @@ def test_nothing_left_behind(world: World) -> None:
         ),
     ):
         make()
-        assert any(line.startswith("nothing left behind") and said in line for line in told(world)), said
+        assert any(line.startswith("nothing left behind") and problem in line for line in problems(world)), problem
         undo()
-    assert told(world) == []
+    assert problems(world) == []
 
 
-def test_landed_as_checked(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchecked_or_repeated_merge_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "style", "local")
     git(world, "commit", "-q", "--allow-empty", "-m", "Change mark-9 (#1)")
-    (line,) = invariants.landed_as_checked(world, {}, [])
+    (line,) = invariants.merged_as_checked(world, {}, [])
     assert "its content was never checked" in line
     world.checked.write_text(git(world, "rev-parse", "HEAD^{tree}") + "\n")
-    assert invariants.landed_as_checked(world, {}, []) == []
+    assert invariants.merged_as_checked(world, {}, []) == []
     git(world, "commit", "-q", "--allow-empty", "-m", "Change mark-9 (#1)")
-    (line,) = invariants.landed_as_checked(world, {}, [])
+    (line,) = invariants.merged_as_checked(world, {}, [])
     assert "landed 2 times" in line
 
 
@@ -152,7 +152,7 @@ PULL = {
 
 
 @pytest.mark.parametrize(
-    ("change", "record", "pushes", "said"),
+    ("change", "record", "pushes", "problem"),
     [
         ({}, [], [], ""),
         ({"passed": False}, [], [], "whose checks did not pass"),
@@ -165,29 +165,31 @@ PULL = {
         ({}, [], [("refs/heads/a", "x", "y")] * 2, "was pushed to refs/heads/a 2 times"),
     ],
 )
-def test_the_forge_agrees(change: dict[str, Any], record: list[Any], pushes: list[Any], said: str) -> None:
-    answers = {"landings": [{**PULL, **change}], "record": record, "pushes": pushes, "faults": []}
+def test_wrong_records_at_the_forge_are_reported(
+    change: dict[str, Any], record: list[Any], pushes: list[Any], problem: str
+) -> None:
+    answers = {"pull_records": [{**PULL, **change}], "record": record, "pushes": pushes, "faults": []}
     forge: Any = SimpleNamespace(ask=lambda what: answers[what])
-    town: Any = SimpleNamespace(forge=forge, asked=set())
+    town: Any = SimpleNamespace(forge=forge, merge_requested=set())
     wrong = invariants.forge_agrees(town, {}, [])
-    assert (wrong == []) if not said else any(said in line for line in wrong)
-    twice = {**answers, "landings": [PULL, {**PULL, "number": 2}]}
+    assert (wrong == []) if not problem else any(problem in line for line in wrong)
+    twice = {**answers, "pull_records": [PULL, {**PULL, "number": 2}]}
     town.forge = SimpleNamespace(ask=lambda what: twice[what])
     assert any("has 2 pull requests" in line for line in invariants.forge_agrees(town, {}, []))
 
 
-def test_comments_heard() -> None:
+def test_an_undelivered_comment_is_reported() -> None:
     sent: list[Any] = []
     box = SimpleNamespace(request=lambda *_: {"messages": sent})
-    town: Any = SimpleNamespace(box=box, known=SimpleNamespace(comments={"mark-1": "app-1"}))
+    town: Any = SimpleNamespace(box=box, accepted=SimpleNamespace(comments={"mark-1": "app-1"}))
     now = {"app-1": {"pid": 7, "status": "review", "pr": {"state": "open"}}}
-    assert "never reached app-1" in invariants.comments_heard(town, now, [])[0]
-    assert invariants.comments_heard(town, now, [{"event": "message", "text": "Why mark-1? because"}]) == []
+    assert "never reached app-1" in invariants.comments_are_delivered(town, now, [])[0]
+    assert invariants.comments_are_delivered(town, now, [{"event": "message", "text": "Why mark-1? because"}]) == []
 
 
-def test_states_are_true(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_session_states_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     base = {"pid": None, "status": "idle", "workspacePath": None}
-    for shown, live, said in (
+    for session, live, problem in (
         ({**base, "pid": 7}, {}, "no agent of it lives"),
         (base, {"app-1": [7]}, "lives, but None is shown"),
         ({**base, "pid": 7}, {"app-1": [7, 8]}, "2 agents at once"),
@@ -196,11 +198,11 @@ def test_states_are_true(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         ({**base, "workspacePath": "/no/such/folder"}, {}, "is not there"),
     ):
         monkeypatch.setattr("tests.faults.evidence.agents", lambda _world, live=live: live)
-        assert any(said in line for line in invariants.states_are_true(world, {"app-1": shown}, [])), said
+        assert any(problem in line for line in invariants.states_are_true(world, {"app-1": session}, [])), problem
 
 
-def test_work_is_never_lost(world: World) -> None:
-    gone = [{"event": "wrote", "session": "app-1", "path": "a.txt", "text": "work"}]
-    assert any("a.txt of app-1" in line for line in invariants.work_is_never_lost(world, {}, gone))
-    made = [{"event": "committed", "session": "app-1", "subject": "commit mark-99"}]
-    assert any("is in no history" in line for line in invariants.work_is_never_lost(world, {}, made))
+def test_lost_work_is_reported(world: World) -> None:
+    written = [{"event": "wrote", "session": "app-1", "path": "a.txt", "text": "work"}]
+    assert any("a.txt of app-1" in line for line in invariants.work_is_never_lost(world, {}, written))
+    committed = [{"event": "committed", "session": "app-1", "subject": "commit mark-99"}]
+    assert any("is in no history" in line for line in invariants.work_is_never_lost(world, {}, committed))

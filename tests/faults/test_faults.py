@@ -1,4 +1,4 @@
-"""A few rounds in every test run; `make test-faults` plays many."""
+"""A few rounds of faults in every test run; `make test-faults` plays many."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ def test_a_few_rounds_violate_nothing() -> None:
     assert play(3, seed=7, say=False).violations == []
 
 
-def test_the_whole_loop_survives_a_daemon_that_dies_again_and_again() -> None:
+def test_the_demo_finishes_although_its_daemon_is_killed_repeatedly() -> None:
     assert loop.play(seed=3) == []

@@ -1,4 +1,4 @@
-"""A few deaths at statements that touch the outside in every test run; `make crashes` dies at all of them."""
+"""Kill the daemon at a few statements with side effects in every test run; `make crashes` does it at all of them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_daemon_killed_amid_a_statement_leaves_everything_done_once() -> None:
-    # A process of its own: it forks its daemons, which one with threads should not.
+def test_a_daemon_killed_at_a_statement_does_everything_once() -> None:
+    # A separate process: it forks its daemons, which a process with threads should not.
     done = subprocess.run(
         [sys.executable, "-m", "tests.faults.statements", "--sample"],
         cwd=ROOT,

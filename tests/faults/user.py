@@ -1,4 +1,4 @@
-"""A person who works in the same repository at the same time, and remembers what is his."""
+"""A person who works in the same repository at the same time and records their own work."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ DEEDS = ("commit", "commit", "switch", "stash", "rebase", "draft", "gc", "prune"
 
 
 class User:
-    """Commits, switches branches, stashes, rebases, edits, collects garbage. What failed was not done; what he could not undo for want of
-    room he undoes later."""
+    """Commits, switches branches, stashes, rebases, edits, collects garbage. Failed actions are undone, later if the disk is full now."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
         self.commits: dict[str, str] = {}
-        """Branch → the last commit that he made there."""
+        """Branch → the person's last commit on it."""
         self.files: dict[str, str] = {}
-        """What he wrote and did not commit."""
+        """Uncommitted files and their text."""
         self.stashes: list[str] = []
         self.tags: dict[str, str] = {}
         self._number = 0
         self._undone: list[tuple[str, str | None]] = []
-        """File, and what is to be in it again; none: it is to be gone, also from the index."""
+        """File, and the text to restore; None removes it, also from the index."""
 
     def work(self, chance: random.Random) -> str:
-        """Do something; returns what."""
+        """Do a random action and return its description."""
         what = chance.choice(DEEDS)
         self._number += 1
         try:
@@ -36,25 +35,25 @@ class User:
             return f"{what} refused: {error}"
 
     def tidy(self) -> None:
-        """Undo what could not be undone."""
+        """Undo again what could not be undone before."""
         undone, self._undone = self._undone, []
         for name, text in undone:
             self._undo(name, text)
 
     def _undo(self, name: str, text: str | None) -> None:
-        done = self._git("reset", "-q", "--", name)
+        completed = self._git("reset", "-q", "--", name)
         try:
             if text is None:
                 (self.box.repo / name).unlink(missing_ok=True)
             else:
                 self._write(name, text)
         except OSError:
-            done.returncode = 1
-        if done.returncode:
+            completed.returncode = 1
+        if completed.returncode:
             self._undone.append((name, text))
 
     def _write(self, name: str, text: str) -> None:
-        """As editors do: the file is there whole, or as it was."""
+        """Write a file atomically, as editors do."""
         draft = self.box.repo / f".{name}.new"
         try:
             draft.write_text(text)
@@ -74,44 +73,44 @@ class User:
         path = self.box.repo / f"{name}.txt"
         self._write(path.name, f"{name}\n")
         branch = self.branch()
-        done = self._git("add", path.name)
-        if done.returncode == 0:
-            done = self._git("commit", "-q", "-m", f"by {name}", "--", path.name)
-        if done.returncode and self._git("log", "-1", "--format=%s").stdout.strip() != f"by {name}":
+        completed = self._git("add", path.name)
+        if completed.returncode == 0:
+            completed = self._git("commit", "-q", "-m", f"by {name}", "--", path.name)
+        if completed.returncode and self._git("log", "-1", "--format=%s").stdout.strip() != f"by {name}":
             self._undo(path.name, None)
-            return f"refused: {done.stderr.strip()}"
-        made = self._git("rev-parse", "HEAD").stdout.strip()
-        self.commits[branch] = made
-        return f"{branch} {made[:9]}"
+            return f"refused: {completed.stderr.strip()}"
+        commit = self._git("rev-parse", "HEAD").stdout.strip()
+        self.commits[branch] = commit
+        return f"{branch} {commit[:9]}"
 
     def _switch(self, name: str) -> str:
         argv = ["switch", "-q", "main"] if self.branch() != "main" else ["switch", "-q", "-c", name]
-        done = self._git(*argv)
-        if not done.returncode and argv[-1] != "main":
+        completed = self._git(*argv)
+        if not completed.returncode and argv[-1] != "main":
             self.commits.setdefault(argv[-1], self._git("rev-parse", "HEAD").stdout.strip())
-        return f"{argv[-1]} {done.stderr.strip()}"
+        return f"{argv[-1]} {completed.stderr.strip()}"
 
     def _stash(self, name: str) -> str:
         readme = self.box.repo / "README.md"
         before = readme.read_text()
         self._write("README.md", f"{before}{name}\n")
-        done = self._git("stash", "push", "-q", "-m", name, "--", "README.md")
+        completed = self._git("stash", "push", "-q", "-m", name, "--", "README.md")
         listed = self._git("stash", "list", "--format=%H %gs").stdout
-        mine = [line.split()[0] for line in listed.splitlines() if line.endswith(f": {name}")]
-        self.stashes += mine
-        if done.returncode:
+        own_stashes = [line.split()[0] for line in listed.splitlines() if line.endswith(f": {name}")]
+        self.stashes += own_stashes
+        if completed.returncode:
             self._undo("README.md", before)
-        return done.stderr.strip()
+        return completed.stderr.strip()
 
     def _rebase(self, _name: str) -> str:
         branch = self.branch()
         if branch == "main":
             return "nothing"
-        done = self._git("rebase", "-q", "main")
-        if done.returncode:
+        completed = self._git("rebase", "-q", "main")
+        if completed.returncode:
             self._git("rebase", "--abort")
         self.commits[branch] = self._git("rev-parse", branch).stdout.strip()
-        return f"{branch} {done.stderr.strip()}"
+        return f"{branch} {completed.stderr.strip()}"
 
     def _draft(self, name: str) -> str:
         self._write(f"{name}.draft", f"{name} is not done\n")

@@ -1,4 +1,4 @@
-"""Stories of changes: merged, reviewed and stacked."""
+"""Scenarios of changes: merged, reviewed and stacked."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from tests.faults.scenarios.scenario import Scenario
 from tests.faults.scenarios.stage import Stage
 
 
-class Landing(Scenario):
-    """An issue is taken up, a check fails, the agent is told and repairs it, a person approves, it lands."""
+class Merge(Scenario):
+    """An issue is started, a check fails, the agent fixes it, a person approves, it is merged."""
 
     config = (
         "defaults: {{agent: demo, runtime: {runtime}}}\n"
@@ -29,14 +29,14 @@ class Landing(Scenario):
         return now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
 
     def wrong(self, stage: Stage) -> list[str]:
-        issues = [(one["title"], one["state"]) for one in stage.ask("/api/issues?all=1&state=all")["issues"]]
+        issues = [(issue["title"], issue["state"]) for issue in stage.ask("/api/issues?all=1&state=all")["issues"]]
         wrong = [] if issues == [("Mend it", "closed")] else [f"the issues are {issues}"]
         wrong += stage.once("app-mend", ["[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]"])
-        return wrong + landed(stage, ["Mend it (#2)"], {"README.md", "kept.txt"})
+        return wrong + merge_problems(stage, ["Mend it (#2)"], {"README.md", "kept.txt"})
 
 
 class Review(Scenario):
-    """A reviewer comments on a line; the agent gets it once and answers; a person's word lands it, and takes it back."""
+    """A reviewer comments on a line; the agent gets it once and answers; a person merges and reverts it."""
 
     config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
     task = (
@@ -67,17 +67,17 @@ class Review(Scenario):
         return self._gone(stage, "rev") and self._gone(stage, "revert-write-a")
 
     def wrong(self, stage: Stage) -> list[str]:
-        heard, comments = stage.heard(), self._comments(stage)
-        wrong = [] if len(heard) == 1 and "why x?" in heard[0] else [f"the comment was heard as {heard}"]
+        received, comments = stage.heard(), self._comments(stage)
+        wrong = [] if len(received) == 1 and "why x?" in received[0] else [f"the comment was heard as {received}"]
         wrong += [] if comments == ["why x?", "better now"] else [f"the thread is {comments}"]
         text = stage.box.git("show", "main~1:a.txt")
         wrong += [] if text == "y" else [f"what landed is {text!r}"]
         titles = ["Revert Write a (#2)", "Write a (#1)"]
-        return wrong + landed(stage, titles, {"README.md"}) + stage.once("app-rev", heard)
+        return wrong + merge_problems(stage, titles, {"README.md"}) + stage.once("app-rev", received)
 
 
 class Stacked(Scenario):
-    """A change stands on another one; that lands, and the first is put onto the base and lands too."""
+    """A change is stacked on another one; that is merged, and the first is rebased onto the base and merged too."""
 
     config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
 
@@ -101,20 +101,23 @@ class Stacked(Scenario):
 
     def settled(self, stage: Stage) -> bool:
         now = [stage.session(name) for name in ("low", "high")]
-        return all(one["status"] == "merged" and one["workspacePath"] is None and one["pid"] is None for one in now)
+        return all(
+            session["status"] == "merged" and session["workspacePath"] is None and session["pid"] is None
+            for session in now
+        )
 
     def wrong(self, stage: Stage) -> list[str]:
         wrong = stage.once("app-low", [], starts=(2, 0)) + stage.once("app-high", [], starts=(2, 0))
-        return wrong + landed(stage, ["High (#2)", "Low (#1)"], {"README.md", "low.txt", "high.txt"})
+        return wrong + merge_problems(stage, ["High (#2)", "Low (#1)"], {"README.md", "low.txt", "high.txt"})
 
 
-def landed(stage: Stage, titles: list[str], files: set[str]) -> list[str]:
-    """Are these landings on the base, the last one first, each once and nothing else, and is all of it cleaned up?"""
+def merge_problems(stage: Stage, titles: list[str], files: set[str]) -> list[str]:
+    """Return the differences of the base's titles and files from the expected ones, and branches that were not removed."""
     git, wrong = stage.box.git, []
-    if (there := git("log", "--format=%s", "main").splitlines()) != [*titles, "start"]:
-        wrong.append(f"main has {there}")
-    if (found := set(git("ls-tree", "--name-only", "main").splitlines())) != files:
-        wrong.append(f"main holds {found}, not {files}")
+    if (base_titles := git("log", "--format=%s", "main").splitlines()) != [*titles, "start"]:
+        wrong.append(f"main has {base_titles}")
+    if (base_files := set(git("ls-tree", "--name-only", "main").splitlines())) != files:
+        wrong.append(f"main holds {base_files}, not {files}")
     if (branches := git("branch", "--format=%(refname:short)").split()) != ["main"]:
         wrong.append(f"the branches are {branches}")
     return wrong

@@ -1,4 +1,4 @@
-"""Stories that are played at a forge while the daemon is killed. Their ends are compared with what the forge itself has on record."""
+"""Scenarios at a forge while the daemon is killed; their ends are compared with the forge's own record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.faults.scenarios.stage import Stage
 
 
 class AtForge(Scenario):
-    """A clone of a repository at a forge that is asked once a second."""
+    """A clone of a repository at a forge that is polled every second."""
 
     config = (
         "defaults: {{agent: demo, runtime: {runtime}}}\n"
@@ -32,7 +32,7 @@ class AtForge(Scenario):
 
     def prepare(self, stage: Stage) -> None:
         self.forge = ForgeServer()
-        url, address, token = self.forge.ask("place")
+        url, address, token = self.forge.ask("addresses")
         config = self.config.format(runtime=self.runtime, url=url, token=token, rules=self.rules)
         stage.box.repository(config=config)
         login = base64.b64encode(f"x:{token}".encode()).decode()
@@ -45,24 +45,24 @@ class AtForge(Scenario):
         self.forge.close()
 
     def happened(self) -> Counter[tuple[str, str, str, str]]:
-        """How often each thing happened there, as far as somebody did it: event, action, about what, by whom."""
+        """Return how often each event happened at the forge: event, action, number, person."""
         return Counter((event, action, number, who) for event, action, number, who, _ in self.forge.ask("record"))
 
-    def counted(self, wanted: dict[tuple[str, str, str, str], int]) -> list[str]:
-        """What happened another number of times than it should have."""
-        found = self.happened()
-        off = {what: times for what, times in wanted.items() if found[what] != times}
-        wrong = [f"{what} happened {found[what]} times, not {times}" for what, times in off.items()]
+    def counted(self, expected: dict[tuple[str, str, str, str], int]) -> list[str]:
+        """Return the events that did not happen the expected number of times."""
+        counts = self.happened()
+        differing = {event: times for event, times in expected.items() if counts[event] != times}
+        wrong = [f"{event} happened {counts[event]} times, not {times}" for event, times in differing.items()]
         return wrong + [f"inside the forge: {fault}" for fault in self.forge.ask("faults")]
 
     def followed(self, stage: Stage) -> bool:
-        """Is the base here where it is there?"""
+        """Return whether the local base is at the forge's commit."""
         head = self.forge.ask("base")[0]
         return all(stage.box.git("rev-parse", name) == head for name in ("main", "origin/main"))
 
 
 class ThroughForge(AtForge):
-    """A labelled issue is taken up; its check fails and is mended, a comment is answered, it is approved and merged, the issue closed."""
+    """A labelled issue is started; its check fails and is fixed, a comment is answered, it is approved and merged, the issue closed."""
 
     rules = (
         '  ci-failed: {message: "[[sh: rm broken.txt]] [[commit: mend]] [[done: mended]]", backoff: 1s..1s}\n'
@@ -73,7 +73,7 @@ class ThroughForge(AtForge):
 
     def prepare(self, stage: Stage) -> None:
         super().prepare(stage)
-        self.forge.ask("judge_pushes")
+        self.forge.ask("check_pushes")
 
     def play(self, stage: Stage) -> None:
         stage.ask("/api/sessions?all=1")
@@ -88,9 +88,11 @@ class ThroughForge(AtForge):
         self.forge.ask("approve", self.number)
 
     def _status(self, stage: Stage) -> str:
-        found = [one for one in stage.ask("/api/sessions?all=1")["sessions"] if one["name"] == "mend-it"]
-        good = found and found[0]["pr"] and any(check["state"] == "success" for check in found[0]["pr"]["checks"])
-        return str(found[0]["status"]) if good else ""
+        sessions = [session for session in stage.ask("/api/sessions?all=1")["sessions"] if session["name"] == "mend-it"]
+        is_checked = (
+            sessions and sessions[0]["pr"] and any(check["state"] == "success" for check in sessions[0]["pr"]["checks"])
+        )
+        return str(sessions[0]["status"]) if is_checked else ""
 
     def _answered(self, stage: Stage, before: str) -> bool:
         pull = self.forge.ask("pull", self.number)
@@ -103,17 +105,21 @@ class ThroughForge(AtForge):
         )
 
     def settled(self, stage: Stage) -> bool:
-        now = stage.session("mend-it")
-        here = now["status"] == "merged" and now["workspacePath"] is None and now["pid"] is None
-        there = self.forge.ask("issue", self.issue)
-        gone = self.forge.ask("pull", self.number)["branch"] is None
+        session = stage.session("mend-it")
+        is_settled = session["status"] == "merged" and session["workspacePath"] is None and session["pid"] is None
+        issue_state = self.forge.ask("issue", self.issue)
+        is_branch_deleted = self.forge.ask("pull", self.number)["branch"] is None
         return (
-            here and gone and there["state"] == "closed" and "reviewing" not in there["labels"] and self.followed(stage)
+            is_settled
+            and is_branch_deleted
+            and issue_state["state"] == "closed"
+            and "reviewing" not in issue_state["labels"]
+            and self.followed(stage)
         )
 
     def wrong(self, stage: Stage) -> list[str]:
         number, issue = str(self.number), str(self.issue)
-        pull, there = self.forge.ask("pull", self.number), self.forge.ask("issue", self.issue)
+        pull, issue_state = self.forge.ask("pull", self.number), self.forge.ask("issue", self.issue)
         _, titles, files = self.forge.ask("base")
         wrong = self.counted(
             {
@@ -134,22 +140,24 @@ class ThroughForge(AtForge):
             wrong.append(f"approved was {self.approved}, and the pull request is {pull}")
         if titles != [f"Mend it (#{self.number})", "Initial commit"] or sorted(files) != ["README.md", "kept.txt"]:
             wrong.append(f"the base has {titles} with {files}")
-        said = [text.partition("\n")[0] for text in pull["said"]]
+        first_lines = [text.partition("\n")[0] for text in pull["said"]]
         wrong += [f"the discussion is {pull['said']}, beside it {pull['comments']}"] * (
-            said[1:] != ["Because"] or bool(pull["comments"])
+            first_lines[1:] != ["Because"] or bool(pull["comments"])
         )
-        wrong += [f"the issue is {there}"] * (there["labels"] != ["needs-tests"] or len(there["comments"]) != 1)
+        wrong += [f"the issue is {issue_state}"] * (
+            issue_state["labels"] != ["needs-tests"] or len(issue_state["comments"]) != 1
+        )
         branches = stage.box.git("branch", "--format=%(refname:short)").split()
         wrong += [f"the branches are {branches}"] * (branches != ["main"])
-        heard = stage.heard()
-        wrong += [f"the agent heard {heard}"] * (
-            len(heard) != 2 or "rm broken.txt" not in heard[0] or "Why?" not in heard[1]
+        received = stage.heard()
+        wrong += [f"the agent heard {received}"] * (
+            len(received) != 2 or "rm broken.txt" not in received[0] or "Why?" not in received[1]
         )
-        return wrong + stage.once("app-mend-it", heard)
+        return wrong + stage.once("app-mend-it", received)
 
 
 class AskedAtForge(AtForge):
-    """A person makes it ready, has its checks run again, lets it land by itself, calls that off, and gives it up: each once there."""
+    """A person marks it ready, reruns its checks, enables and cancels auto-merge, and closes it: each happens once at the forge."""
 
     rules = "  ci-failed: {auto: false}\n"
 
@@ -173,7 +181,7 @@ class AskedAtForge(AtForge):
         stage.ao("api", "POST", "/sessions/asked/close")
 
     def _checks(self, stage: Stage, state: str) -> bool:
-        return [one["state"] for one in stage.session("asked")["pr"]["checks"]] == [state]
+        return [check["state"] for check in stage.session("asked")["pr"]["checks"]] == [state]
 
     def settled(self, stage: Stage) -> bool:
         return (
@@ -199,4 +207,4 @@ class AskedAtForge(AtForge):
 
 
 FORGES: dict[str, Callable[[str], Scenario]] = {"forge": ThroughForge, "asked": AskedAtForge} if PRESENT else {}
-"""None where what GitHub publishes is not there."""
+"""Empty if GitHub's published schema was not fetched."""

@@ -1,4 +1,4 @@
-"""What stories have in common."""
+"""The base class of scenarios."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.faults.scenarios.stage import Stage
 
 
 class Scenario:
-    """A story and its end."""
+    """A scenario and the checks of its end."""
 
     config = "defaults: {{agent: demo, runtime: {runtime}}}\n"
 
@@ -14,20 +14,20 @@ class Scenario:
         self.runtime = runtime
 
     def prepare(self, stage: Stage) -> None:
-        """The repository, before any daemon runs."""
+        """Create the repository before a daemon runs."""
         stage.box.repository(config=self.config.format(runtime=self.runtime))
 
     def close(self) -> None:
-        """Nothing of it is left."""
+        """Release the scenario's resources."""
 
     def play(self, stage: Stage) -> None:
-        """What the person does, each step when it is time for it."""
+        """Run the person's commands, each when its condition is met."""
         raise NotImplementedError
 
     def settled(self, stage: Stage) -> bool:
-        """Has all that was asked for happened?"""
+        """Return whether everything requested has happened."""
         raise NotImplementedError
 
     def wrong(self, stage: Stage) -> list[str]:
-        """What is not as it must be in the end."""
+        """Return the problems at the end."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Stories of sessions: messages, permission requests and questions, stop and restore."""
+"""Scenarios of sessions: messages, permission requests and questions, stop and restore."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from tests.faults.scenarios.stage import Stage
 
 
 class Messages(Scenario):
-    """A session and three messages; the agent acknowledges what it takes up."""
+    """A session and three messages, which the agent acknowledges."""
 
-    said: tuple[str, ...] = ("[[say: one]]", "[[say: two]]", "[[say: three]]")
+    texts: tuple[str, ...] = ("[[say: one]]", "[[say: two]]", "[[say: three]]")
 
     def play(self, stage: Stage) -> None:
         stage.ao("new", "[[say: begun]]", "--name", "talk")
-        for text in self.said:
+        for text in self.texts:
             stage.ao("send", "talk", text)
 
     def settled(self, stage: Stage) -> bool:
-        final = [one["state"] in ("acknowledged", "failed") for one in stage.messages("talk")]
-        return len(final) >= len(self.said) and all(final) and stage.session("talk")["status"] == "idle"
+        final = [message["state"] in ("acknowledged", "failed") for message in stage.messages("talk")]
+        return len(final) >= len(self.texts) and all(final) and stage.session("talk")["status"] == "idle"
 
     def wrong(self, stage: Stage) -> list[str]:
-        return stage.once("app-talk", list(self.said))
+        return stage.once("app-talk", list(self.texts))
 
 
 READER = """\
@@ -43,9 +43,9 @@ while True:
 
 
 class Typed(Messages):
-    """The same with any command line program, to which even its task is typed, and which acknowledges nothing."""
+    """The same with a command-line program that gets its task typed and acknowledges nothing."""
 
-    said = ("one", "two", "three")
+    texts = ("one", "two", "three")
 
     def prepare(self, stage: Stage) -> None:
         program = stage.box.folder / "reader_agent.py"
@@ -58,15 +58,15 @@ class Typed(Messages):
 
     def play(self, stage: Stage) -> None:
         stage.ao("new", "begun", "--name", "talk")
-        for text in self.said:
+        for text in self.texts:
             stage.ao("send", "talk", text)
 
     def settled(self, stage: Stage) -> bool:
-        final = [one["state"] in ("delivered", "failed") for one in stage.messages("talk")]
-        return len(final) > len(self.said) and all(final) and len(stage.heard()) > len(self.said)
+        final = [message["state"] in ("delivered", "failed") for message in stage.messages("talk")]
+        return len(final) > len(self.texts) and all(final) and len(stage.heard()) > len(self.texts)
 
     def wrong(self, stage: Stage) -> list[str]:
-        return stage.once("app-talk", ["begun", *self.said])
+        return stage.once("app-talk", ["begun", *self.texts])
 
 
 RECALLING = """\
@@ -88,7 +88,7 @@ class Recalling(Demo):
 
 
 class Life(Scenario):
-    """Stopped with uncommitted work, restored with it and in the same conversation, told something, stopped again."""
+    """A session is stopped with uncommitted work, restored in the same conversation, sent a message, and stopped again."""
 
     config = "defaults: {{agent: recalling, runtime: {runtime}}}\nplugins: [{{path: ../recalling.py}}]\n"
 
@@ -128,7 +128,7 @@ class Life(Scenario):
 
 
 class Answers(Scenario):
-    """An agent asks for permission twice, then a question; each answer counts for what it was given to."""
+    """An agent asks for permission twice, then a question; each answer applies to its own request."""
 
     task = "[[block: First?]] [[say: first]] [[block: Second?]] [[say: second]] [[ask: Which?]] [[say: {answer}]]"
 
@@ -139,7 +139,9 @@ class Answers(Scenario):
             stage.ao("answer", "ask", answer)
 
     def _asks(self, stage: Stage, question: str) -> bool:
-        return any(question in one["text"] for one in stage.ask("/api/questions?all=1")["questions"])
+        return any(
+            question in question_record["text"] for question_record in stage.ask("/api/questions?all=1")["questions"]
+        )
 
     def settled(self, stage: Stage) -> bool:
         return bool(stage.session("ask")["status"] == "idle")

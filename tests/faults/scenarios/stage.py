@@ -1,4 +1,4 @@
-"""Where a story is played: a home, a repository, a daemon that is killed, and the evidence of what happened."""
+"""The stage of a scenario: a home, a repository, a daemon that is killed, and the evidence of what happened."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ T = TypeVar("T")
 
 PATIENCE = 90.0
 LITTER = ("launch.", "spec.", "message.")
-"""What a terminal is started with, and what is to be typed into it: meant for one reading."""
+"""Prefixes of files with an environment or a message, which are read once and removed."""
 PROGRAMS = (b"from demo_agent.", b"reader_agent.py")
-"""What the command lines of agents contain."""
+"""Parts of the command lines of agents."""
 LOST = ("Traceback", "unexpectedly", "level=error")
 
 
 class Stage:
-    """A home, a repository, a daemon that is killed at one statement, and the person who goes on as if nothing had been."""
+    """A home, a repository, a daemon that is killed at a statement, and the person who continues as if nothing had happened."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
@@ -42,12 +42,12 @@ class Stage:
     # -- the daemon ----------------------------------------------------------------------------------------------------
 
     def start(self, plan: Sequence[str]) -> None:
-        """Start the first daemon; each dies where the plan says, those that come after it not at all."""
+        """Start the first daemon; each is killed where the plan says, daemons after the plan's end are not killed."""
         self.plan.write_text("\n".join(plan))
         self._fork()
 
     def _fork(self) -> None:
-        """Start a daemon, and wait until it serves or is dead."""
+        """Start a daemon and wait until it serves or is dead."""
         self.box.home.info.unlink(missing_ok=True)
         self.daemon = started = forking.daemon(self.box.env, self.box.folder / "early.log")
         self.box.until(
@@ -55,23 +55,25 @@ class Stage:
         )
 
     def lives(self) -> bool:
-        """Does the daemon that was started here live?"""
+        """Return whether the last started daemon runs."""
         return self.daemon is not None and self.daemon.poll() is None
 
     def traced(self) -> tuple[list[str], list[str]]:
-        """All statements so far, and those at which a daemon was killed."""
+        """Return all statements so far, and those at which a daemon was killed."""
         lines = self.trace.read_text().splitlines() if self.trace.exists() else []
-        told = [line.partition(" ")[::2] for line in lines]
-        return [words for first, words in told if first != KILLED], [words for first, words in told if first == KILLED]
+        entries = [line.partition(" ")[::2] for line in lines]
+        return [words for first, words in entries if first != KILLED], [
+            words for first, words in entries if first == KILLED
+        ]
 
     def end(self) -> None:
-        """End the daemon in good order, if it still lives; it may be killed while it does."""
+        """Stop the daemon with SIGTERM if it runs; it may be killed meanwhile."""
         if self.daemon is not None and self.lives():
             os.kill(self.daemon.pid, signal.SIGTERM)
             self.box.until(lambda: not self.lives(), "the daemon to end", 60)
 
     def close(self) -> None:
-        """The play is over: whichever daemon serves is killed."""
+        """Kill the daemon that serves."""
         own = self.daemon.pid if self.daemon is not None and self.lives() else None
         for pid in {own, self.box.daemon_pid()}:
             if pid is not None:
@@ -83,14 +85,14 @@ class Stage:
     # -- the person ----------------------------------------------------------------------------------------------------
 
     def ao(self, *argv: str) -> str:
-        """A command; one that is refused is told at the end."""
-        done = forking.command(argv, self.box.env, self.box.repo, self.box.folder)
-        if done.code:
-            self.refused.append(f"ao {' '.join(argv)}: exit {done.code}: {done.err.strip()}")
-        return done.out
+        """Run a command and return its output; failures are recorded in `refused`."""
+        completed = forking.command(argv, self.box.env, self.box.repo, self.box.folder)
+        if completed.code:
+            self.refused.append(f"ao {' '.join(argv)}: exit {completed.code}: {completed.err.strip()}")
+        return completed.out
 
     def ask(self, path: str) -> Any:
-        """Read something; a dead daemon is started anew."""
+        """Send a GET request, starting the daemon again if it is dead."""
         end = time.monotonic() + PATIENCE
         while True:
             pid = self.box.daemon_pid()
@@ -98,45 +100,48 @@ class Stage:
                 self._fork()
             try:
                 return self.box.request("GET", path)
-            except Unreachable:  # it dies, or another one is on its way
+            except Unreachable:  # it is dying, or the next one is starting
                 if time.monotonic() > end:
                     raise TimeoutError(f"no daemon answers within {PATIENCE:g} s") from None
                 time.sleep(0.05)
 
     def session(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.ask(f"/api/sessions/{name}")
-        return found
+        session: dict[str, Any] = self.ask(f"/api/sessions/{name}")
+        return session
 
     def messages(self, name: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.ask(f"/api/sessions/{name}/messages")["messages"]
-        return found
+        messages: list[dict[str, Any]] = self.ask(f"/api/sessions/{name}/messages")["messages"]
+        return messages
 
-    def until(self, holds: Callable[[], T], what: str) -> T:
-        """Look until something is so."""
+    def until(self, condition: Callable[[], T], what: str) -> T:
+        """Poll until the condition is true and return its value; raise `TimeoutError`."""
         end = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(AoError):
-                if value := holds():
+                if value := condition():
                     return value
             if time.monotonic() > end:
-                shown = [(one["id"], one["status"], one["why"]) for one in self.ask("/api/sessions?all=1")["sessions"]]
-                raise TimeoutError(f"waited {PATIENCE:g} s in vain for {what}; the sessions: {shown}")
+                states = [
+                    (session["id"], session["status"], session["why"])
+                    for session in self.ask("/api/sessions?all=1")["sessions"]
+                ]
+                raise TimeoutError(f"waited {PATIENCE:g} s in vain for {what}; the sessions: {states}")
             time.sleep(0.05)
 
     # -- evidence ------------------------------------------------------------------------------------------------------
 
     def log(self, event: str) -> list[dict[str, Any]]:
-        """What the agents wrote down themselves."""
+        """Return the records of one event in the agents' log."""
         lines = self.truth.read_text(errors="replace").splitlines() if self.truth.exists() else []
         return [entry for line in lines if (entry := json.loads(line))["event"] == event]
 
     def heard(self) -> list[str]:
-        """The messages that reached an agent, in order."""
+        """Return the messages that reached an agent, in order."""
         return [entry["text"] for entry in self.log("message")]
 
     def agents(self) -> dict[str, list[int]]:
-        """Live agents by session, as the kernel knows them."""
-        found: dict[str, list[int]] = {}
+        """Return the pids of live agents by session, from /proc."""
+        pids_by_session: dict[str, list[int]] = {}
         spool = f"AO_SPOOL={self.box.home.path}".encode()
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit():
@@ -151,33 +156,33 @@ class Stage:
                 ):
                     continue
                 if (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z":
-                    named = next(v for v in environ if v.startswith(b"AO_SESSION="))
-                    found.setdefault(named.partition(b"=")[2].decode(), []).append(int(entry.name))
-        return found
+                    variable = next(v for v in environ if v.startswith(b"AO_SESSION="))
+                    pids_by_session.setdefault(variable.partition(b"=")[2].decode(), []).append(int(entry.name))
+        return pids_by_session
 
     def wrong(self) -> list[str]:
-        """What is wrong whatever was played."""
+        """Return the problems that are independent of the scenario."""
         wrong = list(self.refused)
         agents = self.agents()
         sessions = self.ask("/api/sessions?all=1")["sessions"]
-        shown = {one["id"]: one["pid"] for one in sessions}
-        for session in shown.keys() | agents.keys():
-            pids, pid = agents.get(session, []), shown.get(session)
+        pids_by_session = {each["id"]: each["pid"] for each in sessions}
+        for session in pids_by_session.keys() | agents.keys():
+            pids, pid = agents.get(session, []), pids_by_session.get(session)
             if pids != ([] if pid is None else [pid]):
                 wrong.append(f"{session}: agents {pids} live, {pid} is shown")
-        events = [one for page in self.pages() for one in page]
-        if [one["seq"] for one in events] != list(range(1, len(events) + 1)):
+        events = [each for page in self.pages() for each in page]
+        if [each["seq"] for each in events] != list(range(1, len(events) + 1)):
             wrong.append("the event log has gaps")
-        twice = [key for key, count in Counter(one["key"] for one in events).items() if count > 1]
+        twice = [key for key, count in Counter(each["key"] for each in events).items() if count > 1]
         wrong += [f"event {key} is in the log twice" for key in twice]
         text = self.box.home.log.read_text(errors="replace") if self.box.home.log.exists() else ""
         wrong += [f"the daemon's log: {line}" for line in text.splitlines() if any(word in line for word in LOST)]
         changed = self.box.git("status", "--porcelain", "--untracked-files=no")
         wrong += [f"the user's checkout is changed: {changed}"] if changed else []
-        places = {one["workspacePath"] for one in sessions if one["workspacePath"]} | {str(self.box.repo)}
+        expected = {each["workspacePath"] for each in sessions if each["workspacePath"]} | {str(self.box.repo)}
         listed = self.box.git("worktree", "list", "--porcelain").splitlines()
-        known = {line.removeprefix("worktree ") for line in listed if line.startswith("worktree ")}
-        wrong += [f"the worktrees are {sorted(known)}, not {sorted(places)}"] * (known != places)
+        worktrees = {line.removeprefix("worktree ") for line in listed if line.startswith("worktree ")}
+        wrong += [f"the worktrees are {sorted(worktrees)}, not {sorted(expected)}"] * (worktrees != expected)
         links = [path for path in self.box.repo.glob(".worktrees/*") if not path.exists()]
         wrong += [f"links to nowhere are left behind: {links}"] * bool(links)
         locks = [str(path) for path in (self.box.repo / ".git").rglob("*.lock")]
@@ -186,19 +191,26 @@ class Stage:
         return wrong + [f"files with secrets or messages are left behind: {litter}"] * bool(litter)
 
     def pages(self) -> Any:
-        """All events, many at a time."""
+        """Yield all events in pages."""
         last = 0
         while page := self.ask(f"/api/events?after={last}&limit=1000")["events"]:
             yield page
             last = page[-1]["seq"]
 
     def once(self, session: str, expected: list[str], starts: tuple[int, int] = (1, 0)) -> list[str]:
-        """Were exactly these messages heard, each once and in order, and its agent started and resumed so often?"""
+        """Return the differences from the expected messages, starts and resumes of an agent."""
         wrong = []
         if self.heard() != expected:
             wrong.append(f"{session} heard {self.heard()}, not {expected}")
-        begun = Counter(bool(entry["resume"]) for entry in self.log("start"))
-        if (begun[False], begun[True]) != starts:
-            wrong.append(f"{session} was started {begun[False]} times and resumed {begun[True]} times, not {starts}")
-        bad = [one for one in self.messages(session) if one["state"] not in ("delivered", "acknowledged")]
-        return wrong + [f"{session}: message {one['messageId']} is {one['state']}: {one['reason']}" for one in bad]
+        start_counts = Counter(bool(entry["resume"]) for entry in self.log("start"))
+        if (start_counts[False], start_counts[True]) != starts:
+            wrong.append(
+                f"{session} was started {start_counts[False]} times and resumed {start_counts[True]} times, not {starts}"
+            )
+        undelivered = [
+            message for message in self.messages(session) if message["state"] not in ("delivered", "acknowledged")
+        ]
+        return wrong + [
+            f"{session}: message {message['messageId']} is {message['state']}: {message['reason']}"
+            for message in undelivered
+        ]

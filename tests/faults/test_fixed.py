@@ -1,4 +1,4 @@
-"""What rounds of faults once found, each as short as it can be played."""
+"""Bugs that rounds of faults have found, each in its shortest form."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tests.faults.play import World
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path, "plain", "process", fresh=False, seed="mended", disk=False)
+    created = World(tmp_path, "plain", "process", fresh=False, seed="mended", disk=False)
     try:
-        made.begin()
-        yield made
+        created.begin()
+        yield created
     finally:
-        made.close()
+        created.close()
 
 
-def test_a_clock_that_was_days_ahead_is_gone_back_from_at_the_next_start(world: World) -> None:
-    """And what was known and due by it does not wait for those days to come."""
+def test_a_clock_that_was_days_ahead_is_set_back_at_the_next_start(world: World) -> None:
+    """What was due by the wrong clock does not wait for those days."""
     world.clock.put(10 * 86400.0)
     world._new(0.0, 0.0)
-    (session,) = world.known.sessions
+    (session,) = world.accepted.sessions
     world.settle()
     due = {key: left for key, _, _, left in evidence.pending(world)}
     world.clock.put(0.0)
@@ -44,19 +44,19 @@ def test_a_clock_that_was_days_ahead_is_gone_back_from_at_the_next_start(world: 
     world.settle()
     assert check(world) == []
     assert evidence.time_there(world) - time.time() < 60.0
-    now = {key: left for key, _, _, left in evidence.pending(world)}
-    assert now.keys() == due.keys() and all(left < due[key] + 60.0 for key, left in now.items())
-    kinds = [one["type"] for one in world.box.request("GET", "/api/events?limit=1000")["events"]]
+    later = {key: left for key, _, _, left in evidence.pending(world)}
+    assert later.keys() == due.keys() and all(left < due[key] + 60.0 for key, left in later.items())
+    kinds = [event["type"] for event in world.box.request("GET", "/api/events?limit=1000")["events"]]
     assert kinds.count("clock-set-back") == 1
     world.restart()
-    kinds = [one["type"] for one in world.box.request("GET", "/api/events?limit=1000")["events"]]
+    kinds = [event["type"] for event in world.box.request("GET", "/api/events?limit=1000")["events"]]
     assert kinds.count("clock-set-back") == 1
 
 
-def test_what_an_agents_start_could_not_remove_goes_with_the_agent(world: World) -> None:
-    """The file with its environment, where the disk was read-only when it was read."""
+def test_files_left_by_an_agents_start_are_removed_with_the_agent(world: World) -> None:
+    """Such as the file with its environment, if the disk was read-only when it was read."""
     world._new(0.0, 0.0)
-    (session,) = world.known.sessions
+    (session,) = world.accepted.sessions
     world.settle()
     left = world.box.home.path / "sessions" / session / "launch.1.x.sh"
     left.touch()
@@ -68,17 +68,17 @@ def test_what_an_agents_start_could_not_remove_goes_with_the_agent(world: World)
     world.box.until(lambda: not left.exists(), "its removal by the next daemon")
 
 
-def test_what_could_not_be_removed_at_an_agents_end_is_removed_later(world: World) -> None:
-    """The disk was read-only still when the agent had ended."""
+def test_files_left_by_an_agents_end_are_removed_later(world: World) -> None:
+    """Such as when the disk was still read-only at the agent's end."""
     world._new(0.0, 0.0)
-    (session,) = world.known.sessions
+    (session,) = world.accepted.sessions
     world.settle()
     left = world.box.home.path / "sessions" / session / "launch.1.x.sh"
     left.mkdir()  # which cannot be unlinked
     os.kill(world.box.session(session)["pid"], signal.SIGKILL)
     world.box.until(lambda: world.box.session(session)["pid"] is None, "the agent's end")
     (daemon,) = world.launcher.live()
-    os.kill(daemon, signal.SIGSTOP)  # it does not look while nothing is there
+    os.kill(daemon, signal.SIGSTOP)  # so that it does not check while the file is absent
     left.rmdir()
     left.touch()
     os.kill(daemon, signal.SIGCONT)
