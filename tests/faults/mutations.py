@@ -123,7 +123,7 @@ PLANTED = {
     ),
     "traceback": Planted(
         "a full disk is a fault of the program",
-        (("core/effects.py", "        error = machine_short(error) or error\n", ""),),
+        (("core/effects.py", "        error = resource_shortage(error) or error\n", ""),),
         "no fault logged",
         "disk-full,disk-read-only",
     ),
