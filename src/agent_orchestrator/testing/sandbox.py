@@ -175,7 +175,9 @@ class Sandbox:
         """Run the command line as a person would; raise `CalledProcessError` if it fails and `check` is set."""
         completed = run_command(argv, self.env, cwd or self.repo, stdin)
         if check and completed.returncode:
-            error = subprocess.CalledProcessError(completed.returncode, completed.args, completed.stdout, completed.stderr)
+            error = subprocess.CalledProcessError(
+                completed.returncode, completed.args, completed.stdout, completed.stderr
+            )
             error.add_note(f"it said: {completed.stdout}{completed.stderr}the last events:\n{self._last_events()}")
             raise error
         return completed
