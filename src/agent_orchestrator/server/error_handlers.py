@@ -26,7 +26,7 @@ def install(app: FastAPI) -> None:
 async def _handle_ao_error(request: Request, error: Exception) -> Response:
     """Record a refusal and return the error's problem document."""
     assert isinstance(error, AoError)
-    request.app.state.refusals.of_error(request.scope, error)
+    request.app.state.refusals.record_error(request.scope, error)
     return as_response(error)
 
 

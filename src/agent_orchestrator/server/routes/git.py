@@ -51,7 +51,7 @@ class Endpoint:
             if answering.done():
                 answering.result()
         except AoError as error:
-            request.app.state.refusals.of_error(scope, error)
+            request.app.state.refusals.record_error(scope, error)
             if is_started:
                 raise  # the gate logs it; the answer is cut off, and Git reports that
             await problems.as_text_response(error)(scope, receive, send)
