@@ -24,7 +24,7 @@ TABLES = {
 
 _MODULE = re.compile(r"\bagent_orchestrator\.[\w.]+\.")
 """Where a type of ours is defined: what was saved does not say it."""
-FACTS = (13, "5c2a48658bc6f536")
+FACTS = (14, "x")
 """Version of the facts → digest of their shape. Both are changed together: facts that were saved before are then folded anew."""
 
 

@@ -33,12 +33,14 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "clone": "agent_orchestrator.plugins.workspaces.clone:Clone",
     },
     "tracker": {
+        "local": "agent_orchestrator.plugins.forges.local.issues:LocalIssues",
         "github": "agent_orchestrator.plugins.forges.github.issues:GitHubIssues",
         "gitlab": "agent_orchestrator.plugins.forges.gitlab.issues:GitLabIssues",
         "linear": "agent_orchestrator.plugins.forges.linear.issues:LinearIssues",
         "jira": "agent_orchestrator.plugins.forges.jira.issues:JiraIssues",
     },
     "scm": {
+        "local": "agent_orchestrator.plugins.forges.local.pull_requests:LocalForge",
         "github": "agent_orchestrator.plugins.forges.github.pull_requests:GitHub",
         "gitlab": "agent_orchestrator.plugins.forges.gitlab.merge_requests:GitLab",
     },

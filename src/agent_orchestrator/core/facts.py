@@ -15,19 +15,17 @@ from typing import Any
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.fixes import Fix
 from agent_orchestrator.core.plans import Plan
-from agent_orchestrator.core.pull_request import Episode, Issue, PullRequest
+from agent_orchestrator.core.pull_request import Episode, Issue, PullRequest, is_hosted
 from agent_orchestrator.protocols.records import record
 
 CLUSTER = "ray"
 """The runtime whose sessions run on the nodes of a cluster."""
 WORKER = "worker"
 """The kind of sessions that make a change."""
-LOCAL_FORGE = "local"
-"""The name of the forge and tracker that are kept in the facts."""
 
 STEADY_SECONDS = 600.0
 """Seconds after which a launch is not considered the cause of its node's loss."""
-VERSION = 13
+VERSION = 14
 """Increased when the meaning of a fold changes: stored facts are then rebuilt from the log."""
 
 
@@ -359,12 +357,12 @@ class SessionFacts:
     @property
     def has_remote_forge(self) -> bool:
         """Whether its pull request is at a forge elsewhere, and not only in the facts."""
-        return self.spec.scm != LOCAL_FORGE
+        return is_hosted(self.spec.scm, self.spec.forge_hosted)
 
     @property
     def has_remote_tracker(self) -> bool:
         """Whether its issue is at a tracker elsewhere, and not only in the facts."""
-        return self.spec.tracker != LOCAL_FORGE
+        return is_hosted(self.spec.tracker, self.spec.tracker_hosted)
 
     @property
     def remote(self) -> bool:

@@ -207,6 +207,11 @@ class PullRequest:
     """Files that were not committed when it was merged."""
 
     @property
+    def forge_id(self) -> str:
+        """Its id as the forge's plugin has it."""
+        return self.node or str(self.number)
+
+    @property
     def replies(self) -> int:
         """The number of comments by agents."""
         return sum(comment.by_agent for comment in self.comments)
@@ -398,11 +403,22 @@ class Issue:
     branch: str | None = None
     """The branch name that the tracker suggests."""
     planned: Planned | None = None
+    hosted: bool = False
+    """Whether it is at a service, and not only in the facts."""
 
     @property
     def name(self) -> str:
         """The name that people use for it."""
         return self.key or str(self.number)
+
+
+LOCAL_FORGE = "local"
+"""The forge and tracker of what nothing else is configured for."""
+
+
+def is_hosted(name: str, recorded: bool | None) -> bool:
+    """Return whether a forge or tracker is a service; events from before that was recorded are about one unless it was `local`."""
+    return name != LOCAL_FORGE if recorded is None else recorded
 
 
 _MAX_NUMBER_DIGITS = 18

@@ -18,6 +18,7 @@ from agent_orchestrator.changes.checks.base_branch import BaseStates
 from agent_orchestrator.changes.checks.proof import Proofs
 from agent_orchestrator.changes.checks.required import RequiredChecks
 from agent_orchestrator.changes.conflicts import Conflicts
+from agent_orchestrator.changes.forge_records import ForgeRecords, Numbers
 from agent_orchestrator.changes.forge_sync import (
     AfterMerge,
     ForgeConnections,
@@ -29,11 +30,11 @@ from agent_orchestrator.changes.forge_sync import (
     SessionForges,
     Webhooks,
 )
-from agent_orchestrator.changes.issues.local_tracker import Issues
+from agent_orchestrator.changes.issues.issues import Issues
 from agent_orchestrator.changes.merge_queue import MergeQueue
-from agent_orchestrator.changes.merge_withdrawal import MergeWithdrawal
+from agent_orchestrator.changes.merges import Merges
 from agent_orchestrator.changes.pull_requests.branch_watch import BranchWatch
-from agent_orchestrator.changes.pull_requests.local import LocalPullRequests
+from agent_orchestrator.changes.pull_requests.checks import PullRequestChecks
 from agent_orchestrator.changes.pull_requests.stacks import Stacks
 from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
 from agent_orchestrator.changes.reviews.reviews import Reviews
@@ -155,7 +156,8 @@ class Parts:
 
     def _make_forges(self) -> None:
         """Make the connections to forges and trackers."""
-        self.connections = ForgeConnections(self.core)
+        self.numbers = Numbers(self.core.flow)
+        self.connections = ForgeConnections(self.core, ForgeRecords(self.core.flow, self.numbers))
         self.outages = Outages(self.core, self.quiet.gate)
         self.pull_request_sync = PullRequestSync(self.core, self.connections, self.outages)
         self.issue_sync = IssueSync(self.core, self.connections, self.outages)
@@ -196,22 +198,23 @@ class Parts:
         core = self.core
         self.checks = Checks(core.home, core.host)
         required = RequiredChecks(core.flow, core.home, core.settings)
-        self.pulls = LocalPullRequests(core, self.specs, self.checks, required, self.quiet.gate)
+        self.pull_request_checks = PullRequestChecks(core, self.specs, self.checks, required, self.quiet.gate)
         self.conflicts = Conflicts(core)
-        self.queue = MergeQueue(core, self.checks, required, self.pulls.check_spec, self.conflicts)
+        self.queue = MergeQueue(core, self.checks, required, self.pull_request_checks.check_spec, self.conflicts)
+        self.merges = Merges(core.flow, self.queue, self.forge_pull_requests)
         self.branch_watch = BranchWatch(core)
-        self.base_states = BaseStates(core, self.checks, self.pulls.check_spec)
+        self.base_states = BaseStates(core, self.checks, self.pull_request_checks.check_spec)
         self.stacks = Stacks(core)
         self.reviews = Reviews(core, self.sessions, self.followers, self.views)
         self.agent_reviews = AgentReviews(core, self.sessions, self.reviews)
-        self.issues = Issues(core.flow, self.pulls.numbering, self.issue_sync)
+        self.issues = Issues(core.flow, self.numbers, self.issue_sync)
 
     def _make_fleet(self) -> None:
         """Make what decides who works on what and when."""
         core = self.core
         self.drafting = PlanDrafter(core, self.conflicts, self.issue_sync, self.budgets)
-        applying = PlanApplier(core, self.connections, self.issue_sync)
-        self.planner = Planner(core, self.views, self.connections, self.drafting, applying, self.pulls.numbering)
+        applying = PlanApplier(core, self.connections, self.issue_sync, self.numbers)
+        self.planner = Planner(core, self.views, self.connections, self.drafting, applying, self.numbers)
         self.fixes = Fixes(core, self.sessions, self.reviews, self.inbox, self.checks, self.views)
         self.coordinators = Coordinators(core, self.sessions, self.followers, self.inbox)
         gates = (self.limits.gate, self.budgets.gate, self.cluster.gate)
@@ -244,7 +247,9 @@ class Parts:
         return {
             **session_effects(self.core, self.workspaces, self.launches, self.deliveries, self.stops),
             **self.cluster.effects(),
-            **self.forge_pull_requests.effects({**self.pulls.effects(), **self.queue.effects()}),
+            **self.forge_pull_requests.effects(),
+            **self.pull_request_checks.effects(),
+            **self.merges.effects(),
             **self.issue_sync.effects(),
             **self.after_merge.effects(),
             **self.stacks.effects(),
@@ -335,7 +340,7 @@ class Parts:
             reactions=RuleInspection(core.flow, self.views, self.rules),
             reporting=Reporting(core.flow, self.observer),
             queue=self.queue,
-            withdrawal=MergeWithdrawal(core.flow, self.queue, self.forge_pull_requests),
+            merges=self.merges,
             conflicts=self.conflicts,
             issues=self.issues,
             backlog=self.backlog,

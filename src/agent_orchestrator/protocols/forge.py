@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from agent_orchestrator.protocols.records import record
 from agent_orchestrator.protocols.text import clean_text, one_line
@@ -163,6 +163,8 @@ class PullSpec:
     title: str
     body: str
     draft: bool = True
+    session: str = ""
+    """The session whose work it is."""
 
 
 @record
@@ -270,7 +272,7 @@ class SCM(ABC):
     Inherit from it: what is not abstract here then has a default.
     """
 
-    hosted: bool = True
+    hosted: ClassVar[bool] = True
     """Whether pull requests are at a service, which has a state of its own, runs the checks and merges. A class that says
     False keeps them in the daemon's log, by the `records` of its configuration; the daemon runs the checks and merges."""
 
@@ -429,7 +431,7 @@ class Tracker(ABC):
     Inherit from it: what is not abstract here then has a default.
     """
 
-    hosted: bool = True
+    hosted: ClassVar[bool] = True
     """Whether issues are at a service. A class that says False keeps them in the daemon's log, by the `records` of its
     configuration: the daemon need not read it, nor report to it."""
 

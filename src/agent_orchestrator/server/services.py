@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from agent_orchestrator.changes.checks.proof import Proofs
     from agent_orchestrator.changes.conflicts import Conflicts
     from agent_orchestrator.changes.forge_sync import Webhooks
-    from agent_orchestrator.changes.issues.local_tracker import Issues
+    from agent_orchestrator.changes.issues.issues import Issues
     from agent_orchestrator.changes.merge_queue import MergeQueue
-    from agent_orchestrator.changes.merge_withdrawal import MergeWithdrawal
+    from agent_orchestrator.changes.merges import Merges
     from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
     from agent_orchestrator.changes.reviews.reviews import Reviews
     from agent_orchestrator.changes.reviews.threads import ReviewThreads
@@ -66,7 +66,7 @@ class Services:
     reactions: RuleInspection
     reporting: Reporting
     queue: MergeQueue
-    withdrawal: MergeWithdrawal
+    merges: Merges
     conflicts: Conflicts
     issues: Issues
     backlog: Backlog

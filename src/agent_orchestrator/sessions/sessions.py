@@ -173,7 +173,7 @@ class Sessions(Part):
         await self.core.projects.check_trust(project, settings.profile)
         runtime = await self._choose_runtime(project, settings, request.runtime, request.node)
         workspace = self._choose_workspace(project, settings, request.workspace, runtime)
-        forge = await self.forges.name(project)
+        forge = await self.forges.choose(project)
         claim = await self.forges.claim(project, forge, request) if request.pr else None
         async with self._creating:
             self.check_room(request.parent)
@@ -185,7 +185,7 @@ class Sessions(Part):
                 Event(task, now, by, f"task:{key}", project_id),
                 Event(body, now, by, f"create:{key}", project_id, session),
                 *(
-                    Event(known, now, forge, f"claim:{key}:{known.type}", project_id, session)
+                    Event(known, now, forge.name, f"claim:{key}:{known.type}", project_id, session)
                     for known in (claim.events if claim else ())
                 ),
             ]

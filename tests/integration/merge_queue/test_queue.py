@@ -15,8 +15,9 @@ import pytest
 from agent_orchestrator.changes.checks import Checks, CheckSpec
 from agent_orchestrator.changes.checks.required import RequiredChecks
 from agent_orchestrator.changes.conflicts import Conflicts
+from agent_orchestrator.changes.forge_sync import ForgePullRequests
 from agent_orchestrator.changes.merge_queue import MergeQueue
-from agent_orchestrator.changes.merge_withdrawal import MergeWithdrawal
+from agent_orchestrator.changes.merges import Merges
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Runner
@@ -49,8 +50,8 @@ class Stage:
         self.checks = Checks(core.home, core.host)
         required, conflicts = RequiredChecks(self.flow, core.home, core.settings), Conflicts(core)
         self.queue = MergeQueue(core, self.checks, required, self._spec, conflicts)
-        self.withdrawal = MergeWithdrawal(self.flow, self.queue, cast("Any", None))
-        self.runner = Runner(self.flow, self.queue.effects())
+        self.merges = Merges(self.flow, self.queue, ForgePullRequests(core, cast("Any", None)))
+        self.runner = Runner(self.flow, self.merges.effects())
         self.told: list[Event] = []
         self.flow.listeners.on(lambda changes: self.told.extend(change.event for change in changes))
 
@@ -143,10 +144,10 @@ async def test_who_is_in_the_queue_is_shown_and_may_leave_it(tmp_path: Path) -> 
         assert (first["session"], first["position"], first["state"], first["base"]) == ("app-a", 1, "checking", "main")
         assert second["ahead"] == ["app-a"] and second["tree"] and second["tree"] != first["tree"]
         assert it.queue.entries("other") == []
-        await it.withdrawal.withdraw("app-a")
+        await it.merges.withdraw("app-a")
         assert [one["session"] for one in it.queue.entries(None)] == ["app-b"]
         with pytest.raises(Conflict, match="is not to land"):
-            await it.withdrawal.withdraw("app-a")
+            await it.merges.withdraw("app-a")
         hold.unlink()
         await it.until(lambda: it.state("b") == "merged")
         await it.until(lambda: it.state("a") == "open")

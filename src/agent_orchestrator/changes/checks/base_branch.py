@@ -13,7 +13,7 @@ from agent_orchestrator.base.git.refs import find_layout, read_ref
 from agent_orchestrator.changes.checks import Checks
 from agent_orchestrator.changes.merge_queue.checks import SpecOf
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.facts import LOCAL_FORGE, SessionFacts
+from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.listeners import Change
 from agent_orchestrator.core.pull_request import FAILED_STATES, PASSING_STATES
 from agent_orchestrator.core.signals import BaseChecksRead, BaseStateChanged
@@ -135,7 +135,7 @@ class BaseStates(Part):
 
 def _base_commit(facts: SessionFacts, base: str) -> str | None:
     """Return the base branch's commit: from the repository, or the last one seen at the forge."""
-    if facts.spec.scm != LOCAL_FORGE:
+    if facts.has_remote_forge:
         return facts.base_head
     layout = find_layout(Path(facts.spec.repo))
     return read_ref(layout.common, f"refs/heads/{base}") if layout else None

@@ -6,11 +6,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
+from agent_orchestrator.changes.forge_records import ForgeRecords
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Plugin
 from agent_orchestrator.config.projects.plugin_registry import BUILT_IN
 from agent_orchestrator.config.values import duration
-from agent_orchestrator.core.facts import LOCAL_FORGE
+from agent_orchestrator.core.pull_request import LOCAL_FORGE
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.protocols.forge import SCM, Tracker
 from agent_orchestrator.sessions.part import Core
@@ -19,8 +20,10 @@ from agent_orchestrator.sessions.part import Core
 class ForgeConnections:
     """The forges and trackers in use: one plugin per project, created on first use."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, records: ForgeRecords) -> None:
+        """Create without connections; plugins that keep their data in the daemon's log get their `records`."""
         self.core = core
+        self._records = records
         self._plugins_by_key: dict[tuple[str, str, str, str], object] = {}
 
     async def check_trust(self, project: ProjectConfig) -> None:
@@ -29,9 +32,8 @@ class ForgeConnections:
 
     async def name(self, project: ProjectConfig) -> str:
         """Return the forge for a project's new sessions: the configured one, that of its `repo` if there is a token, or `local`."""
-        if project.scm.plugin not in ("auto", LOCAL_FORGE):
-            self._forge_plugin(project, project.scm.plugin)  # raises configuration errors before anything is created
         if project.scm.plugin != "auto":
+            self._forge_plugin(project, project.scm.plugin)  # raises configuration errors before anything is created
             return project.scm.plugin
         if project.repo is None:
             return LOCAL_FORGE
@@ -45,6 +47,10 @@ class ForgeConnections:
             return project.tracker.plugin
         forge = await self.name(project)
         return forge if forge in BUILT_IN["tracker"] else LOCAL_FORGE
+
+    def is_hosted(self, slot: str, project: ProjectConfig, name: str) -> bool:
+        """Return whether a plugin of the slot `scm` or `tracker` says that it is for a service; without constructing it."""
+        return bool(getattr(self.core.plugins.registry(project).get(slot, name), "hosted", True))
 
     def tracker(self, project_id: str, name: str) -> Tracker:
         """Return a project's tracker plugin with this name. Raises an error if its configuration is wrong."""
@@ -69,13 +75,17 @@ class ForgeConnections:
             raise UsageError(f"poll of {project.id}'s {part.plugin}: {error}", "write poll: 30s") from None
 
     async def reach(self, project_id: str, name: str) -> SCM:
-        """Return the forge plugin with this name after checking that the project may use its token."""
-        await self.check_trust(self.core.settings.project(project_id))
+        """Return the forge plugin with this name after checking that the project may use its token, if it is for a service."""
+        project = self.core.settings.project(project_id)
+        if self.is_hosted("scm", project, name):
+            await self.check_trust(project)
         return self.of(project_id, name)
 
     async def reach_tracker(self, project_id: str, name: str) -> Tracker:
-        """Return the tracker plugin with this name after checking that the project may use its token."""
-        await self.check_trust(self.core.settings.project(project_id))
+        """Return the tracker plugin with this name after checking that the project may use its token, if it is for a service."""
+        project = self.core.settings.project(project_id)
+        if self.is_hosted("tracker", project, name):
+            await self.check_trust(project)
         return self.tracker(project_id, name)
 
     def of(self, project_id: str, name: str) -> SCM:
@@ -91,6 +101,8 @@ class ForgeConnections:
         options = {**base_options, "repo": base_options.get("repo") or project.repo, "path": str(project.path)}
         key = (project.id, slot, name, json.dumps(options, sort_keys=True, default=str))
         if key not in self._plugins_by_key:
+            if not self.is_hosted(slot, project, name):
+                options["records"] = self._records.of(slot, project.id)
             self._plugins_by_key[key] = self.core.plugins.registry(project).make(slot, name, options, self.core.host)
         return self._plugins_by_key[key]
 

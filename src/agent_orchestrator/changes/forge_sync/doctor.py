@@ -11,7 +11,6 @@ from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.changes.forge_sync.webhooks import KINDS, Webhooks
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core.events import rfc3339
-from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.forge import SCM, Access, Author, Tracker
 
@@ -42,14 +41,16 @@ class ForgeDoctor:
         lines: list[dict[str, Any]] = []
         try:
             forge, tracker = await self.repositories.name(project), await self.repositories.tracker_name(project)
+            forge_hosted = self.repositories.is_hosted("scm", project, forge)
+            tracker_hosted = self.repositories.is_hosted("tracker", project, tracker)
         except AoError as error:
             return [finding(f"forge of {project.id}", "failed", error.text, error.remedy)]
-        if forge == LOCAL_FORGE and project.repo:
+        if not forge_hosted and project.repo:
             remedy = "gh auth login, or set GITHUB_TOKEN; scm: local says that this is meant"
             detail = f"{project.repo} is named, but there is no token for it: pull requests stay here"
             lines.append(finding(f"forge of {project.id}", "warning", detail, remedy))
-        checks = [self._forge_finding(project, forge)] if forge != LOCAL_FORGE else []
-        checks += [self._tracker_finding(project, tracker)] if tracker != LOCAL_FORGE else []
+        checks = [self._forge_finding(project, forge)] if forge_hosted else []
+        checks += [self._tracker_finding(project, tracker)] if tracker_hosted else []
         lines += await asyncio.gather(*checks)
         problems = (
             self.webhooks.watch.problems.get((project.id, forge)),

@@ -26,7 +26,6 @@ from agent_orchestrator.core.actor import acting_as, current
 from agent_orchestrator.core.dependencies import session_working_on
 from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.core.fold.pull_requests import issue_key
 from agent_orchestrator.core.pull_request import issue_number
 from agent_orchestrator.core.reactions import Intent
@@ -110,7 +109,7 @@ class IssueSync(Part):
             if task is not None and project.id in self.problems:
                 task.cancel()
                 task = None
-            if project.tracker.plugin != LOCAL_FORGE and (task is None or task.done()):
+            if task is None or task.done():
                 self._loops[project.id] = self.spawn(self._run_loop(project.id))
 
     async def close(self) -> None:
@@ -125,14 +124,22 @@ class IssueSync(Part):
         rows = []
         for config in self.core.config.projects():
             is_unanswered = (
-                config.tracker.plugin not in (LOCAL_FORGE, "auto")
+                config.tracker.plugin != "auto"
                 and config.id in self._loops
                 and config.id not in self._newest_update
+                and self._has_service(config)
             )
             reason = self.problems.get(config.id) or ("it has not answered yet" if is_unanswered else "")
             if reason and project in (None, config.id):
                 rows.append({"project": config.id, "why": reason})
         return rows
+
+    def _has_service(self, project: ProjectConfig) -> bool:
+        """Return whether the tracker that a project configures is a service, or cannot be loaded."""
+        try:
+            return self.repositories.is_hosted("tracker", project, project.tracker.plugin)
+        except AoError:
+            return True
 
     def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
         """Read the issues that a webhook for these projects names."""
@@ -185,8 +192,8 @@ class IssueSync(Part):
     async def learn(self, project: ProjectConfig, issue: str) -> None:
         """Read one issue now, because a request names it."""
         name = await self.repositories.tracker_name(project)
-        if name != LOCAL_FORGE:
-            tracker = await self.repositories.reach_tracker(project.id, name)
+        tracker = await self.repositories.reach_tracker(project.id, name)
+        if tracker.hosted:
             await self.tell(project.id, name, await tracker.get(issue), whole=True)
 
     async def tell(
@@ -217,7 +224,7 @@ class IssueSync(Part):
                     await self.flow.append(*tracker_events)
 
     async def _run_loop(self, project: str) -> None:
-        """Read a project's tracker until the project is removed or its issues are local."""
+        """Read a project's tracker until the project is removed or its issues are not at a service."""
         pause, name = 0.0, "tracker"
         while self.core.config.project(project) is not None:
             try:
@@ -225,9 +232,10 @@ class IssueSync(Part):
                 previous_name, name = name, await self.repositories.tracker_name(config)
                 if previous_name != name:
                     await self.outages.settle(project, name)
-                if name == LOCAL_FORGE:
+                tracker = await self.repositories.reach_tracker(project, name)
+                if not tracker.hosted:
                     return
-                await self._read_due(project, name, await self.repositories.reach_tracker(project, name))
+                await self._read_due(project, name, tracker)
                 self.problems.pop(project, None)
                 await self.outages.works(project, name, "issues")
                 pause = 0.0
@@ -304,29 +312,31 @@ class IssueSync(Part):
     # -- changes by people ---------------------------------------------------------------------------------------------
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
-        """Create an issue at the tracker and return its number, or None if the project's issues are local."""
+        """Create an issue at the tracker and return its number, or None if the tracker is no service."""
         name = await self.repositories.tracker_name(self.core.settings.project(project))
-        if name == LOCAL_FORGE:
+        tracker = await self.repositories.reach_tracker(project, name)
+        if not tracker.hosted:
             return None
-        issue = await (await self.repositories.reach_tracker(project, name)).create(title, body, labels)
+        issue = await tracker.create(title, body, labels)
         await self.tell(project, name, issue, whole=True, done=lambda _: True)
         return issue_number(issue.id)
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
-        """Change an issue at the tracker. Return False if the project's issues are local."""
+        """Change an issue at the tracker. Return False if the tracker is no service."""
         name = await self.repositories.tracker_name(self.core.settings.project(project))
-        if name == LOCAL_FORGE:
-            return False
         tracker = await self.repositories.reach_tracker(project, name)
+        if not tracker.hosted:
+            return False
         await tracker.change(issue, change)
         await self.tell(project, name, await tracker.get(issue), whole=True, done=partial(_is_requested, change))
         return True
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
-        """Add a comment to an issue at the tracker."""
+        """Add a comment to an issue at the tracker, if that is a service."""
         name = await self.repositories.tracker_name(self.core.settings.project(project))
-        if name != LOCAL_FORGE:
-            await (await self.repositories.reach_tracker(project, name)).comment(issue, text, key)
+        tracker = await self.repositories.reach_tracker(project, name)
+        if tracker.hosted:
+            await tracker.comment(issue, text, key)
 
     # -- reporting progress --------------------------------------------------------------------------------------------
 

@@ -209,6 +209,7 @@ def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) ->
                 tracker,
                 told.branch,
                 told.assignee,
+                hosted=True,
             )
         )
         labels, state = told.labels, "open"

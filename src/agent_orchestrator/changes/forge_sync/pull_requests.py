@@ -1,4 +1,4 @@
-"""Carry out actions on pull requests at a forge: push, open, make ready, merge, reply.
+"""Carry out actions on pull requests: push, open, make ready, merge at the forge, reply.
 
 Each function is an effect and may be repeated after a crash. A forge does not know the daemon's keys, so each effect
 first checks whether it was done. Actions that a change needs are retried as long as it needs them; actions that a
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -20,7 +20,7 @@ from agent_orchestrator.changes.forge_sync.backoff import is_host_error
 from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, RetryLater, Run, retry_until_done
+from agent_orchestrator.core.effects import Effect, RetryLater, retry_until_done
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import PullRequest
@@ -43,7 +43,7 @@ MOVED = "its branch moved meanwhile; what is there now was not checked"
 
 
 class ForgePullRequests(Part):
-    """The effects of pull requests that are not local."""
+    """The effects of pull requests that the forge's plugin carries out."""
 
     def __init__(self, core: Core, repositories: ForgeConnections) -> None:
         super().__init__(core)
@@ -51,14 +51,10 @@ class ForgePullRequests(Part):
         self._merge_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         """A lock per session, so that decisions about its merge are made one at a time."""
 
-    def effects(self, local: Mapping[str, Effect]) -> dict[str, Effect]:
-        """Return the effects by kind of intent: for local sessions those of the local forge, for the others these."""
-        remote = {
-            "open-pr": retry_until_done(self.open),
-            "ready-pr": retry_until_done(self.ready),
-            "land": retry_until_done(self.land, is_host_error),
-        }
-        for_either = {kind: Effect(self._dispatch_by_forge(local[kind].run, run)) for kind, run in remote.items()}
+    def effects(self) -> dict[str, Effect]:
+        """Return the effects by kind of intent."""
+        needed = {"push": self.push, "open-pr": self.open, "ready-pr": self.ready}
+        needed_effects = {kind: Effect(retry_until_done(run)) for kind, run in needed.items()}
         requested = {
             "reply": self.reply,
             "close-pr": self.close_pull_request,
@@ -70,27 +66,15 @@ class ForgePullRequests(Part):
         awaited_effects = {
             kind: Effect(retry_until_done(run, lambda error: error.retryable)) for kind, run in awaited.items()
         }
-        return {
-            **local,
-            **for_either,
-            **requested_effects,
-            **awaited_effects,
-            "push": Effect(retry_until_done(self.push)),
-        }
-
-    def _dispatch_by_forge(self, local: Run, remote: Run) -> Run:
-        """Return an effect that runs the local function for local sessions and the remote one for others."""
-
-        async def run(intent: Intent, attempts: int) -> Sequence[Event]:
-            """Run the function for the session's forge."""
-            facts = self.flow.sessions[intent.session]
-            return await (remote if facts.has_remote_forge else local)(intent, attempts)
-
-        return run
+        return {**needed_effects, **requested_effects, **awaited_effects}
 
     def _event(self, facts: SessionFacts, body: e.Body, key: str) -> Event:
         """Return an event of the session's forge."""
         return Event(body, self.clock(), facts.spec.scm, key, facts.project, facts.id)
+
+    def _unrecorded(self, scm: SCM, event: Event) -> list[Event]:
+        """Return the event, unless the forge keeps its data in the log: then it has recorded it itself."""
+        return [event] if scm.hosted else []
 
     async def _forge_of(self, facts: SessionFacts) -> SCM:
         """Return the plugin of the session's forge."""
@@ -103,7 +87,7 @@ class ForgePullRequests(Part):
         """
         scm, pr = await self._forge_of(facts), facts.pr
         assert pr is not None
-        pulls = await scm.read([pr.node])
+        pulls = await scm.read([pr.forge_id])
         if not pulls:
             raise Conflict(f"pull request #{pr.number} is not at {scm.repo} any more", f"see it there: {pr.url}")
         return scm, pulls[0], pr
@@ -198,9 +182,10 @@ class ForgePullRequests(Part):
         """Open a pull request for the branch; it is a draft until its agent is done."""
         facts = self.flow.sessions[intent.session]
         scm = await self._forge_of(facts)
-        pull = await scm.open(PullSpec(facts.branch, facts.base, without_orders(facts.spec.title), _pull_text(facts)))
+        title = without_orders(facts.spec.title) if scm.hosted else facts.spec.title
+        pull = await scm.open(PullSpec(facts.branch, facts.base, title, _pull_text(facts), session=facts.id))
         body = e.PrOpened(pull.number, pull.title, pull.base, pull.draft, pull.url, pull.id)
-        return [self._event(facts, body, f"{intent.key}:done")]
+        return self._unrecorded(scm, self._event(facts, body, f"{intent.key}:done"))
 
     async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Mark the pull request as ready, because the agent is done."""
@@ -208,7 +193,7 @@ class ForgePullRequests(Part):
         scm, pull, _ = await self._read_pull(facts)
         if pull.draft and pull.state == "open":
             await scm.ready(pull)
-        return [self._event(facts, e.PrReady(), f"{intent.key}:done")]
+        return self._unrecorded(scm, self._event(facts, e.PrReady(), f"{intent.key}:done"))
 
     async def reply(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Post the agent's answer at the forge, in the same thread if that still exists."""

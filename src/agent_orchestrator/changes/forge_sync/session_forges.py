@@ -6,8 +6,7 @@ from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
 from agent_orchestrator.changes.forge_sync.issue_sync import IssueSync
 from agent_orchestrator.changes.forge_sync.pull_requests import ForgePullRequests
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.core.facts import LOCAL_FORGE
-from agent_orchestrator.sessions.creation.new_session import Claim, NewSession
+from agent_orchestrator.sessions.creation.new_session import Claim, ForgeChoice, NewSession
 
 
 class SessionForges:
@@ -18,13 +17,14 @@ class SessionForges:
         self._pull_requests = pull_requests
         self._issues = issues
 
-    async def name(self, project: ProjectConfig) -> str:
-        """Return the name of the forge that has the project's pull requests."""
-        return await self._connections.name(project)
+    async def choose(self, project: ProjectConfig) -> ForgeChoice:
+        """Return the forge for the pull requests of new sessions."""
+        name = await self._connections.name(project)
+        return ForgeChoice(name, self._connections.is_hosted("scm", project, name))
 
-    async def claim(self, project: ProjectConfig, forge: str, request: NewSession) -> Claim | None:
-        """Return the pull request that a request names, or None if the forge keeps it in the facts. Raises `Conflict`."""
-        return None if forge == LOCAL_FORGE else await self._pull_requests.claim(project, forge, request)
+    async def claim(self, project: ProjectConfig, forge: ForgeChoice, request: NewSession) -> Claim | None:
+        """Return the pull request that a request names, or None if it is not at a service. Raises `Conflict`."""
+        return await self._pull_requests.claim(project, forge.name, request) if forge.hosted else None
 
     async def learn_issue(self, project: ProjectConfig, issue: str) -> None:
         """Read an issue from the project's tracker into the facts, if it is kept elsewhere."""

@@ -15,7 +15,7 @@ from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.merge_queue.lane import Outcome, Refused
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import LOCAL_FORGE, SessionFacts
+from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.pull_requests import check_run, issue_of
 from agent_orchestrator.core.pull_request import NOT_SET_UP
 from agent_orchestrator.errors import AoError
@@ -142,7 +142,7 @@ class MergeEvents:
         )
         events = [self.event(facts, body, f"{key}:done")]
         issue = issue_of(self._core.flow.home.issues, facts.project, facts.spec.issue)
-        if issue and issue.state == "open" and issue.tracker == LOCAL_FORGE:
+        if issue and issue.state == "open" and not issue.hosted:
             closed = e.IssueChanged(issue.number, state="closed")
             events.append(Event(closed, self._core.flow.clock(), "forge", f"{key}:issue", facts.project))
         return events

@@ -17,7 +17,6 @@ from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Outcome, Tick
 from agent_orchestrator.changes.merge_queue.next_step import Entry, QueuePosition, overtaken_by
 from agent_orchestrator.changes.merge_queue.outcome_events import MergeEvents, landing_spec
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.listeners import Change
@@ -51,10 +50,6 @@ class MergeQueue(Part):
             e.ConflictPredicted,
             e.ConflictCleared,
         )
-
-    def effects(self) -> dict[str, Effect]:
-        """Return the effects by kind of intent."""
-        return {"land": Effect(self.land)}
 
     async def close(self) -> None:
         """End what is under way; the next daemon continues where this one stopped."""

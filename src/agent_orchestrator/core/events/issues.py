@@ -26,6 +26,8 @@ class IssueOpened(Body):
     branch: str | None = None
     """The branch that the tracker suggests."""
     assignee: str | None = None
+    hosted: bool | None = None
+    """It is at a service; if not, it is kept here. None: recorded before this was (`core.pull_request.is_hosted`)."""
 
 
 @record

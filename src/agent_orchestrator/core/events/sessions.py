@@ -68,6 +68,10 @@ class SessionCreated(Body):
     """Where its pull request is to be."""
     tracker: str = "local"
     """Where its issue is."""
+    forge_hosted: bool | None = None
+    """Its pull request is at a service; if not, it is kept here. None: recorded before this was (`core.pull_request.is_hosted`)."""
+    tracker_hosted: bool | None = None
+    """Its issue is at a service; if not, it is kept here."""
     home: str = ""
     """The home it lives in, where several have one database."""
     files: tuple[str, ...] = ()

@@ -24,6 +24,7 @@ from agent_orchestrator.core.pull_request import (
     Planned,
     PullRequest,
     Review,
+    is_hosted,
     issue_number,
 )
 
@@ -405,6 +406,7 @@ def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
             tracker=body.tracker,
             branch=body.branch,
             assignee=body.assignee,
+            hosted=is_hosted(body.tracker, body.hosted),
         )
         return replace(facts, issues={**facts.issues, key: new_issue})
     if not isinstance(body, e.IssueChanged | e.IssuePlanned | e.LabelAdded | e.LabelRemoved | e.IssueComment):

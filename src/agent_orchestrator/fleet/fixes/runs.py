@@ -148,10 +148,10 @@ class Fixes(Part):
             secrets = AGENT_SECRETS.get(settings.tool, ())
             env = agent_environment(self.core.sites.here.login, settings.env, {}, secrets)
             await require_sign_in(self.host, settings.tool, env)
-        scm = await self.sessions.forges.name(project)
-        if scm != "local" and not request.dry_run:
+        forge = await self.sessions.forges.choose(project)
+        if forge.hosted and not request.dry_run:
             raise UsageError(
-                f"fixes are verified and landed by the local merge queue, and the changes of {project.id} land at {scm}",
+                f"fixes are verified and landed by the local merge queue, and the changes of {project.id} land at {forge.name}",
                 "see what fails: ao fix --dry-run; then give it to agents: ao new",
             )
         base = request.base or await self._default_base(project)

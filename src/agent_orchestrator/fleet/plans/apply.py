@@ -1,8 +1,8 @@
 """Make issues of a plan's tasks: all of them, each exactly once, even if the daemon dies meanwhile.
 
-For the local tracker that is one transaction. At another tracker each issue is created separately, with a unique mark in its text; no
-second issue is created for a mark. Whichever reads such an issue first, this module or the tracker's poll, records with it what the plan
-says about it. Work on the issues may start when all of them exist.
+Where the daemon keeps the issues itself, that is one transaction. At a service each issue is created separately, with a
+unique mark in its text; no second issue is created for a mark. Whichever reads such an issue first, this module or the
+tracker's poll, records with it what the plan says about it. Work on the issues may start when all of them exist.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_orchestrator.base.progress import Progress
+from agent_orchestrator.changes.forge_records import Numbers
 from agent_orchestrator.changes.forge_sync import ForgeConnections, IssueSync
 from agent_orchestrator.changes.forge_sync.backoff import is_host_error
 from agent_orchestrator.changes.issues.plan_marks import created_issues, mark_of, planned_event, task_of_mark
-from agent_orchestrator.changes.pull_requests.local import next_number
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.plans import APPLYING, Plan, PlannedTask
@@ -43,24 +43,27 @@ def issue_text(task: PlannedTask, mark: str = "") -> str:
 class PlanApplier(Part):
     """Makes issues of plans."""
 
-    def __init__(self, core: Core, repositories: ForgeConnections, tracking: IssueSync) -> None:
+    def __init__(self, core: Core, repositories: ForgeConnections, tracking: IssueSync, numbers: Numbers) -> None:
         super().__init__(core)
         self.repositories = repositories
         self.tracking = tracking
+        self.numbers = numbers
         self.progress = Progress(lambda: self.emit(PlanProgressed()))
         """Plan id → how far its application is."""
 
-    # -- local tracker -------------------------------------------------------------------------------------------------
+    # -- issues kept here ----------------------------------------------------------------------------------------------
 
     def at_once(self, plan: Plan, how: e.PlanApplyRequested, key: str, by: str) -> list[Event]:
-        """Return all events that apply a plan of the local tracker; no issue numbers may be assigned until they are recorded."""
-        number, numbers = next_number(self.flow, plan.project), dict[str, int]()
+        """Return all events that apply a plan whose issues are kept here; `numbers.lock` is to be held until they are recorded."""
+        number, numbers = self.numbers.next(plan.project), dict[str, int]()
         bodies: list[tuple[str, e.Body]] = [("apply", how)]
         for task in in_order(plan.tasks):
             dependencies = tuple(numbers[name] for name in task.dependencies)
             if task.issue is None:
                 numbers[task.id] = number
-                opened = e.IssueOpened(number, task.title, issue_text(task), task.labels, "plan", dependencies)
+                opened = e.IssueOpened(
+                    number, task.title, issue_text(task), task.labels, "plan", dependencies, hosted=False
+                )
                 bodies.append((f"issue:{task.id}", opened))
                 number += 1
             else:
@@ -70,7 +73,7 @@ class PlanApplier(Part):
         created_at = self.clock()
         return [Event(body, created_at, by, f"{key}:{name}", plan.project) for name, body in bodies]
 
-    # -- at a tracker --------------------------------------------------------------------------------------------------
+    # -- at a service --------------------------------------------------------------------------------------------------
 
     async def run(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Create the issues that do not exist yet, and return the events that let work on all of them start.

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent_orchestrator.changes.forge_records import Numbers
 from agent_orchestrator.changes.forge_sync import ForgeConnections
 from agent_orchestrator.changes.forge_sync.backoff import is_host_error
 from agent_orchestrator.config.effective import ProjectConfig
@@ -14,7 +15,6 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.dependencies import is_about
 from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.core.fold.pull_requests import issue_key
 from agent_orchestrator.core.outbox import Row
 from agent_orchestrator.core.plans import (
@@ -55,14 +55,14 @@ class Planner(Part):
         repositories: ForgeConnections,
         drafting: PlanDrafter,
         applying: PlanApplier,
-        numbering: asyncio.Lock,
+        numbers: Numbers,
     ) -> None:
         super().__init__(core)
         self.views = views
         self.repositories = repositories
         self.drafting = drafting
         self.applying = applying
-        self.numbering = numbering
+        self.numbers = numbers
         self._change_lock = asyncio.Lock()
 
     def effects(self) -> dict[str, Effect]:
@@ -251,8 +251,9 @@ class Planner(Part):
             project = self._project(current.project)
             self._check_tasks(project, [task.data() for task in current.tasks])
             request_event = e.PlanApplyRequested(current.id, start, group_limit or 0)
-            if await self.repositories.tracker_name(project) == LOCAL_FORGE:
-                async with self.numbering:
+            tracker = await self.repositories.tracker_name(project)
+            if not self.repositories.is_hosted("tracker", project, tracker):
+                async with self.numbers.lock:
                     key = f"apply-plan:{current.id}:{self.flow.seq + 1}"
                     await self.flow.append(*self.applying.at_once(current, request_event, key, by))
             else:

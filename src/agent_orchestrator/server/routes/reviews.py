@@ -166,7 +166,7 @@ async def remove_from_queue(services: TheServices, session: SessionId, key: Key 
 
     A 409 problem where it is not queued, or is being merged this very moment.
     """
-    await services.withdrawal.withdraw(session, key)
+    await services.merges.withdraw(session, key)
     return as_json(services.sessions.view(session))
 
 

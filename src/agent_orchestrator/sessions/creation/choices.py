@@ -18,10 +18,10 @@ from agent_orchestrator.config.detection.repository import default_branch
 from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.event_redaction import UNREDACTED_FIELDS
-from agent_orchestrator.core.facts import CLUSTER, LOCAL_FORGE, SessionFacts
+from agent_orchestrator.core.facts import CLUSTER, SessionFacts
 from agent_orchestrator.core.fold.pull_requests import issue_of
 from agent_orchestrator.core.plans import Plan
-from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.core.pull_request import LOCAL_FORGE, Issue
 from agent_orchestrator.core.reactions import COORDINATOR, KINDS_WITHOUT_CHANGE
 from agent_orchestrator.errors import Conflict, NotFound, UsageError, resource_shortage
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
@@ -29,7 +29,7 @@ from agent_orchestrator.sessions.agents.prompts import skills_text
 from agent_orchestrator.sessions.cluster import Cluster
 from agent_orchestrator.sessions.creation import names
 from agent_orchestrator.sessions.creation.issue_task import find_issue, task_text
-from agent_orchestrator.sessions.creation.new_session import NewSession
+from agent_orchestrator.sessions.creation.new_session import ForgeChoice, NewSession
 from agent_orchestrator.sessions.part import Core
 from agent_orchestrator.sessions.session_view import Views
 
@@ -61,7 +61,7 @@ class SessionChoices:
         settings: ResolvedAgent,
         runtime: str,
         workspace: str,
-        forge: str,
+        forge: ForgeChoice,
     ) -> tuple[e.SessionCreated, e.TaskCreated, str]:
         """Return the events that create a session and its task, and the session's id; raise `UsageError` or `Conflict`."""
         request = REDACTOR.tree(request, UNREDACTED_FIELDS)  # the name and the branch are derived from its text
@@ -135,8 +135,10 @@ class SessionChoices:
             spawned=request.spawned,
             parent=request.parent,
             stack=stacked_on,
-            scm=forge,
+            scm=forge.name,
             tracker=tracked_issue.tracker if tracked_issue else LOCAL_FORGE,
+            forge_hosted=forge.hosted,
+            tracker_hosted=tracked_issue is not None and tracked_issue.hosted,
             files=_expected_files(request, tracked_issue),
             group=group,
             group_limit=group_limit,
@@ -167,16 +169,18 @@ class SessionChoices:
             )
         raise NotFound(f"{project.id} has no pull request #{number}", "see what there is: ao status")
 
-    def _resolve_stack(self, request: NewSession, project: ProjectConfig, forge: str) -> tuple[NewSession, str | None]:
+    def _resolve_stack(
+        self, request: NewSession, project: ProjectConfig, forge: ForgeChoice
+    ) -> tuple[NewSession, str | None]:
         """Return the request with its base set for a stacked branch, and the session it is stacked on, or None.
 
         If that session's change is merged, the base is the base branch and no session is returned.
         """
         if not request.stack:
             return request, None
-        if forge != LOCAL_FORGE:
+        if forge.hosted:
             remedy = "leave --stack out: it starts when the other one has landed"
-            raise UsageError(f"stacked branches are for the local forge, not for {forge}", remedy)
+            raise UsageError(f"stacked branches are for the local forge, not for {forge.name}", remedy)
         if len(request.after) != 1:
             raise UsageError("a stacked branch stands on one other", "name its session: --after S --stack")
         if conflicting_option := next((name for name in ("base", "branch", "pr") if getattr(request, name)), None):

@@ -74,15 +74,24 @@ class Claim:
     """What is known of the pull request."""
 
 
+@dataclass(frozen=True, slots=True)
+class ForgeChoice:
+    """The forge for the pull requests of a project's new sessions."""
+
+    name: str
+    hosted: bool
+    """Whether it is a service, which merges them; if not, the daemon does."""
+
+
 class Forges(Protocol):
     """What the creation of a session needs from the project's forge and tracker."""
 
-    def name(self, project: ProjectConfig) -> Awaitable[str]:
-        """Return the name of the forge that has the project's pull requests."""
+    def choose(self, project: ProjectConfig) -> Awaitable[ForgeChoice]:
+        """Return the forge for the pull requests of new sessions."""
         ...
 
-    def claim(self, project: ProjectConfig, forge: str, request: NewSession) -> Awaitable[Claim | None]:
-        """Return the pull request that a request names, or None if the forge keeps it in the facts. Raises `Conflict`."""
+    def claim(self, project: ProjectConfig, forge: ForgeChoice, request: NewSession) -> Awaitable[Claim | None]:
+        """Return the pull request that a request names, or None if it is not at a service. Raises `Conflict`."""
         ...
 
     def learn_issue(self, project: ProjectConfig, issue: str) -> Awaitable[None]:

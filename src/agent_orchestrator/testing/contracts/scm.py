@@ -9,14 +9,15 @@
 
 The repository has a branch `main` with the file `a.txt` (lines `1`, `2`, `3`), no checks and no pull request. Branches are pushed by
 real Git to `push_url`. `restarted` may return a second object for the same repository, as after a restart of the daemon; `ask` may
-return a function with which another person comments on a line, `review` one with which another person reviews.
+return a function with which another person comments on a line, `review` one with which another person reviews;
+both may be `async`. A forge with `hosted = False` has no addresses and merges nothing: the daemon does.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,9 @@ from agent_orchestrator.protocols.forge import SCM, Hint, Known, Merged, Merging
 
 SPEC = PullSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
 
-Ask = Callable[[PullState, str, int, str], None]
+Ask = Callable[[PullState, str, int, str], Awaitable[None] | None]
 """Adds another person's comment: pull request, path, line, text."""
-Review = Callable[[PullState, str, str], None]
+Review = Callable[[PullState, str, str], Awaitable[None] | None]
 """Adds another person's review: pull request, verdict (`approved`, `changes_requested`), text."""
 
 
@@ -86,7 +87,8 @@ class SCMContract:
         assert (first.title, first.state, first.draft) == ("Fix it", "open", True)
         assert (first.branch, first.base) == ("feature/x", "main")
         assert (first.head, first.base_head) == (clone.head(), clone.remote("main"))
-        assert first.id and first.number > 0 and first.url.startswith(("http://", "https://"))
+        assert first.id and first.number > 0
+        assert first.url.startswith(("http://", "https://")) if scm.hosted else first.url == ""
         again = await restarted.open(SPEC)
         assert (again.id, again.number) == (first.id, first.number)
         reopened = await restarted.find("feature/x")
@@ -158,7 +160,7 @@ class SCMContract:
         if ask is None:
             pytest.skip("no other person can comment")
         opened = await scm.open(SPEC)
-        ask(opened, "a.txt", 2, "why two?")
+        await finish(ask(opened, "a.txt", 2, "why two?"))
         (pull,) = await scm.read([opened.id])
         (question,) = pull.comments
         thread = question.thread
@@ -179,12 +181,21 @@ class SCMContract:
         if review is None:
             pytest.skip("no other person can review")
         opened = await scm.open(SPEC)
-        review(opened, "approved", "fine")
+        await finish(review(opened, "approved", "fine"))
         (pull,) = await scm.read([opened.id])
         assert "approved" in [review.verdict for review in pull.reviews]
         assert all(review.author.kind == "person" for review in pull.reviews)
 
     # -- merge
+
+    async def test_a_forge_that_is_no_service_leaves_merging_to_the_daemon(self, scm: SCM, clone: Clone) -> None:
+        if scm.hosted:
+            pytest.skip("it is a service, which merges")
+        opened = await scm.open(SPEC)
+        await scm.ready(opened)
+        base = clone.remote("main")
+        assert isinstance(await scm.merge(opened, merge_options(opened)), Unmergeable)
+        assert clone.remote("main") == base
 
     async def test_a_pull_request_with_a_moved_head_is_not_merged(self, scm: SCM, clone: Clone) -> None:
         opened = await scm.open(SPEC)
@@ -197,6 +208,8 @@ class SCMContract:
 
     @pytest.mark.parametrize("strategy", ["squash", "merge"])
     async def test_a_pull_request_is_merged_once(self, scm: SCM, restarted: SCM, clone: Clone, strategy: str) -> None:
+        if not scm.hosted:
+            pytest.skip("the daemon merges")
         opened = await scm.open(SPEC)
         await scm.ready(opened)
         (pull,) = await scm.read([opened.id])
@@ -277,6 +290,12 @@ class Clone:
         )
         assert completed.returncode == 0, f"git {' '.join(argv)}: {completed.stderr}"
         return completed.stdout.strip()
+
+
+async def finish(call: Awaitable[None] | None) -> None:
+    """Wait for what a fixture's function began."""
+    if call is not None:
+        await call
 
 
 def merge_options(pull: PullState, strategy: str = "squash") -> Merging:

@@ -43,7 +43,7 @@ class TrackerContract:
         """The id of an issue that does not exist."""
         return "999999"
 
-    def test_it_implements_the_tracker_protocol(self, tracker: Tracker) -> None:
+    async def test_it_implements_the_tracker_protocol(self, tracker: Tracker) -> None:
         assert isinstance(tracker, Tracker), "let its class inherit from agent_orchestrator.protocols.Tracker"
 
     # -- read

@@ -27,6 +27,7 @@ class Tracker:
     """A tracker that counts its reads and polls."""
 
     repo = "acme/app"
+    hosted = True
 
     def __init__(self) -> None:
         self.issues: dict[str, Issue] = {}

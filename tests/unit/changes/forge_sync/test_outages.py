@@ -29,6 +29,8 @@ pytestmark = pytest.mark.anyio
 class Plugins:
     """The connections of one project, whose tracker answers with the given error."""
 
+    hosted = True
+
     def __init__(self) -> None:
         self.trusted, self.error = True, DOWN
         self.reads = 0

@@ -34,7 +34,7 @@ class World:
         self.hinted: list[Hint] = []
         projects = [self._project(name, hook) for name, hook in hooks.items()]
         config = SimpleNamespace(projects=lambda: projects, environ=environ or {})
-        repositories = ForgeConnections(cast("Any", SimpleNamespace(config=config)))
+        repositories = ForgeConnections(cast("Any", SimpleNamespace(config=config)), cast("Any", None))
         sides = (SimpleNamespace(hint=self._watched), SimpleNamespace(hint=self._tracked))
         self.webhooks = Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 1000.0), repositories, *sides)))
 

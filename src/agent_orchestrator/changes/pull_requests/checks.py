@@ -1,6 +1,6 @@
-"""Carry out actions on pull requests of the local forge: open as draft, make ready, check, compare with the base.
+"""Run the checks of pull requests that no service checks, and compare them with their base.
 
-Each function is an effect (see `sessions/lifecycle/effects.py`). The merge queue merges them.
+Each function is an effect (see `sessions/lifecycle/effects.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect, retry_until_done
-from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.listeners import Change
@@ -31,8 +30,8 @@ from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
 from agent_orchestrator.sessions.part import Core, Part
 
 
-class LocalPullRequests(Part):
-    """The effects of local pull requests."""
+class PullRequestChecks(Part):
+    """The effects `check` and `compare`."""
 
     source = "forge"
 
@@ -44,33 +43,15 @@ class LocalPullRequests(Part):
         self.checks = checks
         self.required = required
         self._notices = notices
-        self.numbering = asyncio.Lock()
         self._running_checks: dict[str, list[tuple[str, str, str, str]]] = defaultdict(list)
         self.on(self._cancel_outdated, e.HeadMoved)
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
         return {
-            "open-pr": Effect(retry_until_done(self.open)),
-            "ready-pr": Effect(retry_until_done(self.ready)),
             "check": Effect(retry_until_done(self.check)),
             "compare": Effect(retry_until_done(self.compare)),
         }
-
-    # -- opening -------------------------------------------------------------------------------------------------------
-
-    async def open(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Open a pull request for the branch, with the next free number."""
-        facts = self.flow.sessions[intent.session]
-        async with self.numbering:
-            body = e.PrOpened(next_number(self.flow, facts.project), facts.spec.title, facts.base)
-            await self.flow.append(self.event(facts, body, f"{intent.key}:done"))
-        return []
-
-    async def ready(self, intent: Intent, _attempts: int) -> Sequence[Event]:
-        """Mark the pull request as ready, because the agent is done."""
-        facts = self.flow.sessions[intent.session]
-        return [self.event(facts, e.PrReady(), f"{intent.key}:done")]
 
     async def compare(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Return the event that says which files of the change conflict with its base."""
@@ -203,13 +184,6 @@ class LocalPullRequests(Part):
             for session, run_keys in self._running_checks.items()
             for run_key in run_keys
         )
-
-
-def next_number(flow: Flow, project: str) -> int:
-    """Return the next free number; issues and pull requests of a project are numbered together."""
-    numbers = [issue.number for issue in flow.home.issues.values() if issue.project == project]
-    numbers += [facts.pr.number for facts in flow.sessions.values() if facts.pr and facts.project == project]
-    return max(numbers, default=0) + 1
 
 
 def _is_due(check: Check, pr: PullRequest) -> bool:

@@ -1,4 +1,4 @@
-"""The local issue tracker: issues with labels, comments, an assignee, and other issues that must be closed first.
+"""Issues with labels, comments, an assignee, and other issues that must be closed first, wherever they are kept.
 
 Issues and pull requests of a project are numbered together. Text is cleaned on input; in a task it is fenced as text of
 its author.
@@ -6,19 +6,17 @@ its author.
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from agent_orchestrator.changes.pull_requests.local import next_number
+from agent_orchestrator.changes.forge_records import Numbers
+from agent_orchestrator.changes.forge_records.issues import comment_id
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.authors import A_PERSON, Author
 from agent_orchestrator.core.dependencies import is_about, open_prerequisites, session_working_on
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.facts import LOCAL_FORGE
 from agent_orchestrator.core.fold.pull_requests import issue_key
 from agent_orchestrator.core.pull_request import Issue
 from agent_orchestrator.errors import UsageError
@@ -37,14 +35,14 @@ MOST_LABELS = 50
 
 
 class RemoteTracker(Protocol):
-    """A tracker that is not the local one."""
+    """The trackers that are services."""
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
-        """Create an issue there and return its number, or None if the project's issues are local."""
+        """Create an issue there and return its number, or None if the project's tracker is no service."""
         ...
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
-        """Change an issue there. Return False if it is local."""
+        """Change an issue there. Return False if the project's tracker is no service."""
         ...
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
@@ -55,10 +53,10 @@ class RemoteTracker(Protocol):
 class Issues:
     """Requests about issues."""
 
-    def __init__(self, flow: Flow, numbering: asyncio.Lock, remote: RemoteTracker) -> None:
-        """`numbering` is held while a number is chosen; `remote` changes issues of projects whose tracker is elsewhere."""
+    def __init__(self, flow: Flow, numbers: Numbers, remote: RemoteTracker) -> None:
+        """`remote` changes issues of projects whose tracker is a service."""
         self.flow = flow
-        self.numbering = numbering
+        self.numbers = numbers
         self.remote = remote
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -151,12 +149,14 @@ class Issues:
             self._find_issue(project, other)
         if (remote_number := await self.remote.create(project, title, body, labels)) is not None:
             return self.get(project, remote_number)
-        async with self.numbering:
+        async with self.numbers.lock:
             earlier = await self.flow.store.event_by_key(event_key) if key else None
             if earlier is not None and isinstance(earlier.body, e.IssueOpened):
                 return self.get(project, earlier.body.number)
-            number = next_number(self.flow, project)
-            issue_opened = e.IssueOpened(number, title, body, labels, words.author, prerequisites, words.write_access)
+            number = self.numbers.next(project)
+            issue_opened = e.IssueOpened(
+                number, title, body, labels, words.author, prerequisites, words.write_access, hosted=False
+            )
             await self._record(project, issue_opened, event_key, by)
         return self.get(project, number)
 
@@ -206,8 +206,8 @@ class Issues:
         if not text:
             raise UsageError("the comment is empty", "write something: -m TEXT")
         event_key = f"issue-comment:{project}:{number}:{key or uuid.uuid4().hex}"
-        comment = f"c-{hashlib.sha256(event_key.encode()).hexdigest()[:12]}"
-        if issue.tracker != LOCAL_FORGE:
+        comment = comment_id(event_key)
+        if issue.hosted:
             await self.remote.comment(project, issue.name, text, comment)
         comment_event = e.IssueComment(number, comment, text, words.author, words.write_access)
         await self._record(project, comment_event, event_key)
@@ -237,8 +237,8 @@ class Issues:
         return self.get(project, number)
 
     async def _change_remote(self, issue: Issue, change: IssueChange) -> bool:
-        """Change an issue at its tracker. Return False if it is local or nothing changes."""
-        if issue.tracker == LOCAL_FORGE or change == IssueChange():
+        """Change an issue at its tracker. Return False if that is no service or nothing changes."""
+        if not issue.hosted or change == IssueChange():
             return False
         return await self.remote.change(issue.project, issue.name, change)
 

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.changes.pull_requests.local import LocalPullRequests
+from agent_orchestrator.changes.forge_sync import ForgePullRequests
+from agent_orchestrator.changes.pull_requests.checks import PullRequestChecks
 from agent_orchestrator.core.effects import RetryWhileNeeded
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import AoError, NotFound, Temporary
@@ -27,6 +28,7 @@ async def test_an_effect_that_fails_temporarily_is_retried_while_needed(
 
     core, none = make_core(tmp_path), cast("Any", None)
     core.flow.facts.sessions = Failing()
-    pulls = LocalPullRequests(core, none, none, none, never_quiet)
+    checks = PullRequestChecks(core, none, none, none, never_quiet)
+    effects = {**checks.effects(), **ForgePullRequests(core, none).effects()}
     with pytest.raises(RetryWhileNeeded):
-        await pulls.effects()[kind].run(Intent(kind, f"{kind}:app-x", "app-x"), 0)
+        await effects[kind].run(Intent(kind, f"{kind}:app-x", "app-x"), 0)

@@ -1,4 +1,4 @@
-"""The local tracker: what is stored and refused, and which issues block others."""
+"""Issues that are kept here: what is stored and refused, and which issues block others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from itertools import count
 import pytest
 
 from agent_orchestrator.base.clock import SystemClock
-from agent_orchestrator.changes.issues.local_tracker import LONGEST_TEXT, LONGEST_TITLE, MOST_LABELS, Issues
+from agent_orchestrator.changes.forge_records import Numbers
+from agent_orchestrator.changes.issues.issues import LONGEST_TEXT, LONGEST_TITLE, MOST_LABELS, Issues
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.authors import Author
 from agent_orchestrator.core.events import Event
@@ -39,7 +40,7 @@ async def issues() -> AsyncIterator[Issues]:
     ticks = count(1000)
     flow = make_flow(clock=SystemClock(lambda: float(next(ticks))))
     await flow.start()
-    yield Issues(flow, asyncio.Lock(), LocalOnly())
+    yield Issues(flow, Numbers(flow), LocalOnly())
     await flow.stop()
 
 

@@ -1,22 +1,37 @@
-"""`MergeWithdrawal`: take back the request to merge a change, wherever it was to be merged."""
+"""`Merges`: merge a change where its pull request is, by the forge or by our own queue, and withdraw a merge request there."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 from agent_orchestrator.changes.forge_sync import ForgePullRequests
+from agent_orchestrator.changes.forge_sync.backoff import is_host_error
 from agent_orchestrator.changes.merge_queue import MergeQueue
+from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import Conflict
 
 
-class MergeWithdrawal:
-    """Withdraws merges from our own queue and from forges."""
+class Merges:
+    """Has changes merged by their forge if it is a service, else by our own queue."""
 
     def __init__(self, flow: Flow, queue: MergeQueue, forge: ForgePullRequests) -> None:
         self._flow = flow
         self._queue = queue
         self._forge = forge
+        self._merge_at_forge = retry_until_done(forge.land, is_host_error)
+
+    def effects(self) -> dict[str, Effect]:
+        """Return the effects by kind of intent."""
+        return {"land": Effect(self._merge)}
+
+    async def _merge(self, intent: Intent, attempts: int) -> Sequence[Event]:
+        """Merge a change whose merge was requested."""
+        is_at_forge = self._flow.sessions[intent.session].has_remote_forge
+        return await (self._merge_at_forge if is_at_forge else self._queue.land)(intent, attempts)
 
     async def withdraw(self, session: str, key: str | None = None) -> None:
         """Withdraw a merge request; a repeated key does nothing. Raises `Conflict` if there is none, or if it is being merged."""

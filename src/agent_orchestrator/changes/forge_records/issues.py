@@ -1,0 +1,112 @@
+"""The issues of one project, as the facts have them; implements `IssueRecords`."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+
+from agent_orchestrator.changes.forge_records.numbers import Numbers
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core import pull_request as facts
+from agent_orchestrator.core.authors import kind_of
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.fold.pull_requests import issue_key
+from agent_orchestrator.protocols.forge import Author, Issue, IssueChange, TrackerComment
+from agent_orchestrator.protocols.text import clean_text, one_line
+
+SOURCE = "forge"
+"""The source of the events."""
+AGENT = "agent"
+"""The author of comments that plugins write."""
+
+
+class ProjectIssues:
+    """Reads from the facts and records events."""
+
+    def __init__(self, flow: Flow, numbers: Numbers, project: str) -> None:
+        self._flow = flow
+        self._numbers = numbers
+        self._project = project
+
+    def get(self, number: int) -> Issue | None:
+        """Return an issue with its comments, or None if there is none with this number."""
+        known = self._known(number)
+        return None if known is None else _issue(known)
+
+    def all(self) -> Sequence[Issue]:
+        """Return all issues that are kept here, oldest first."""
+        issues = (
+            issue for issue in self._flow.home.issues.values() if issue.project == self._project and not issue.hosted
+        )
+        return [_issue(issue) for issue in sorted(issues, key=lambda issue: issue.number)]
+
+    async def create(self, title: str, body: str, labels: Sequence[str]) -> int:
+        """Create an issue with the next free number, and return it."""
+        async with self._numbers.lock:
+            number = self._numbers.next(self._project)
+            opened = e.IssueOpened(number, one_line(title), clean_text(body), tuple(labels), hosted=False)
+            await self._record(opened, f"issue:{self._project}:{uuid.uuid4().hex}")
+        return number
+
+    async def change(self, number: int, change: IssueChange) -> None:
+        """Record what differs from what the issue has already."""
+        known = self._known(number)
+        if known is None:
+            return
+        bodies: list[e.Body] = [e.LabelAdded(number, label) for label in change.add_labels if label not in known.labels]
+        bodies += [e.LabelRemoved(number, label) for label in change.remove_labels if label in known.labels]
+        new_fields = {
+            name: value
+            for name in ("title", "body", "state", "assignee")
+            if (value := getattr(change, name)) is not None and value != getattr(known, name)
+        }
+        if new_fields:
+            bodies.append(e.IssueChanged(number, **new_fields))
+        for body in bodies:
+            await self._record(body, f"issue-changed:{self._project}:{number}:{uuid.uuid4().hex}")
+
+    async def comment(self, number: int, text: str, key: str) -> str:
+        """Comment on an issue, once per key; returns the comment's id."""
+        event_key = f"issue-comment:{self._project}:{number}:{key}"
+        comment = comment_id(event_key)
+        await self._record(e.IssueComment(number, comment, clean_text(text), AGENT), event_key)
+        return comment
+
+    def _known(self, number: int) -> facts.Issue | None:
+        """Return the facts of an issue that is kept here, or None."""
+        known = self._flow.home.issues.get(issue_key(self._project, number))
+        return known if known is not None and not known.hosted else None
+
+    async def _record(self, body: e.Body, key: str) -> None:
+        """Record an event about an issue."""
+        await self._flow.append(Event(body, self._flow.clock(), SOURCE, key, self._project))
+
+
+def comment_id(event_key: str) -> str:
+    """Return the id of the comment that an event with this key adds."""
+    return f"c-{hashlib.sha256(event_key.encode()).hexdigest()[:12]}"
+
+
+def _issue(known: facts.Issue) -> Issue:
+    """Return an issue of the facts as plugins read it."""
+    return Issue(
+        id=str(known.number),
+        title=known.title,
+        body=known.body,
+        state=known.state,
+        labels=known.labels,
+        assignee=known.assignee or None,
+        author=_author(known.author, known.write_access),
+        comments=tuple(
+            TrackerComment(comment.id, _author(comment.author, comment.write_access), comment.body, comment.at)
+            for comment in known.comments
+        ),
+        updated_at=known.updated_at,
+    )
+
+
+def _author(name: str, write_access: str) -> Author:
+    """Return an author by the recorded name."""
+    return Author(name, AGENT if name == AGENT else kind_of(name), write_access)

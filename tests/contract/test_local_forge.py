@@ -1,0 +1,148 @@
+"""The local forge keeps the contracts of its slots, on the daemon's own records; and it is made as any other plugin is."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.changes.forge_records import ForgeRecords, Numbers
+from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.core import events as e
+from agent_orchestrator.core.engine import Flow
+from agent_orchestrator.core.events import Event
+from agent_orchestrator.errors import NotFound, UsageError
+from agent_orchestrator.protocols.forge import SCM, PullSpec, PullState, Tracker
+from agent_orchestrator.testing.contracts.scm import Ask, Review, SCMContract
+from agent_orchestrator.testing.contracts.tracker import TrackerContract
+from tests.parts import make_flow
+from tests.unit.core.world import created
+
+SESSIONS = ("app-x", "app-y")
+
+
+@pytest.fixture
+async def flow() -> AsyncIterator[Flow]:
+    """A daemon's facts."""
+    flow = make_flow()
+    await flow.start()
+    yield flow
+    await flow.stop()
+
+
+def make_plugin(flow: Flow, slot: str, path: str = "") -> Any:
+    """The plugin as the daemon makes it."""
+    records = ForgeRecords(flow, Numbers(flow)).of(slot, "app")
+    return Registry().make(slot, "local", {"path": path, "records": records}, LocalHost())
+
+
+def happened(body: e.Body, key: str, session: str) -> Event:
+    return Event(body, 1.0, "person", key, "app", session)
+
+
+class TestPullRequests(SCMContract):
+    @pytest.fixture
+    def repository(self, tmp_path: Path) -> str:
+        first = tmp_path / "first"
+        first.mkdir()
+        (first / "a.txt").write_text("1\n2\n3\n")
+        for argv in (["init", "-q", "-b", "main"], ["add", "a.txt"], ["commit", "-q", "-m", "first"]):
+            subprocess.run(["git", "-C", str(first), *argv], check=True)
+        subprocess.run(["git", "clone", "-q", "--bare", str(first), str(tmp_path / "app.git")], check=True)
+        return str(tmp_path / "app.git")
+
+    @pytest.fixture
+    async def scm(self, flow: Flow, repository: str) -> SCM:
+        """A forge whose branch `feature/x` a session works on."""
+        await flow.append(created(SESSIONS[0], branch="feature/x"))
+        made: SCM = make_plugin(flow, "scm", repository)
+        return made
+
+    @pytest.fixture
+    def restarted(self, flow: Flow, scm: SCM) -> SCM:
+        made: SCM = make_plugin(flow, "scm", scm.push_url()[0])
+        return made
+
+    @pytest.fixture
+    def ask(self, flow: Flow) -> Ask:
+        async def ask(pull: PullState, path: str, line: int, text: str) -> None:
+            asked = e.CommentAdded("c-1", text, "rev", path, line, head=pull.head)
+            await flow.append(happened(asked, "asked", SESSIONS[0]))
+
+        return ask
+
+    @pytest.fixture
+    def review(self, flow: Flow) -> Review:
+        async def review(pull: PullState, verdict: str, text: str) -> None:
+            submitted = e.ReviewSubmitted("r-1", verdict, pull.head, "rev", text)
+            await flow.append(happened(submitted, "submitted", SESSIONS[0]))
+
+        return review
+
+    @pytest.fixture(autouse=True)
+    def _facts(self, flow: Flow) -> None:
+        self.flow = flow
+
+    @pytest.mark.usefixtures("clone")
+    async def test_a_closed_pull_request_does_not_prevent_a_new_one(self, scm: SCM, restarted: SCM) -> None:
+        """A session has one pull request: whoever goes on with the branch when it is closed is another one."""
+        await self.flow.append(created(SESSIONS[1], branch="feature/x"))
+        await super().test_a_closed_pull_request_does_not_prevent_a_new_one(scm, restarted)
+
+
+class TestIssues(TrackerContract):
+    @pytest.fixture
+    def tracker(self, flow: Flow) -> Tracker:
+        made: Tracker = make_plugin(flow, "tracker")
+        return made
+
+    @pytest.fixture
+    def restarted(self, flow: Flow) -> Tracker:
+        made: Tracker = make_plugin(flow, "tracker")
+        return made
+
+
+@pytest.mark.anyio
+async def test_a_session_gets_a_pull_request_of_its_own_also_on_a_branch_that_has_one(flow: Flow) -> None:
+    scm = make_plugin(flow, "scm")
+    spec = PullSpec("feature/x", "main", "Fix it", "")
+    await flow.append(*(created(session, branch="feature/x") for session in SESSIONS))
+    numbers = [
+        (await scm.open(PullSpec(spec.branch, spec.base, spec.title, "", session=one))).number for one in SESSIONS
+    ]
+    assert numbers == [1, 2]
+    assert [pr.number for one in SESSIONS if (pr := flow.sessions[one].pr)] == [1, 2]
+
+
+@pytest.mark.anyio
+async def test_issues_and_pull_requests_are_numbered_together_and_recorded_as_ever(flow: Flow) -> None:
+    scm, tracker = make_plugin(flow, "scm"), make_plugin(flow, "tracker")
+    await flow.append(created(SESSIONS[0], branch="feature/x"))
+    issue = await tracker.create("One")
+    pull = await scm.open(PullSpec("feature/x", "main", "Two", ""))
+    await scm.ready(pull)
+    assert (issue.id, pull.number) == ("1", 2)
+    kept = [(one.type, one.source, one.key) for one in await flow.store.events(0, 100, session=SESSIONS[0])][1:]
+    assert kept == [
+        ("pr-opened", "forge", f"open-pr:{SESSIONS[0]}:done"),
+        ("pr-ready", "forge", f"ready-pr:{SESSIONS[0]}:None:done"),
+    ]
+
+
+@pytest.mark.anyio
+async def test_issues_of_a_service_are_not_among_them(flow: Flow) -> None:
+    tracker = make_plugin(flow, "tracker")
+    await flow.append(Event(e.IssueOpened(7, "Elsewhere", tracker="github"), 1.0, "github", "opened", "app"))
+    assert await tracker.list(state="all") == []
+    with pytest.raises(NotFound):
+        await tracker.get("7")
+
+
+@pytest.mark.parametrize("slot", ["scm", "tracker"])
+def test_without_the_daemon_it_says_what_it_needs(slot: str) -> None:
+    with pytest.raises(UsageError, match="needs the daemon's records"):
+        Registry().make(slot, "local", {}, LocalHost())
