@@ -56,7 +56,11 @@ def _apply_pr_changed(facts: SessionFacts, _event: Event, body: e.PrChanged) -> 
 
 def _apply_pr_closed(facts: SessionFacts, _event: Event, _body: e.PrClosed) -> SessionFacts:
     """Mark the pull request as closed, unless it is merged."""
-    return facts if facts.pr and facts.pr.state == "merged" else _with_pull_request(facts, state="closed", landing=None)
+    return (
+        facts
+        if facts.pr and facts.pr.state == "merged"
+        else _with_pull_request(facts, state="closed", merge_request=None)
+    )
 
 
 def _apply_pr_merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> SessionFacts:
@@ -65,9 +69,9 @@ def _apply_pr_merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> Se
         facts,
         state="merged",
         draft=False,
-        landing=None,
+        merge_request=None,
         landed=body.commit,
-        landed_head=body.head,
+        merged_head=body.head,
         base_before=body.base_before,
         keep_branch=body.keep_branch,
         left=body.left,
@@ -244,13 +248,13 @@ def _apply_merge_requested(facts: SessionFacts, event: Event, body: e.MergeReque
     if facts.pr is None or facts.pr.state != "open" or facts.pr.merge_request:
         return facts
     landing = MergeRequest(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
-    return _with_pull_request(facts, landing=landing, refused="", draft=False)
+    return _with_pull_request(facts, merge_request=landing, refused="", draft=False)
 
 
 def _apply_landing_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> SessionFacts:
     """Record what a requested merge waits for."""
     return (
-        _with_pull_request(facts, landing=replace(facts.pr.merge_request, waits=body.reason))
+        _with_pull_request(facts, merge_request=replace(facts.pr.merge_request, waits=body.reason))
         if facts.pr and facts.pr.merge_request
         else facts
     )
@@ -260,7 +264,7 @@ def _apply_landing_failed(facts: SessionFacts, _event: Event, body: e.LandingFai
     """Remove the merge request, and record why the merge failed and at which commit."""
     request = facts.pr.merge_request if facts.pr else None
     return _with_pull_request(
-        facts, landing=None, refused=body.reason, refused_head=request.head if request else facts.head or ""
+        facts, merge_request=None, refused=body.reason, refused_head=request.head if request else facts.head or ""
     )
 
 
