@@ -1,4 +1,4 @@
-"""A launch that a test plays: it writes the agent's records and screen, and hears what the plugin makes of them."""
+"""A simulated launch: a test writes the agent's records and screen, and gets the plugin's reports."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Play:
         await self._settle()
         return [report for heard in self.heard[before:] for report in heard.reports]
 
-    def told(self) -> dict[str, int]:
+    def cursors_read(self) -> dict[str, int]:
         """How far each place was read: what a later reading is given."""
         return {heard.source_id: heard.end for heard in self.heard if heard.source_id}
 

@@ -1,4 +1,4 @@
-"""A plugin that listens, driven step by step: what is written between two looks is what the test says."""
+"""A listening plugin driven step by step: the test writes between two reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
 
     def pass_by(self, seconds: float) -> None:
         self.now += seconds
-        for due in [one for one in self.due if one[0] <= self.now]:
+        for due in [entry for entry in self.due if entry[0] <= self.now]:
             self.due.remove(due)
             due[1]()
 
@@ -63,7 +63,7 @@ def make_run(
     memo: Mapping[str, str] | None = None,
     cursors: Mapping[str, int] | None = None,
 ) -> RunningLaunch:
-    """A launch whose files are below `folder`."""
+    """Return a launch whose files are below `folder`."""
 
     async def screen() -> str:
         return ""
@@ -90,10 +90,10 @@ def make_run(
 
 
 async def heard(agent: Agent, run: RunningLaunch) -> list[ReportBatch]:
-    """Everything that is heard until the agent has ended."""
-    return [one async for one in agent.listen(run)]
+    """Return all batches until the agent has ended."""
+    return [batch async for batch in agent.listen(run)]
 
 
-def reports(found: Sequence[ReportBatch]) -> list[Report]:
-    """What was told, in order."""
-    return [report for one in found for report in one.reports]
+def reports(batches: Sequence[ReportBatch]) -> list[Report]:
+    """Return the reports, in order."""
+    return [report for batch in batches for report in batch.reports]

@@ -1,4 +1,4 @@
-"""aider: how it is started, and what is heard of it. The lines were recorded from aider 0.86.2."""
+"""aider: its launch and reports. The lines were recorded from aider 0.86.2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 ACTIVE = r.ActivityReport(Activity.ACTIVE)
 PROMPT = "\x1b[6n\x1b[?2004h\x1b[?25l\x1b[0m\x1b[?7l\x1b[0m\x1b[J\x1b[0;38;5;40m> \x1b[0m\r\r\n\x1b[?7h"
-GIVEN = "text\r\n\x1b[?2004l\r\n"
+SUBMITTED = "text\r\n\x1b[?2004l\r\n"
 CHAT = """
 # aider chat started at 2026-11-15 11:33:25
 
@@ -99,7 +99,7 @@ class Files:
 
     def message(self, text: str) -> Files:
         """The user's, given at the prompt."""
-        return self.show(GIVEN).chat("\n#### " + "  \n#### ".join(text.splitlines()) + "  \n")
+        return self.show(SUBMITTED).chat("\n#### " + "  \n#### ".join(text.splitlines()) + "  \n")
 
     def answer(self, text: str) -> Files:
         """The model's."""
@@ -194,7 +194,7 @@ async def test_a_message_is_never_a_command(agent: Aider, text: str) -> None:
     assert agent.escape_input(f"see {text}") == f"see {text}"
 
 
-async def test_it_goes_on_with_its_own_conversation(agent: Aider, context: AgentContext) -> None:
+async def test_its_own_conversation_is_continued(agent: Aider, context: AgentContext) -> None:
     first = await agent.launch(context)
     assert first.conversation is not None
     Path(first.conversation).write_text(CHAT)
@@ -225,20 +225,20 @@ async def test_a_turn(agent: Aider, tmp_path: Path, files: Files) -> None:
         lambda: files.answer("I do.\n\na.txt\n```\nhello\n```\n\nDone one"),
         lambda: (files.chat("> Applied edit to a.txt  \n> Commit d534d35 feat: a  \n"), files.show(PROMPT)),
     ]
-    found = await heard(agent, make_run(tmp_path, steps))
-    assert reports(found) == [
+    batches = await heard(agent, make_run(tmp_path, steps))
+    assert reports(batches) == [
         r.ActivityReport(Activity.IDLE),
         r.MessageTakenReport("Please do\n\n#### not a user's line\n> nor this"),
         ACTIVE,
-        r.UsageReport("openai/gpt-5", 850, 11, usd=0.00117, time=reports(found)[3].time),  # type: ignore[union-attr]
+        r.UsageReport("openai/gpt-5", 850, 11, usd=0.00117, time=reports(batches)[3].time),  # type: ignore[union-attr]
         r.TurnReport("I do.\nDone one"),
     ]
-    assert [one.source for one in found] == ["mode", "transcript", "record", "mode"]
+    assert [batch.source for batch in batches] == ["mode", "transcript", "record", "mode"]
 
 
 async def test_before_its_task_is_typed_it_is_not_idle(agent: Aider, tmp_path: Path, files: Files) -> None:
-    found = await heard(agent, make_run(tmp_path, [lambda: files.show(PROMPT)], {"task": "typed"}))
-    assert found == []
+    batches = await heard(agent, make_run(tmp_path, [lambda: files.show(PROMPT)], {"task": "typed"}))
+    assert batches == []
 
 
 async def test_a_turn_that_began_and_ended_between_two_looks(agent: Aider, tmp_path: Path, files: Files) -> None:
@@ -248,8 +248,8 @@ async def test_a_turn_that_began_and_ended_between_two_looks(agent: Aider, tmp_p
         files.show(PROMPT)
 
     steps = [lambda: files.show(PROMPT), all_of_it]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert told[1:3] == [r.MessageTakenReport("quick"), ACTIVE] and told[-1] == r.TurnReport("Quick.")
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    assert heard_reports[1:3] == [r.MessageTakenReport("quick"), ACTIVE] and heard_reports[-1] == r.TurnReport("Quick.")
 
 
 async def test_a_message_seen_before_its_prompt_is_closed_is_no_turn_that_ended(
@@ -259,7 +259,7 @@ async def test_a_message_seen_before_its_prompt_is_closed_is_no_turn_that_ended(
     steps = [
         lambda: files.show(PROMPT),
         lambda: files.chat("\n#### go  \n"),
-        lambda: files.show(GIVEN),
+        lambda: files.show(SUBMITTED),
         lambda: (files.answer("Gone."), files.show(PROMPT)),
     ]
     run = make_run(tmp_path, [])
@@ -270,25 +270,27 @@ async def test_a_message_seen_before_its_prompt_is_closed_is_no_turn_that_ended(
         return await looked(None if steps else within)
 
     run.changes.next = impatient  # type: ignore[method-assign]
-    told = [report for report in reports(await heard(agent, run)) if not isinstance(report, r.UsageReport)]
-    assert told == [r.ActivityReport(Activity.IDLE), r.MessageTakenReport("go"), ACTIVE, r.TurnReport("Gone.")]
+    heard_reports = [report for report in reports(await heard(agent, run)) if not isinstance(report, r.UsageReport)]
+    assert heard_reports == [r.ActivityReport(Activity.IDLE), r.MessageTakenReport("go"), ACTIVE, r.TurnReport("Gone.")]
 
 
-async def test_after_a_restart_nothing_is_told_twice(agent: Aider, tmp_path: Path, files: Files) -> None:
+async def test_after_a_restart_nothing_is_reported_twice(agent: Aider, tmp_path: Path, files: Files) -> None:
     files.show(PROMPT)
     files.message("first")
     files.answer("One.")
     files.show(PROMPT)
     first = await heard(agent, make_run(tmp_path))
     cursors = {
-        place: max(one.end for one in first if one.source_id == place)
-        for place in {one.source_id for one in first if one.source_id}
+        place: max(batch.end for batch in first if batch.source_id == place)
+        for place in {batch.source_id for batch in first if batch.source_id}
     }
     assert [r.TurnReport] == [
         type(report) for report in reports(await heard(agent, make_run(tmp_path, cursors=cursors)))
     ]
     again = await heard(agent, make_run(tmp_path, cursors=cursors))
-    assert [(one.source_id, one.start) for one in again] == [(first[-1].source_id, first[-1].start)], "the same key"
+    assert [(batch.source_id, batch.start) for batch in again] == [(first[-1].source_id, first[-1].start)], (
+        "the same key"
+    )
 
 
 @pytest.mark.parametrize(
@@ -310,19 +312,19 @@ async def test_a_question_about_something(
         lambda: (files.chat(f"> {question} (Y)es/(N)o [Yes]: y  \n"), files.show("y\r\n\x1b[?2004l\r\n")),
         lambda: files.show(PROMPT),
     ]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    [asked] = [report for report in told if isinstance(report, r.PermissionReport)]
-    assert (asked.tool, asked.command, asked.reason) == (tool, subject, question)
-    assert told[told.index(asked) + 1 :] == [ACTIVE, r.TurnReport("I shall.")]
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    [request] = [report for report in heard_reports if isinstance(report, r.PermissionReport)]
+    assert (request.tool, request.command, request.reason) == (tool, subject, question)
+    assert heard_reports[heard_reports.index(request) + 1 :] == [ACTIVE, r.TurnReport("I shall.")]
 
 
-async def test_a_file_elsewhere_is_told_in_full(agent: Aider, tmp_path: Path, files: Files) -> None:
+async def test_a_file_outside_the_workspace_has_its_absolute_path(agent: Aider, tmp_path: Path, files: Files) -> None:
     steps = [
         lambda: files.message("go"),
         lambda: (files.answer("So."), files.chat("> ../../x  \n"), files.show(asks("Create new file?"))),
     ]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert isinstance(told[-1], r.PermissionReport) and told[-1].command.startswith("/")
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    assert isinstance(heard_reports[-1], r.PermissionReport) and heard_reports[-1].command.startswith("/")
 
 
 async def test_a_question_about_going_on(agent: Aider, tmp_path: Path, files: Files) -> None:
@@ -330,9 +332,9 @@ async def test_a_question_about_going_on(agent: Aider, tmp_path: Path, files: Fi
         lambda: files.message("go"),
         lambda: (files.answer("So."), files.show(asks("Attempt to fix lint errors?"))),
     ]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert isinstance(told[-1], r.PermissionReport)
-    assert (told[-1].tool, told[-1].command) == ("continue", "Attempt to fix lint errors?")
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    assert isinstance(heard_reports[-1], r.PermissionReport)
+    assert (heard_reports[-1].tool, heard_reports[-1].command) == ("continue", "Attempt to fix lint errors?")
 
 
 async def test_commands_of_several_lines_are_for_a_person(agent: Aider, tmp_path: Path, files: Files) -> None:
@@ -345,20 +347,18 @@ async def test_commands_of_several_lines_are_for_a_person(agent: Aider, tmp_path
             files.show(asks("Run shell commands?")),
         ),
     ]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert isinstance(told[-1], r.PermissionReport) and told[-1].command == ""
-    assert told[-1].tool not in ("shell", "continue")
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    assert isinstance(heard_reports[-1], r.PermissionReport) and heard_reports[-1].command == ""
+    assert heard_reports[-1].tool not in ("shell", "continue")
 
 
-async def test_what_a_model_prints_is_no_question_that_a_rule_answers(
-    agent: Aider, tmp_path: Path, files: Files
-) -> None:
+async def test_printed_text_is_no_question_that_a_rule_may_answer(agent: Aider, tmp_path: Path, files: Files) -> None:
     steps = [
         lambda: files.message("go"),
         lambda: (files.event("message_send_starting"), files.show(asks("Create new file?"))),
     ]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert isinstance(told[-1], r.PermissionReport) and told[-1].command == ""
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    assert isinstance(heard_reports[-1], r.PermissionReport) and heard_reports[-1].command == ""
 
 
 async def test_an_interruption(agent: Aider, tmp_path: Path, files: Files) -> None:
@@ -369,8 +369,8 @@ async def test_an_interruption(agent: Aider, tmp_path: Path, files: Files) -> No
         lambda: files.message("go on"),
         lambda: (files.answer("Well."), files.show(PROMPT)),
     ]
-    told = reports(await heard(agent, make_run(tmp_path, steps)))
-    assert r.ActivityReport(Activity.INTERRUPTED) in told and told[-1] == r.TurnReport("Well.")
+    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    assert r.ActivityReport(Activity.INTERRUPTED) in heard_reports and heard_reports[-1] == r.TurnReport("Well.")
 
 
 RATE = "litellm.RateLimitError: RateLimitError: OpenAIException - scripted error 429"
@@ -383,12 +383,12 @@ async def test_retries_that_succeed(agent: Aider, tmp_path: Path, files: Files) 
         lambda: files.chat(f"> {RATE}  \n> The API provider has rate limited you.  \n> Retrying in 0.2 seconds...  \n"),
         lambda: (files.answer("At last."), files.show(PROMPT)),
     ]
-    told = [
+    heard_reports = [
         report
         for report in reports(await heard(agent, make_run(tmp_path, steps)))
         if not isinstance(report, r.UsageReport)
     ]
-    assert told[3:] == [r.ActivityReport(Activity.RETRYING, RATE), ACTIVE, r.TurnReport("At last.")]
+    assert heard_reports[3:] == [r.ActivityReport(Activity.RETRYING, RATE), ACTIVE, r.TurnReport("At last.")]
 
 
 @pytest.mark.parametrize(
@@ -420,8 +420,8 @@ async def test_cached_tokens_are_counted_apart(agent: Aider, tmp_path: Path, fil
         files.chat("\nYes.\n\n> Tokens: 12k sent, 2.0k cache write, 5.0k cache hit, 50 received.  \n")
         files.event("message_send", main_model="anthropic/claude", prompt_tokens=12_000, completion_tokens=50, cost=0)
 
-    told = reports(await heard(agent, make_run(tmp_path, [lambda: files.message("go"), answered])))
-    [used] = [report for report in told if isinstance(report, r.UsageReport)]
+    heard_reports = reports(await heard(agent, make_run(tmp_path, [lambda: files.message("go"), answered])))
+    [used] = [report for report in heard_reports if isinstance(report, r.UsageReport)]
     assert (used.input, used.output, used.cache_read, used.cache_write, used.usd) == (3000, 50, 5000, 2000, None)
 
 
@@ -436,7 +436,7 @@ async def test_at_its_end_its_cache_is_removed(agent: Aider, tmp_path: Path, fil
 # -- delivery ----------------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_typed_only_at_its_prompt(agent: Aider, tmp_path: Path, files: Files) -> None:
+async def test_messages_are_typed_only_at_its_prompt(agent: Aider, tmp_path: Path, files: Files) -> None:
     run = make_run(tmp_path)
     assert await agent.deliver(run, "m", "hi", interrupt=False) == NotReady("the agent is not ready yet")
     files.show(PROMPT)
@@ -447,7 +447,7 @@ async def test_it_is_typed_only_at_its_prompt(agent: Aider, tmp_path: Path, file
     assert await agent.deliver(run, "n", "ho", interrupt=True) == NotReady("the agent waits for a permission")
 
 
-async def test_it_is_interrupted_once_for_a_message(
+async def test_the_agent_is_interrupted_once_per_message(
     tmp_path: Path, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = LocalHost()
@@ -489,17 +489,17 @@ async def test_a_turn_without_a_terminal(agent: Aider, context: AgentContext) ->
     event = {"event": "message_send", "properties": {"prompt_tokens": 8, "completion_tokens": 2}, "time": 1}
     lines += [f"\x1ee{json.dumps(event)}", '\x1ee{"event": "exit", "properties": {}}']
     read = [agent.read_turn(line) for line in lines]
-    assert [one.show for one in read if one.show] == ["Ready."]
-    told = [report for one in read for report in one.reports]
-    assert [type(report) for report in told] == [r.UsageReport, r.TurnReport]
-    assert told[-1] == r.TurnReport("Ready.")
+    assert [parsed.show for parsed in read if parsed.show] == ["Ready."]
+    heard_reports = [report for parsed in read for report in parsed.reports]
+    assert [type(report) for report in heard_reports] == [r.UsageReport, r.TurnReport]
+    assert heard_reports[-1] == r.TurnReport("Ready.")
 
 
 async def test_a_turn_without_a_terminal_that_fails_asks(agent: Aider, context: AgentContext) -> None:
     agent.turn(context, "begin", None)
     agent.read_turn(f"\x1ec> {RATE}  ")
-    [told] = agent.read_turn('\x1ee{"event": "exit", "properties": {}}').reports
-    assert isinstance(told, r.TurnReport) and "429" in told.text and told.text.endswith("?")
+    [heard_reports] = agent.read_turn('\x1ee{"event": "exit", "properties": {}}').reports
+    assert isinstance(heard_reports, r.TurnReport) and "429" in heard_reports.text and heard_reports.text.endswith("?")
 
 
 async def test_the_script_of_a_turn_marks_what_was_added(agent: Aider, context: AgentContext, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ async def launch(context: AgentContext, **config: Any) -> AgentLaunch:
 
 async def test_variables_are_filled_in(context: AgentContext) -> None:
     names = "prompt workspacePath branch base session taskFile project model conversation"
-    made = await launch(context, command=["my-cli", *(f"--{name}={{{{ {name} }}}}" for name in names.split())])
-    assert made.argv == (
+    plan = await launch(context, command=["my-cli", *(f"--{name}={{{{ {name} }}}}" for name in names.split())])
+    assert plan.argv == (
         f"{context.private}/bin/my-cli",
         "--prompt=Fix it",
         f"--workspacePath={context.workspace}",
@@ -56,7 +56,7 @@ async def test_variables_are_filled_in(context: AgentContext) -> None:
         "--model=big",
         "--conversation=",
     )
-    assert (made.stdin, made.paste) == (None, None)
+    assert (plan.stdin, plan.paste) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -76,11 +76,11 @@ async def test_variables_are_filled_in(context: AgentContext) -> None:
 async def test_ways_of_a_prompt(
     context: AgentContext, config: dict[str, Any], arguments: list[str], stdin: bool, paste: bool
 ) -> None:
-    made = await launch(context, **config)
+    plan = await launch(context, **config)
     expected = [str(context.task_file) if word == "TASK" else word for word in arguments]
-    assert list(made.argv[1:]) == expected
-    assert made.stdin == (context.task_file if stdin else None)
-    assert made.paste == ("Fix it" if paste else None)
+    assert list(plan.argv[1:]) == expected
+    assert plan.stdin == (context.task_file if stdin else None)
+    assert plan.paste == ("Fix it" if paste else None)
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ async def test_ways_of_a_prompt(
     ],
 )
 async def test_without_a_task(context: AgentContext, config: dict[str, Any], arguments: list[str]) -> None:
-    made = await launch(replace(context, prompt=""), **config)
-    assert list(made.argv[1:]) == arguments and made.paste is None
+    plan = await launch(replace(context, prompt=""), **config)
+    assert list(plan.argv[1:]) == arguments and plan.paste is None
 
 
 @pytest.mark.parametrize("config", [{"command": ["my-cli", "{{prompt}}"]}, {"command": "my-cli", "prompt": "argument"}])
 async def test_a_prompt_is_never_an_option(context: AgentContext, config: dict[str, Any]) -> None:
-    made = await launch(replace(context, prompt="--yolo\0"), **config)
-    assert made.argv[1:] == (" --yolo",)
+    plan = await launch(replace(context, prompt="--yolo\0"), **config)
+    assert plan.argv[1:] == (" --yolo",)
 
 
 async def test_resume(context: AgentContext) -> None:
     again = replace(context, resume="")
     config = {"command": ["my-cli"], "prompt": "paste"}
     assert (await launch(again, **config)).paste == "Fix it"
-    made = await launch(again, **config, resume="my-cli --continue")
-    assert made.argv[1:] == ("--continue",) and made.paste is None
+    plan = await launch(again, **config, resume="my-cli --continue")
+    assert plan.argv[1:] == ("--continue",) and plan.paste is None
 
 
 async def test_programs_are_found_where_the_agent_will_look(context: AgentContext) -> None:
@@ -154,15 +154,15 @@ async def test_permission_keys() -> None:
         "allow": ("y", "Enter"),
         "deny": ("n", "Enter"),
     }
-    given = {"command": ["my-cli"], "keys": {"allow": "1", "always": ["2", "Enter"]}, "screen": {"ready": None}}
-    made = Command(given, LocalHost()).permission_keys
-    assert made == {"allow": ("1",), "always": ("2", "Enter"), "deny": ("n", "Enter")}
+    config = {"command": ["my-cli"], "keys": {"allow": "1", "always": ["2", "Enter"]}, "screen": {"ready": None}}
+    plan = Command(config, LocalHost()).permission_keys
+    assert plan == {"allow": ("1",), "always": ("2", "Enter"), "deny": ("n", "Enter")}
 
 
 async def test_detect() -> None:
     assert await Command({"command": ["no-such-agent"]}, LocalHost()).detect() is None
-    found = await Command({"command": ["sh"]}, LocalHost()).detect()
-    assert found and Path(found.path).is_absolute()
+    installed = await Command({"command": ["sh"]}, LocalHost()).detect()
+    assert installed and Path(installed.path).is_absolute()
     assert await Command({"command": ["./agent.sh"]}, LocalHost()).detect() == InstalledAgent("./agent.sh")
 
 

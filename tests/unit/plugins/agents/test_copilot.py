@@ -53,8 +53,10 @@ def play(tmp_path: Path, **memo: str) -> Play:
 
 async def test_a_turn(tmp_path: Path, events: Path) -> None:
     async with play(tmp_path) as launch:
-        took, active = await launch.after(events, event("session.start"), event("user.message", content="Fix it"))
-        assert (took.text, active.state) == ("Fix it", Activity.ACTIVE)
+        taken_report, active = await launch.after(
+            events, event("session.start"), event("user.message", content="Fix it")
+        )
+        assert (taken_report.text, active.state) == ("Fix it", Activity.ACTIVE)
         step = [event("assistant.turn_start"), event("session.usage_record", usage=USAGE), message("", "bash")]
         (used,) = await launch.after(events, *step, event("assistant.turn_end"))
         assert (used.model, used.input, used.output, used.cache_read) == ("gpt-5", 1200, 50, 300)
@@ -70,26 +72,28 @@ async def test_a_long_message_is_read_where_it_was_put_and_nowhere_else(tmp_path
     other.write_text("secret")
     form = '<pasted_content file="{}" size="50.7 KB" lines="500" />'
     async with play(tmp_path) as launch:
-        took, _ = await launch.after(events, event("user.message", content=form.format(kept)))
-        assert took.text == "the whole\nlong text"
-        (took,) = await launch.after(events, event("user.message", content=form.format(other)))
-        assert took.text == form.format(other)
+        taken_report, _ = await launch.after(events, event("user.message", content=form.format(kept)))
+        assert taken_report.text == "the whole\nlong text"
+        (taken_report,) = await launch.after(events, event("user.message", content=form.format(other)))
+        assert taken_report.text == form.format(other)
 
 
 async def test_a_permission(tmp_path: Path, events: Path) -> None:
-    asked = {"kind": "shell", "fullCommandText": "touch a", "intention": "make it"}
+    request = {"kind": "shell", "fullCommandText": "touch a", "intention": "make it"}
     async with play(tmp_path) as launch:
         await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
-        (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=asked))
+        (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=request))
         assert (report.tool, report.command, report.reason, report.request) == ("shell", "touch a", "make it", "1")
         done = event("permission.completed", requestId="1", result={"kind": "approved"})
         assert kinds(await launch.after(events, done)) == ["active"]
 
 
 async def test_a_denial_ends_the_turn(tmp_path: Path, events: Path) -> None:
-    asked = event("permission.requested", requestId="1", permissionRequest={"kind": "shell", "fullCommandText": "rm a"})
+    request = event(
+        "permission.requested", requestId="1", permissionRequest={"kind": "shell", "fullCommandText": "rm a"}
+    )
     async with play(tmp_path) as launch:
-        await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"), asked)
+        await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"), request)
         denied = event("permission.completed", requestId="1", result={"kind": "cancelled"})
         assert await launch.after(events, denied) == [], "nothing may be typed into it yet"
         assert await launch.after(events, event("abort", reason="user_initiated")) == [], "it still shows that it stops"
@@ -98,9 +102,9 @@ async def test_a_denial_ends_the_turn(tmp_path: Path, events: Path) -> None:
 
 
 async def test_a_file_is_asked_for_by_its_place_in_the_workspace(tmp_path: Path, events: Path) -> None:
-    asked = {"kind": "write", "fileName": str(tmp_path / "workspace/src/a.py"), "intention": "Create file"}
+    request = {"kind": "write", "fileName": str(tmp_path / "workspace/src/a.py"), "intention": "Create file"}
     async with play(tmp_path) as launch:
-        (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=asked))
+        (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=request))
         assert (report.tool, report.command) == ("edit", "src/a.py")
 
 
@@ -139,7 +143,7 @@ def test_an_old_retry_does_not_count() -> None:
     assert not retry_notice(RETRIES.replace("/home/me", "● Done\n\n /home/me"))
 
 
-async def test_it_is_idle_when_its_prompt_is_there_and_nothing_was_asked(tmp_path: Path) -> None:
+async def test_the_agent_is_idle_at_its_prompt_without_a_task(tmp_path: Path) -> None:
     async with play(tmp_path, prompt="") as launch:
         launch.visible = " ● Loading: 2 skills"
         assert await launch.after() == []
@@ -154,11 +158,13 @@ async def test_a_question_before_the_start(tmp_path: Path) -> None:
         assert isinstance(report, r.PermissionReport) and report.tool == "folder trust"
 
 
-async def test_what_an_earlier_process_left_is_not_told_again(tmp_path: Path, events: Path) -> None:
+async def test_events_of_an_earlier_process_are_not_reported(tmp_path: Path, events: Path) -> None:
     first = play(tmp_path)
     async with first:
         await first.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
-    later = replace(play(tmp_path, prompt="", before=str(events.stat().st_size)), cursors=first.told(), visible=READY)
+    later = replace(
+        play(tmp_path, prompt="", before=str(events.stat().st_size)), cursors=first.cursors_read(), visible=READY
+    )
     async with later:
         assert kinds([report for heard in later.heard for report in heard.reports]) == ["idle"]
 
@@ -191,12 +197,12 @@ def context(tmp_path: Path) -> AgentContext:
     )
 
 
-async def test_it_is_started_with_a_session_of_ours_and_its_rules(context: AgentContext) -> None:
-    made = await Copilot({}, LocalHost()).launch(context)
-    assert f"--session-id={made.conversation}" in made.argv and made.argv[-2:] == ("--interactive", "Fix it")
-    folder = Path(made.env["COPILOT_CUSTOM_INSTRUCTIONS_DIRS"])
+async def test_the_agent_is_started_with_our_session_id_and_its_rules(context: AgentContext) -> None:
+    plan = await Copilot({}, LocalHost()).launch(context)
+    assert f"--session-id={plan.conversation}" in plan.argv and plan.argv[-2:] == ("--interactive", "Fix it")
+    folder = Path(plan.env["COPILOT_CUSTOM_INSTRUCTIONS_DIRS"])
     assert (folder / "worker.instructions.md").read_text() == "Work here."
-    allowed = [word for word in made.argv if word.startswith("--allow-tool")]
+    allowed = [word for word in plan.argv if word.startswith("--allow-tool")]
     assert allowed == ["--allow-tool=write"], "it knows commands by their names alone: that would allow every argument"
 
 
@@ -212,16 +218,16 @@ async def test_its_folder_is_trusted_and_nothing_is_lost(context: AgentContext, 
     assert data == {"firstLaunchAt": "x", "trustedFolders": ["/other", str(context.repo)]}
 
 
-async def test_it_is_resumed(context: AgentContext, tmp_path: Path) -> None:
-    said = tmp_path / "home/.copilot/session-state" / ID / "events.jsonl"
-    made = await Copilot({}, LocalHost()).launch(replace(context, resume=ID, message="And now?"))
-    assert made.argv[-1] == "Fix it", "it had not begun yet"
-    said.parent.mkdir(parents=True)
-    said.write_text("{}\n")
-    made = await Copilot({}, LocalHost()).launch(replace(context, resume=ID[:8], message="And now?"))
-    assert f"--session-id={ID}" in made.argv and made.argv[-1] == "And now?"
-    made = await Copilot({}, LocalHost()).launch(replace(context, resume="my work"))
-    assert "--resume=my work" in made.argv and made.waits
+async def test_the_agent_is_resumed(context: AgentContext, tmp_path: Path) -> None:
+    events_file = tmp_path / "home/.copilot/session-state" / ID / "events.jsonl"
+    plan = await Copilot({}, LocalHost()).launch(replace(context, resume=ID, message="And now?"))
+    assert plan.argv[-1] == "Fix it", "it had not begun yet"
+    events_file.parent.mkdir(parents=True)
+    events_file.write_text("{}\n")
+    plan = await Copilot({}, LocalHost()).launch(replace(context, resume=ID[:8], message="And now?"))
+    assert f"--session-id={ID}" in plan.argv and plan.argv[-1] == "And now?"
+    plan = await Copilot({}, LocalHost()).launch(replace(context, resume="my work"))
+    assert "--resume=my work" in plan.argv and plan.waits
 
 
 @pytest.mark.parametrize("text", ["/clear", "!ls", "? what"])
@@ -229,9 +235,9 @@ def test_a_message_is_no_command(text: str) -> None:
     assert Copilot({}, LocalHost()).escape_input(text) == f" {text}"
 
 
-@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
-def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
-    screen = ("❯ old words\n" + "─" * 40 + "\n❯ {}\n" + "─" * 40 + "\n ctrl+q enqueue").format(shown)
+@pytest.mark.parametrize(("input_text", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(input_text: str, unsent: bool) -> None:
+    screen = ("❯ old words\n" + "─" * 40 + "\n❯ {}\n" + "─" * 40 + "\n ctrl+q enqueue").format(input_text)
     assert Copilot({}, LocalHost()).has_unsent_text(screen, "fix it\nnow, please") == unsent
 
 

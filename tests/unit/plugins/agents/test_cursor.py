@@ -1,4 +1,4 @@
-"""Cursor's agent: how it is started, and what its transcript and its screen tell."""
+"""Cursor's agent: its launch, and reports from its transcript and screen."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def context(tmp_path: Path) -> AgentContext:
 async def test_how_it_is_started(context: AgentContext) -> None:
     agent = Cursor({}, LocalHost())
     assert (await agent.launch(context)).argv[1:] == ("--trust", "Fix it")
-    made = await agent.launch(replace(context, permissions="plan", model="auto", resume="c1", message="-x"))
-    assert made.argv[1:] == ("--trust", "--model", "auto", "--mode", "plan", "--resume=c1", " -x")
+    plan = await agent.launch(replace(context, permissions="plan", model="auto", resume="c1", message="-x"))
+    assert plan.argv[1:] == ("--trust", "--model", "auto", "--mode", "plan", "--resume=c1", " -x")
     assert (await agent.launch(replace(context, resume="", permissions="full"))).argv[1:] == (
         "--trust",
         "--force",
@@ -93,5 +93,5 @@ async def test_of_chats_without_end_the_latest_are_looked_at(context: AgentConte
         chat.parent.mkdir(parents=True, exist_ok=True)
         chat.touch()
         os.utime(chat, (number, number))
-    known = (await Cursor({}, LocalHost()).launch(context)).plugin_data["before"].split("\n")
-    assert known == [f"c{number}" for number in range(50, MAX_JOURNALS + 50)]
+    chats = (await Cursor({}, LocalHost()).launch(context)).plugin_data["before"].split("\n")
+    assert chats == [f"c{number}" for number in range(50, MAX_JOURNALS + 50)]

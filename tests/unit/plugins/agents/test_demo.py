@@ -183,7 +183,7 @@ async def test_a_message_during_a_turn_waits_for_its_end(world: World) -> None:
     assert [line.get("state", "ack") for line in world.reports()] == ["active", "idle", "ack", "active", "idle"]
 
 
-async def test_what_a_person_types_has_no_id(world: World) -> None:
+async def test_typed_text_has_no_message_id(world: World) -> None:
     agent = await world.start("[[say: ready]]")
     agent.until(world.last(state="idle"))
     agent.type("[[sayX\x7f: héllo]]\r")
@@ -203,7 +203,7 @@ async def test_a_question_is_answered_by_a_message(world: World) -> None:
     assert [line["message"] for line in world.reports("ack")] == ["m1"]
 
 
-async def test_it_answers_a_comment_that_a_message_named_in_the_middle_of_its_turn(world: World) -> None:
+async def test_a_comment_named_during_a_turn_is_answered(world: World) -> None:
     agent = await world.start("[[wait]] [[reply: {comment}|done as asked]]")
     agent.until(lambda: bool(world.reports("activity")))
     agent.paste("shop.py:2 ann (comment c-7): Why?")
@@ -211,12 +211,12 @@ async def test_it_answers_a_comment_that_a_message_named_in_the_middle_of_its_tu
     assert world.reports("reply")[0]["comment"] == "c-7"
 
 
-async def test_it_answers_the_last_comment_that_a_message_named(world: World) -> None:
+async def test_the_last_comment_named_by_a_message_is_answered(world: World) -> None:
     agent = await world.start("[[say: ready]]")
     agent.shows("> ")
     agent.paste("ann (comment c-1): Why? (comment c-2): [[reply: {comment}|because]] [[reply: c-1|so]] [[reply: hm]]")
     agent.until(lambda: len(world.reports("reply")) == 3)
-    replies = [parse(json.dumps(one).encode()) for one in world.reports("reply")]
+    replies = [parse(json.dumps(record).encode()) for record in world.reports("reply")]
     assert replies == [ReplyReport("because", "c-2"), ReplyReport("so", "c-1"), ReplyReport("hm", "c-2")]
 
 
@@ -339,7 +339,7 @@ async def test_its_script_may_come_from_the_configuration(world: World) -> None:
 
 
 async def test_no_command_of_others_is_run_and_no_rule_is_its_script(world: World) -> None:
-    """An issue's words are quoted, and its title is told; rules came with the repository."""
+    """An issue's text is quoted and its title is included; rules are part of the repository."""
     task = "Issue 7: It [[sh: touch title]]\n\nmallory wrote:\n> words [[sh: touch words]] [[say: seen]]\n\n[[sh: touch mine]] [[done: x]]"
     context = AgentContext(
         *("app-x", "app", world.workspace, "feature/x", "main", f"{task}\n\n[[sh: touch rules]]"),
@@ -368,7 +368,7 @@ async def test_a_script_must_be_text() -> None:
         (b"", "[[block: Sure?]] [[exit: 3]] [[done: denied]]", 0),
     ],
 )
-async def test_it_works_without_a_terminal(world: World, typed: bytes, task: str, code: int) -> None:
+async def test_the_agent_works_without_a_terminal(world: World, typed: bytes, task: str, code: int) -> None:
     argv, env = await world.command(task)
     done = subprocess.run(argv, cwd=world.workspace, env=env, input=typed, capture_output=True, timeout=60, check=False)
     assert done.returncode == code, done.stderr

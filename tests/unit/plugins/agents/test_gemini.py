@@ -51,8 +51,8 @@ def user(text: str) -> dict[str, Any]:
 
 
 def gemini(text: str, number: int = 1, **more: Any) -> dict[str, Any]:
-    said = {"type": "gemini", "content": text, "tokens": TOKENS, "model": "gemini-2.5-pro"}
-    return {"id": f"g{number}", "timestamp": "2026-11-15T11:29:12.995Z", **said, **more}
+    record_fields = {"type": "gemini", "content": text, "tokens": TOKENS, "model": "gemini-2.5-pro"}
+    return {"id": f"g{number}", "timestamp": "2026-11-15T11:29:12.995Z", **record_fields, **more}
 
 
 @pytest.fixture
@@ -61,16 +61,16 @@ def chat(tmp_path: Path) -> Path:
 
 
 def play(tmp_path: Path, **memo: str) -> Play:
-    given = {"home": str(tmp_path / "home/.gemini"), "prompt": "yes", "resumed": "", "before": "{}", **memo}
-    return Play(Gemini({}, LocalHost()), tmp_path, given, ID)
+    plugin_data = {"home": str(tmp_path / "home/.gemini"), "prompt": "yes", "resumed": "", "before": "{}", **memo}
+    return Play(Gemini({}, LocalHost()), tmp_path, plugin_data, ID)
 
 
 async def test_a_turn(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
         assert await launch.after(chat, HEAD, SET_UP, prints=READY) == []
-        took = await launch.after(chat, user("Fix it"), prints=WORKING)
-        assert took[0] == r.MessageTakenReport("Fix it", took[0].time)
-        assert kinds(took) == ["MessageTaken", "active"]
+        heard_reports = await launch.after(chat, user("Fix it"), prints=WORKING)
+        assert heard_reports[0] == r.MessageTakenReport("Fix it", heard_reports[0].time)
+        assert kinds(heard_reports) == ["MessageTaken", "active"]
         call = {"id": "c", "name": "run_shell_command", "args": {"command": "ls"}}
         assert kinds(await launch.after(chat, gemini("", 1))) == ["Usage"]
         assert await launch.after(chat, gemini("", 1, toolCalls=[call])) == []
@@ -110,7 +110,7 @@ async def test_a_later_reading_goes_on_where_it_was(tmp_path: Path, chat: Path) 
     first = play(tmp_path)
     async with first:
         await first.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
-    later = replace(play(tmp_path), cursors=first.told())
+    later = replace(play(tmp_path), cursors=first.cursors_read())
     async with later:
         assert later.heard == []
         assert kinds(await later.after(chat, gemini("Done"), prints=READY)) == ["Usage", "Turn"]
@@ -122,7 +122,7 @@ async def test_a_turn_that_an_earlier_process_left_open_does_not_end_in_this_one
         await first.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
     before = json.dumps({chat.name: chat.stat().st_size})
     memo = {"prompt": "", "resumed": "yes", "before": before, "log": str(first.log.stat().st_size)}
-    later = replace(play(tmp_path, **memo), cursors=first.told())
+    later = replace(play(tmp_path, **memo), cursors=first.cursors_read())
     async with later:
         later.visible = " >   Type your message or @path/to/file"
         assert await later.after(chat, HEAD, SET_UP, prints=READY) == [], "what is typed now is not sent"
@@ -191,11 +191,11 @@ async def launched(context: AgentContext, config: Mapping[str, Any] | None = Non
     return (await Gemini(config or {}, LocalHost()).launch(context)).argv[1:]
 
 
-async def test_it_is_started_with_a_session_of_ours(context: AgentContext) -> None:
-    made = await Gemini({}, LocalHost()).launch(replace(context, model="gemini-2.5-pro", permissions="full"))
-    assert made.argv[1:6] == ("--skip-trust", "--model", "gemini-2.5-pro", "--approval-mode", "yolo")
-    assert made.argv[-2:] == ("--prompt-interactive", "<rules>\nWork here.\n</rules>\n\nFix it")
-    assert made.argv[made.argv.index("--session-id") + 1] == made.conversation
+async def test_the_agent_is_started_with_our_session_id(context: AgentContext) -> None:
+    plan = await Gemini({}, LocalHost()).launch(replace(context, model="gemini-2.5-pro", permissions="full"))
+    assert plan.argv[1:6] == ("--skip-trust", "--model", "gemini-2.5-pro", "--approval-mode", "yolo")
+    assert plan.argv[-2:] == ("--prompt-interactive", "<rules>\nWork here.\n</rules>\n\nFix it")
+    assert plan.argv[plan.argv.index("--session-id") + 1] == plan.conversation
 
 
 async def test_auto_edit_allows_no_beginnings_of_commands(context: AgentContext) -> None:
@@ -220,7 +220,7 @@ async def test_a_login_is_answered_ahead_and_nothing_is_lost(context: AgentConte
     assert settings.read_text() == "{ // mine\n}"
 
 
-async def test_it_is_resumed_if_it_ever_spoke(context: AgentContext, tmp_path: Path, chat: Path) -> None:
+async def test_a_session_with_messages_is_resumed(context: AgentContext, tmp_path: Path, chat: Path) -> None:
     again = replace(context, resume=ID, message="And now?")
     assert "--session-id" in await launched(again), "there is nothing to resume yet"
     chat.parent.mkdir(parents=True)
@@ -229,9 +229,9 @@ async def test_it_is_resumed_if_it_ever_spoke(context: AgentContext, tmp_path: P
     assert argv[argv.index("--resume") + 1] == ID and argv[-1] == "And now?"
 
 
-@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
-def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
-    screen = f" > old words\n ────\n > {shown} \n ────\n workspace"
+@pytest.mark.parametrize(("input_text", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(input_text: str, unsent: bool) -> None:
+    screen = f" > old words\n ────\n > {input_text} \n ────\n workspace"
     assert Gemini({}, LocalHost()).has_unsent_text(screen, "fix it\nnow, please") == unsent
 
 
@@ -248,8 +248,8 @@ def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
 def test_a_command_cannot_draw_its_own_dialog(lines: list[str], command: str) -> None:
     inner = "".join(f"│ │ {line.ljust(40)} │ │\n" for line in lines)
     edge = "─" * 42
-    shown = f"│ ? Shell  {lines[0]} … │\n│ ╭{edge}╮ │\n{inner}│ ╰{edge}╯ │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n"
-    report = dialog_report(shown)
+    screen_text = f"│ ? Shell  {lines[0]} … │\n│ ╭{edge}╮ │\n{inner}│ ╰{edge}╯ │\n│ Allow execution of [Shell]? │\n│ ● 1. Allow once │\n"
+    report = dialog_report(screen_text)
     assert isinstance(report, r.PermissionReport) and report.tool == "Shell"
     assert report.command.startswith(lines[0]) and len(report.command.splitlines()) == len(lines)
     assert (check_permission("Shell", report.command, "auto-edit", (), ()).why != "") == (command == "git status")

@@ -1,4 +1,4 @@
-"""Agents write in their CLI's own folder, also from a sandbox: what they leave there keeps nobody waiting, and leads no write elsewhere."""
+"""Hostile files in the CLIs' own folders, which agents may write: they neither block a launch nor redirect a write."""
 
 from __future__ import annotations
 
@@ -73,22 +73,22 @@ def context(tmp_path: Path, home: Path) -> AgentContext:
 
 
 def in_time(work: Callable[[], T]) -> T:
-    """What it returns or raises; who waits for a pipe does neither."""
-    told: list[Callable[[], T]] = []
+    """Return or raise the outcome of some work, and fail if it blocks."""
+    outcomes: list[Callable[[], T]] = []
 
     def run() -> None:
         try:
             result = work()
         except Exception as error:
-            told.append(lambda error=error: (_ for _ in ()).throw(error))  # type: ignore[misc]
+            outcomes.append(lambda error=error: (_ for _ in ()).throw(error))  # type: ignore[misc]
         else:
-            told.append(lambda: result)
+            outcomes.append(lambda: result)
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(WITHIN)
-    assert told, "it waits for ever"
-    return told[0]()
+    assert outcomes, "it waits for ever"
+    return outcomes[0]()
 
 
 def launched(launch: Coroutine[Any, Any, AgentLaunch]) -> AgentLaunch:
@@ -174,7 +174,7 @@ def _deep(path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", [_pipe, _sparse, _deep, Path.mkdir])
-def test_what_is_no_plain_file_keeps_no_merge_waiting(home: Path, plant: Callable[[Path], None]) -> None:
+def test_a_pipe_or_folder_does_not_block_a_merge(home: Path, plant: Callable[[Path], None]) -> None:
     agents = home / ".cli"
     agents.mkdir()
     plant(agents / "config.json")
@@ -205,18 +205,18 @@ def test_a_lock_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
             case "ahead":
                 lock.mkdir()
                 os.utime(lock, (HUGE >> 6, HUGE >> 6))
-        taken: list[bool] = []
+        acquired: list[bool] = []
 
-        def take(name: str = name, taken: list[bool] = taken) -> None:
+        def take(name: str = name, acquired: list[bool] = acquired) -> None:
             with lock_folder(tmp_path / name, patience=2 * WITHIN) as held:
-                taken.append(held)
+                acquired.append(held)
 
         in_time(take)
-        assert taken == [name == "ahead"], name
+        assert acquired == [name == "ahead"], name
 
 
 @pytest.mark.anyio
-async def test_who_waits_for_a_lock_holds_nobody_else(context: AgentContext, home: Path) -> None:
+async def test_waiting_for_a_lock_does_not_block_the_event_loop(context: AgentContext, home: Path) -> None:
     lock = home / ".claude.json.lock"
     lock.mkdir()
     launching = asyncio.create_task(ClaudeCode({}, LocalHost()).launch(context))
@@ -231,9 +231,9 @@ async def test_who_waits_for_a_lock_holds_nobody_else(context: AgentContext, hom
 @pytest.mark.anyio
 async def test_a_lock_that_stays_is_one_line_with_the_remedy(context: AgentContext, home: Path) -> None:
     (home / ".claude.json.lock/x").mkdir(parents=True)
-    with pytest.raises(Temporary) as told:
+    with pytest.raises(Temporary) as caught:
         await ClaudeCode({}, LocalHost()).launch(context)
-    assert told.value.remedy == f"if none runs, remove {home}/.claude.json.lock"
+    assert caught.value.remedy == f"if none runs, remove {home}/.claude.json.lock"
 
 
 # -- Claude Code -------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_the_copy_of_its_state_is_made_whatever_stands_there(
     assert [line["lock"] for line in logs if "lock" in line] == [f"{copy}.lock"]
 
 
-def test_projects_of_another_shape_keep_nobody_from_starting(context: AgentContext, home: Path) -> None:
+def test_projects_in_an_unexpected_format_do_not_prevent_a_launch(context: AgentContext, home: Path) -> None:
     (home / ".claude").mkdir()
     (home / ".claude.json").write_text(json.dumps({"projects": {"/a": {}}}))
     (home / ".claude/.claude.json").write_text('{"projects": [1], "learnt": 1}')
@@ -401,7 +401,7 @@ def test_goose_starts_whatever_its_store_holds(context: AgentContext, home: Path
 
 
 @pytest.mark.anyio
-async def test_a_store_that_keeps_goose_waiting_holds_nobody_else(
+async def test_a_slow_store_of_goose_does_not_block_the_event_loop(
     context: AgentContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     free = threading.Event()

@@ -1,4 +1,4 @@
-"""Kimi Code's wire log, as 2.1.0 writes it, and what becomes of it."""
+"""Reports from Kimi Code's wire log, as written by version 2.1.0."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def step(kind: str, /, **more: Any) -> dict[str, Any]:
     return record("context.append_loop_event", event={"type": kind, "turnId": "0", **more})
 
 
-def said(text: str) -> dict[str, Any]:
+def text_part(text: str) -> dict[str, Any]:
     return step("content.part", part={"type": "text", "text": text})
 
 
@@ -58,24 +58,26 @@ async def test_a_turn(tmp_path: Path) -> None:
         began = await launch.after(wire, record("metadata"), prompt("Fix it"))
         assert kinds(began) == ["Conversation", "MessageTaken", "active"]
         assert (began[0].conversation, began[1].text) == (SESSION, "Fix it")
-        (used,) = await launch.after(wire, step("step.begin"), USED, said("I look."), step("tool.call", name="Bash"))
+        (used,) = await launch.after(
+            wire, step("step.begin"), USED, text_part("I look."), step("tool.call", name="Bash")
+        )
         assert (used.model, used.input, used.output, used.cache_read, used.cache_write) == ("gpt-5", 1200, 50, 300, 20)
         end = record("turn.ended", turnId=0, reason="completed")
-        (ended,) = await launch.after(wire, step("step.begin"), said("Done "), said("one"), end)
+        (ended,) = await launch.after(wire, step("step.begin"), text_part("Done "), text_part("one"), end)
         assert ended.text == "Done one"
 
 
 async def test_a_permission(tmp_path: Path) -> None:
     wire = wire_of(tmp_path)
-    shown = {"kind": "command", "command": "touch a", "cwd": str(tmp_path / "workspace")}
-    request = {"toolName": "Bash", "action": "Running: touch a", "display": shown}
+    display = {"kind": "command", "command": "touch a", "cwd": str(tmp_path / "workspace")}
+    request = {"toolName": "Bash", "action": "Running: touch a", "display": display}
     async with play(tmp_path) as launch:
         await launch.after(wire, prompt("Fix it"))
-        asked = record("interaction.request", id="approval_1", kind="approval", request=request)
-        (report,) = await launch.after(wire, asked)
+        request_record = record("interaction.request", id="approval_1", kind="approval", request=request)
+        (report,) = await launch.after(wire, request_record)
         assert (report.tool, report.command, report.request) == ("Bash", "touch a", "approval_1")
         assert kinds(await launch.after(wire, record("interaction.resolved", id="approval_1"))) == ["active"]
-        elsewhere = {**request, "display": {**shown, "cwd": "/x y"}}
+        elsewhere = {**request, "display": {**display, "cwd": "/x y"}}
         (other,) = await launch.after(wire, record("interaction.request", id="3", kind="approval", request=elsewhere))
         assert other.command == "cd '/x y' && touch a", "another folder makes another command of it"
         file = {"display": {"path": str(tmp_path / "workspace/src/a.py")}, "toolName": "Write"}
@@ -108,7 +110,7 @@ async def test_retries_an_interruption_and_an_error(tmp_path: Path) -> None:
 async def test_a_subagents_use_counts_and_its_words_do_not(tmp_path: Path) -> None:
     async with play(tmp_path) as launch:
         await launch.after(wire_of(tmp_path), prompt("Fix it"))
-        inner = [prompt("inner"), USED, said("inner words"), record("turn.ended", reason="completed")]
+        inner = [prompt("inner"), USED, text_part("inner words"), record("turn.ended", reason="completed")]
         assert kinds(await launch.after(wire_of(tmp_path, agent="a1"), *inner)) == ["Usage"]
 
 
@@ -126,7 +128,7 @@ async def test_a_restored_one_is_idle_when_its_prompt_is_there(tmp_path: Path) -
     async with first:
         await first.after(wire, prompt("Fix it"))
     before = json.dumps({SESSION: wire.stat().st_size})
-    later = replace(play(tmp_path, prompt="", before=before), conversation=SESSION, cursors=first.told())
+    later = replace(play(tmp_path, prompt="", before=before), conversation=SESSION, cursors=first.cursors_read())
     async with later:
         later.visible = READY
         assert kinds(await later.after()) == ["idle"]
@@ -159,14 +161,14 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 async def test_its_rules_and_its_task_are_typed(context: AgentContext) -> None:
-    made = await KimiCode({}, LocalHost()).launch(replace(context, permissions="full", model="k2"))
-    assert made.argv[1:] == ("--model", "k2", "--auto")
-    assert made.paste == "<rules>\nWork here.\n</rules>\n\nFix it"
+    plan = await KimiCode({}, LocalHost()).launch(replace(context, permissions="full", model="k2"))
+    assert plan.argv[1:] == ("--model", "k2", "--auto")
+    assert plan.paste == "<rules>\nWork here.\n</rules>\n\nFix it"
 
 
-async def test_it_runs_on_the_node_beside_it(context: AgentContext, tmp_path: Path) -> None:
-    made = await KimiCode({}, LocalHost()).launch(context)
-    assert made.env["PATH"].split(":")[0] == str(tmp_path / "bin")
+async def test_the_agent_runs_on_its_own_node_executable(context: AgentContext, tmp_path: Path) -> None:
+    plan = await KimiCode({}, LocalHost()).launch(context)
+    assert plan.env["PATH"].split(":")[0] == str(tmp_path / "bin")
     assert own_node(str(tmp_path / "private/kimi"), {}) == {}
 
 
@@ -181,16 +183,16 @@ def test_a_folders_name_is_as_the_cli_makes_it() -> None:
     assert folder_key(Path("/")) == "wd_workspace_e3b0c44298fc"
 
 
-async def test_it_is_resumed(context: AgentContext) -> None:
-    made = await KimiCode({}, LocalHost()).launch(replace(context, resume=SESSION, message="And now?"))
-    assert made.argv[1:] == ("--session", SESSION) and made.paste == "And now?"
-    made = await KimiCode({}, LocalHost()).launch(replace(context, resume=""))
-    assert made.argv[1:] == ("--continue",) and made.paste is None and made.waits
+async def test_the_agent_is_resumed(context: AgentContext) -> None:
+    plan = await KimiCode({}, LocalHost()).launch(replace(context, resume=SESSION, message="And now?"))
+    assert plan.argv[1:] == ("--session", SESSION) and plan.paste == "And now?"
+    plan = await KimiCode({}, LocalHost()).launch(replace(context, resume=""))
+    assert plan.argv[1:] == ("--continue",) and plan.paste is None and plan.waits
 
 
-@pytest.mark.parametrize(("shown", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
-def test_a_text_that_was_not_sent_off_is_seen(shown: str, unsent: bool) -> None:
-    screen = f" ✨ old words\n ╭──╮\n │ > {shown}        │\n ╰──╯"
+@pytest.mark.parametrize(("input_text", "unsent"), [("fix it now", True), ("", False), ("somebody else's", False)])
+def test_a_text_that_was_not_sent_off_is_seen(input_text: str, unsent: bool) -> None:
+    screen = f" ✨ old words\n ╭──╮\n │ > {input_text}        │\n ╰──╯"
     assert KimiCode({}, LocalHost()).has_unsent_text(screen, "fix it\nnow, please") == unsent
 
 
@@ -210,8 +212,8 @@ async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentCo
         wire.parent.mkdir(parents=True)
         wire.touch()
         os.utime(wire, (number, number))
-    known = json.loads((await KimiCode({}, LocalHost()).launch(context)).plugin_data["before"])
-    assert set(known) == {f"session_{number}" for number in range(50, MAX_JOURNALS + 50)}
+    sessions_before = json.loads((await KimiCode({}, LocalHost()).launch(context)).plugin_data["before"])
+    assert set(sessions_before) == {f"session_{number}" for number in range(50, MAX_JOURNALS + 50)}
 
 
 async def test_a_session_that_began_in_another_folder_is_heard(tmp_path: Path) -> None:

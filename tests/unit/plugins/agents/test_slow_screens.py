@@ -1,4 +1,4 @@
-"""A screen is the agent's to fill: whatever stands on it is read in one go."""
+"""Parsers of screens take linear time for any content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_no_screen_holds_its_reader_up(read: Callable[[str], object], name: str)
 
 
 @pytest.mark.parametrize(
-    ("screen", "told"),
+    ("screen", "expected"),
     [
         ("✻ 529 overloaded · Retrying in 6s · attempt 5/10\n", "529 overloaded, attempt 5/10"),
         ("  ⎿ API Error · Retrying in 1s\n\n❯ \n", "API Error"),
@@ -45,8 +45,8 @@ def test_no_screen_holds_its_reader_up(read: Callable[[str], object], name: str)
         ("Retrying in 6s", ""),
     ],
 )
-def test_the_last_retry_is_told(screen: str, told: str) -> None:
-    assert dialogs.retry(screen) == told
+def test_the_last_retry_is_reported(screen: str, expected: str) -> None:
+    assert dialogs.retry(screen) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,5 +59,5 @@ def test_the_last_retry_is_told(screen: str, told: str) -> None:
     ],
 )
 def test_a_dialogs_head_is_a_tool_and_what_for(head: str, question: str) -> None:
-    told = gemini.dialog_report(f"{head}\n│ ● 1. Yes │\n")
-    assert getattr(told, "detail", None) == question
+    expected = gemini.dialog_report(f"{head}\n│ ● 1. Yes │\n")
+    assert getattr(expected, "detail", None) == question

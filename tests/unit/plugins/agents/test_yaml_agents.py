@@ -42,8 +42,8 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 async def launch(name: str, context: AgentContext, **options: object) -> AgentLaunch:
-    made: AgentLaunch = await Registry().make("agent", name, options, LocalHost()).launch(context)
-    return made
+    plan: AgentLaunch = await Registry().make("agent", name, options, LocalHost()).launch(context)
+    return plan
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,5 +83,5 @@ async def test_words_on_a_condition(context: AgentContext) -> None:
 
 
 async def test_options_are_laid_over_the_description(context: AgentContext) -> None:
-    made = await launch("crush", context, command=["crush", "--debug"], rules=None)
-    assert made.argv[1:] == ("--debug",) and made.paste == "Fix it\n\nrules"
+    plan = await launch("crush", context, command=["crush", "--debug"], rules=None)
+    assert plan.argv[1:] == ("--debug",) and plan.paste == "Fix it\n\nrules"

@@ -1,4 +1,4 @@
-"""The way out of a container: what is allowed passes, everything else is told why not."""
+"""The network proxy of a container: allowed hosts pass, other requests get the reason for the refusal."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_only_what_is_on_the_list_passes(tmp_path: Path, host: str, port: int, p
 
 @pytest.fixture
 async def ask(tmp_path: Path) -> AsyncIterator[Ask]:
-    """Sends bytes to the proxy, and gives all that comes back; one port is allowed, and its host echoes."""
+    """Yield a function that sends bytes to the proxy and returns the response; one port with an echo server is allowed."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"got: " + await reader.read(4096))
@@ -59,7 +59,7 @@ async def ask(tmp_path: Path) -> AsyncIterator[Ask]:
     doors = {"proxy": proxy.serve, "daemon": proxy.to_daemon}
     sockets = [await asyncio.start_unix_server(serve, tmp_path / name) for name, serve in doors.items()]
 
-    async def asked(text: bytes, door: str = "proxy") -> bytes:
+    async def exchange(text: bytes, door: str = "proxy") -> bytes:
         reader, writer = await asyncio.open_unix_connection(tmp_path / door)
         writer.write(text.replace(b"PORT", str(port).encode()))
         writer.write_eof()
@@ -67,10 +67,10 @@ async def ask(tmp_path: Path) -> AsyncIterator[Ask]:
         writer.close()
         return answer
 
-    yield asked
-    for one in (server, *sockets):
-        one.close()
-        await one.wait_closed()
+    yield exchange
+    for service in (server, *sockets):
+        service.close()
+        await service.wait_closed()
 
 
 async def test_a_tunnel_is_a_tunnel(ask: Ask) -> None:

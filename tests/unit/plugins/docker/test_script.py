@@ -1,4 +1,4 @@
-"""What a container runs and shows: text for its shell, options for its engine."""
+"""The start script and mounts of a container."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agent_orchestrator.plugins.runtimes.docker.network import network_setup
 from agent_orchestrator.plugins.runtimes.docker.script import script
 from agent_orchestrator.protocols import Container, Mount
 
-TELL = (
+REPORT_PROGRAM = (
     "import json, os, sys; print(json.dumps([sys.argv[1:], {k: v for k, v in os.environ.items() if k != 'LC_CTYPE'}]))"
 )
 
@@ -27,14 +27,14 @@ def test_the_script_hands_over_arguments_and_variables_as_they_are(tmp_path: Pat
     hostile = ["", "it's", '"$HOME" $(id) `id` \\', "line\nline", "-n", "*", "ünï 🦊"]
     env = {"A_B": "x'\n$y;", "EMPTY": "", "not a name": "odd", "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
     started = tmp_path / "it's started"
-    text = script([sys.executable, "-I", "-c", TELL, *hostile], env, started=started, size=(80, 24))
+    text = script([sys.executable, "-I", "-c", REPORT_PROGRAM, *hostile], env, started=started, size=(80, 24))
     file = tmp_path / "script.sh"
     file.write_text(text)
-    given = {"PATH": "/usr/bin:/bin", "HOME": "/root", "HOSTNAME": "box", "FROM_THE_IMAGE": "stays"}
-    done = subprocess.run(["sh", str(file)], env=given, capture_output=True, text=True, check=True)
-    arguments, seen = json.loads(done.stdout)
+    image_env = {"PATH": "/usr/bin:/bin", "HOME": "/root", "HOSTNAME": "box", "FROM_THE_IMAGE": "stays"}
+    done = subprocess.run(["sh", str(file)], env=image_env, capture_output=True, text=True, check=True)
+    arguments, variables = json.loads(done.stdout)
     assert arguments == hostile and started.exists()
-    assert seen == {**env, "FROM_THE_IMAGE": "stays"}
+    assert variables == {**env, "FROM_THE_IMAGE": "stays"}
 
 
 def test_paths_with_commas_and_quotes_are_one_field_of_a_mount() -> None:
@@ -54,14 +54,14 @@ def test_a_worktree_shows_its_repository_with_what_is_run_read_only(tmp_path: Pa
     _git(repo, "init", "-q")
     _git(repo, "commit", "-q", "--allow-empty", "-m", "start")
     _git(repo, "worktree", "add", "-q", "-b", "side", str(work))
-    found = {mount.target: mount.writable for mount in workspace_mounts(work)}
+    mounts = {mount.target: mount.writable for mount in workspace_mounts(work)}
     layout = find_layout(work)
     assert layout is not None
     common, own = repo / ".git", layout.git_dir
-    assert {path for path, writable in found.items() if writable} == {work, common, own}
+    assert {path for path, writable in mounts.items() if writable} == {work, common, own}
     read_only = {work / ".git", common / "config", common / "hooks", common / "HEAD", own.parent, own / "commondir"}
-    assert read_only | {own / "gitdir"} <= {path for path, writable in found.items() if not writable}
-    assert repo not in found
+    assert read_only | {own / "gitdir"} <= {path for path, writable in mounts.items() if not writable}
+    assert repo not in mounts
     _git(repo, "config", "extensions.worktreeConfig", "true")
     assert Mount(own / "config.worktree", own / "config.worktree") in workspace_mounts(work)
 
@@ -72,8 +72,8 @@ def test_a_repository_of_its_own_is_shown_with_the_objects_it_borrows(tmp_path: 
     _git(repo, "init", "-q")
     _git(repo, "commit", "-q", "--allow-empty", "-m", "start")
     _git(tmp_path, "clone", "-q", "--shared", "--template=", str(repo), str(work))
-    found = {mount.target: mount.writable for mount in workspace_mounts(work)}
-    assert found == {
+    mounts = {mount.target: mount.writable for mount in workspace_mounts(work)}
+    assert mounts == {
         work: True,
         work / ".git": True,
         **{work / ".git" / name: False for name in ("config", "commondir", "hooks", "modules", "objects/info")},
@@ -87,21 +87,21 @@ def test_of_the_private_folder_only_what_the_agent_writes_is_writable(tmp_path: 
     for name in ("container", "hooks", "aider"):
         (tmp_path / name).mkdir()
     (tmp_path / "link").symlink_to("/etc")
-    found = {mount.target.name for mount in private_mounts(tmp_path, tmp_path / "spool.2.jsonl") if mount.writable}
-    assert found == {"spool.2.jsonl", "hooks-1.jsonl", "container", "aider"}
+    mounts = {mount.target.name for mount in private_mounts(tmp_path, tmp_path / "spool.2.jsonl") if mount.writable}
+    assert mounts == {"spool.2.jsonl", "hooks-1.jsonl", "container", "aider"}
     assert Mount(tmp_path, tmp_path) in private_mounts(tmp_path, None)
 
 
 def test_an_allowlist_that_cannot_be_held_is_refused(tmp_path: Path) -> None:
-    asked = Container(image="box", network="allowlist", daemon="http://127.0.0.1:8700")
+    container = Container(image="box", network="allowlist", daemon="http://127.0.0.1:8700")
     with pytest.raises(Missing, match="virtual machine"):
-        network_setup(asked, Engine("docker", "28", desktop=True), tmp_path, tmp_path / "log", "socat")
+        network_setup(container, Engine("docker", "28", desktop=True), tmp_path, tmp_path / "log", "socat")
     with pytest.raises(Missing, match="socat, python3, node in the image box"):
-        network_setup(asked, Engine("docker", "28"), tmp_path, tmp_path / "log", "")
+        network_setup(container, Engine("docker", "28"), tmp_path, tmp_path / "log", "")
     for relay in ("socat", "python3", "node"):
-        found = network_setup(asked, Engine("docker", "28"), tmp_path, tmp_path / "log", relay)
-        assert found.options == ("--network", "none") and "8700" in found.before[-1] + found.before[0]
-        assert found.rules[:3] == (str(tmp_path), str(tmp_path / "log"), "127.0.0.1:8700")
+        mounts = network_setup(container, Engine("docker", "28"), tmp_path, tmp_path / "log", relay)
+        assert mounts.options == ("--network", "none") and "8700" in mounts.before[-1] + mounts.before[0]
+        assert mounts.rules[:3] == (str(tmp_path), str(tmp_path / "log"), "127.0.0.1:8700")
 
 
 def test_the_owner_of_files_is_the_user_whatever_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""GitHub's webhooks: only what was signed counts, and nothing that is sent makes the intake crash."""
+"""GitHub's webhooks: signatures and hints; no request can crash the receiver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def hint(kind: str, **payload: Any) -> Hint | None:
     return HOOKS.hint(WebhookDelivery("d", kind, {"repository": REPO, **payload}))
 
 
-def test_what_one_of_the_secrets_signed_is_genuine() -> None:
+def test_a_delivery_signed_with_any_secret_is_accepted() -> None:
     body = b'{"ref": "refs/heads/x"}'
     delivery = HOOKS.genuine(signed(body), body, ["old", "s3cret"])
     assert delivery == WebhookDelivery("d-1", "push", {"ref": "refs/heads/x"})
@@ -44,7 +44,7 @@ def test_a_forms_body_is_understood_too() -> None:
 
 
 @pytest.mark.parametrize("secrets", [[], [""], ["other"]])
-def test_anything_else_is_not(secrets: list[str]) -> None:
+def test_other_deliveries_are_refused(secrets: list[str]) -> None:
     body = b"{}"
     assert HOOKS.genuine(signed(body), body, secrets) is None
 
@@ -66,7 +66,7 @@ def test_a_changed_body_is_not_genuine() -> None:
 
 
 @pytest.mark.parametrize("missing", ["X-GitHub-Event", "X-GitHub-Delivery"])
-def test_what_is_no_delivery_is_said_to_be_none(missing: str) -> None:
+def test_an_invalid_delivery_is_refused(missing: str) -> None:
     headers = signed(b"{}")
     del headers[missing]
     with pytest.raises(UsageError, match="no delivery of GitHub's"):
@@ -80,7 +80,7 @@ def test_a_signed_body_that_is_no_object_is_refused(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "payload", "wanted"),
+    ("kind", "payload", "expected"),
     [
         ("pull_request", {"action": "labeled", "number": 4, "pull_request": {"number": 4}}, Hint("o/n", pulls=(4,))),
         ("pull_request_review", {"pull_request": {"number": 4}}, Hint("o/n", pulls=(4,))),
@@ -129,8 +129,8 @@ def test_a_signed_body_that_is_no_object_is_refused(body: bytes) -> None:
         ("ping", {}, None),
     ],
 )
-def test_each_event_says_what_is_worth_reading(kind: str, payload: dict[str, Any], wanted: Hint | None) -> None:
-    assert hint(kind, **payload) == wanted
+def test_each_event_has_its_hint(kind: str, payload: dict[str, Any], expected: Hint | None) -> None:
+    assert hint(kind, **payload) == expected
 
 
 def test_an_event_without_a_repository_says_nothing() -> None:
@@ -158,11 +158,13 @@ _KINDS = st.sampled_from(
 
 
 @given(_KINDS, st.dictionaries(_KEYS, _ANY, max_size=8), st.booleans())
-def test_no_payload_makes_it_crash(kind: str, payload: dict[str, Any], known: bool) -> None:
-    found = HOOKS.hint(
-        WebhookDelivery("d", kind, {**payload, **({"repository": REPO, "action": "renamed"} if known else {})})
+def test_no_payload_makes_it_crash(kind: str, payload: dict[str, Any], with_repository: bool) -> None:
+    result = HOOKS.hint(
+        WebhookDelivery(
+            "d", kind, {**payload, **({"repository": REPO, "action": "renamed"} if with_repository else {})}
+        )
     )
-    assert found is None or isinstance(found, Hint)
+    assert result is None or isinstance(result, Hint)
 
 
 @given(st.dictionaries(st.text(max_size=30), st.text(max_size=60)), st.binary(max_size=200))

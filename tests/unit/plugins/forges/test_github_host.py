@@ -1,4 +1,4 @@
-"""Where a repository's host has its doors, where its token comes from, and how our words are found again."""
+"""The GitHub host: addresses, tokens, and marks in our comments."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_an_address_of_the_api_says_the_rest() -> None:
 
 
 @pytest.mark.parametrize("repo", ["", "n", "o/n/x", "o/..", "-o/n", "o n/x"])
-def test_what_is_no_repository_is_refused_with_a_remedy(repo: str) -> None:
+def test_an_invalid_repository_is_refused_with_a_remedy(repo: str) -> None:
     with pytest.raises(UsageError, match="repo: owner/name"):
         parse_repository_address({"repo": repo}, "scm")
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     with pytest.raises(UsageError, match="apiUrl"):
         parse_repository_address({"repo": "o/n", "apiUrl": "git.example.com"}, "scm")
 
@@ -128,7 +128,7 @@ def test_a_token_is_never_shown() -> None:
     assert "gho_secret" not in repr(token) + str(token) + f"{token}" + token.digest
 
 
-def test_what_cannot_be_a_token_is_refused() -> None:
+def test_an_invalid_token_is_refused() -> None:
     with pytest.raises(UsageError, match=r"tracker\.token is no token"):
         tokens.token_from_config("two words", "tracker.token")
 
@@ -148,7 +148,7 @@ def test_without_a_known_token_git_asks_gh_itself(no_tokens: Path) -> None:
     gh(no_tokens, '[ "$1 $2" = "auth git-credential" ] && printf "username=x\\npassword=gho_fromgh\\n"')
     _, env = GitHubHost({"repo": "o/n"}, LocalHost(), "scm").git("o/n")
 
-    def asked(host: str) -> str:
+    def git_credential(host: str) -> str:
         done = subprocess.run(
             ["git", "credential", "fill"],
             input=f"protocol=https\nhost={host}\npath=o/n.git\n\n",
@@ -159,8 +159,8 @@ def test_without_a_known_token_git_asks_gh_itself(no_tokens: Path) -> None:
         )
         return done.stdout
 
-    assert "password=gho_fromgh" in asked("github.com")
-    assert "gho_fromgh" not in asked("example.com")
+    assert "password=gho_fromgh" in git_credential("github.com")
+    assert "gho_fromgh" not in git_credential("example.com")
 
 
 @given(st.text(max_size=60).filter(bool), st.text(max_size=80))
@@ -169,26 +169,26 @@ def test_a_marks_key_comes_back_whatever_it_is(key: str, text: str) -> None:
         key.encode()
     except UnicodeEncodeError:
         return
-    said = with_mark(text, key)
-    assert split_mark(said)[1] == key
+    marked = with_mark(text, key)
+    assert split_mark(marked)[1] == key
     assert mark(key).count("-->") == 1
     assert "\n" not in mark(key)
 
 
 def test_a_quoted_mark_is_not_ours_and_a_long_text_fits() -> None:
-    said = with_mark(f"they said {mark('other')}\n> {mark('other')}", "mine")
-    assert has_mark(said, "mine")
-    assert not has_mark(said, "other")
+    marked = with_mark(f"they said {mark('other')}\n> {mark('other')}", "mine")
+    assert has_mark(marked, "mine")
+    assert not has_mark(marked, "other")
     assert len(with_mark("x" * 1_000_000, "mine")) < 65_536
     assert has_mark(with_mark("x" * 1_000_000, "mine"), "mine")
 
 
 @pytest.mark.parametrize("body", ["hello", "<!-- ao: -->", "<!-- ao:x --> and more", ""])
-def test_what_bears_no_mark_stays_as_it_is(body: str) -> None:
+def test_text_without_a_mark_stays_unchanged(body: str) -> None:
     assert split_mark(body) == (body, "")
 
 
-async def test_who_signs_in_again_need_not_start_the_daemon_again(no_tokens: Path) -> None:
+async def test_a_new_login_needs_no_restart_of_the_daemon(no_tokens: Path) -> None:
     gh(no_tokens, "echo gho_old")
     host = GitHubHost({"repo": "git.example.com/o/n"}, LocalHost(), "scm")
     first = await host.http()

@@ -1,4 +1,4 @@
-"""A poll of GitHub asks again for what GitHub had not made up its mind about, but not for ever."""
+"""Polling of GitHub: undecided values are requested again a limited number of times."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ pytestmark = pytest.mark.anyio
 
 NOW = 1_800_000_000.0
 HEAD = "a" * 40
-KNOWN = Known(1, "PR_1", HEAD, True, NOW)
+PULL_REQUEST = Known(1, "PR_1", HEAD, True, NOW)
 
 
 class Listing:
-    """A host that always tells the same."""
+    """A host that always returns the same responses."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers = {"pulls": [], "runs": {}, "check-runs": {}, "status": {}, **answers}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.paths: list[str] = []
 
     async def get(self, path: str, *, keep: Keep) -> Answer:
         name = path.partition("?")[0].rpartition("/")[2]
-        self.asked.append(name)
+        self.requests.append(name)
         self.paths.append(path)
         answer = self.answers[name]
         if isinstance(answer, Exception):
@@ -42,8 +42,8 @@ class Listing:
 
 
 def state(mergeable: str = "unknown", head: str = HEAD, **more: Any) -> PullState:
-    given: dict[str, Any] = {"state": "open", "draft": False, "branch": "b", "base": "main", "base_head": "m", **more}
-    return PullState(1, "PR_1", "", "T", head=head, mergeable=mergeable, **given)
+    fields: dict[str, Any] = {"state": "open", "draft": False, "branch": "b", "base": "main", "base_head": "m", **more}
+    return PullState(1, "PR_1", "", "T", head=head, mergeable=mergeable, **fields)
 
 
 async def test_undecided_mergeability_is_asked_for_a_few_times() -> None:
@@ -51,16 +51,16 @@ async def test_undecided_mergeability_is_asked_for_a_few_times() -> None:
     poll.was_read(state(), "")
     tries = []
     for _ in range(MOST_TRIES + 2):
-        tries.append(bool((await poll.changed(host.http, "o/n", [KNOWN])).pulls))
+        tries.append(bool((await poll.changed(host.http, "o/n", [PULL_REQUEST])).pulls))
         poll.was_read(state(), "")
     assert tries == [True] * MOST_TRIES + [False, False]
     poll.was_read(state(head="b" * 40), "")
-    assert (await poll.changed(host.http, "o/n", [KNOWN])).pulls == (1,)
+    assert (await poll.changed(host.http, "o/n", [PULL_REQUEST])).pulls == (1,)
     poll.was_read(state("yes", head="b" * 40), "")
-    assert (await poll.changed(host.http, "o/n", [KNOWN])).pulls == ()
+    assert (await poll.changed(host.http, "o/n", [PULL_REQUEST])).pulls == ()
 
 
-async def test_what_was_read_in_the_second_of_its_last_change_is_read_once_more() -> None:
+async def test_a_pull_request_read_in_the_second_of_its_change_is_read_again() -> None:
     now = NOW
     changed = {
         "number": 1,
@@ -71,13 +71,13 @@ async def test_what_was_read_in_the_second_of_its_last_change_is_read_once_more(
         "base": {"ref": "main", "repo": {"full_name": "o/n"}},
     }
     poll, host = Poll(lambda: now), Listing(pulls=[changed])
-    known = replace(KNOWN, read_at=NOW + 0.4)
-    found = [bool((await poll.changed(host.http, "o/n", [known])).pulls)]
+    pull_requests = replace(PULL_REQUEST, read_at=NOW + 0.4)
+    was_read = [bool((await poll.changed(host.http, "o/n", [pull_requests])).pulls)]
     for _ in range(3):
         now += SAME_SECOND + 1
-        found.append(bool((await poll.changed(host.http, "o/n", [known])).pulls))
-    assert found[1:] == [True, False, False]
-    late = replace(KNOWN, read_at=NOW + SAME_SECOND + 1)
+        was_read.append(bool((await poll.changed(host.http, "o/n", [pull_requests])).pulls))
+    assert was_read[1:] == [True, False, False]
+    late = replace(PULL_REQUEST, read_at=NOW + SAME_SECOND + 1)
     fresh = Poll(lambda: now)
     await fresh.changed(host.http, "o/n", [late])
     now += SAME_SECOND + 1
@@ -90,38 +90,38 @@ async def test_a_repository_without_actions_is_not_asked_for_its_runs_all_the_ti
     poll, host = Poll(lambda: now), Listing(runs=error)
     for _ in range(6):
         await poll.changed(host.http, "o/n", [])
-    assert host.asked.count("runs") == 1
+    assert host.requests.count("runs") == 1
     now += NO_ACTIONS_FOR
     await poll.changed(host.http, "o/n", [])
-    assert host.asked.count("runs") == 2
+    assert host.requests.count("runs") == 2
 
 
 async def test_runs_of_settled_pull_requests_are_asked_for_every_other_time() -> None:
     poll, host = Poll(lambda: NOW), Listing()
     for _ in range(4):
-        await poll.changed(host.http, "o/n", [KNOWN])
-    assert host.asked.count("runs") == 2
-    assert host.asked.count("check-runs") == host.asked.count("status") == 0
+        await poll.changed(host.http, "o/n", [PULL_REQUEST])
+    assert host.requests.count("runs") == 2
+    assert host.requests.count("check-runs") == host.requests.count("status") == 0
 
 
 async def test_unsettled_commits_each_have_their_turn() -> None:
     poll, host = Poll(lambda: NOW), Listing()
-    known = [Known(number, f"PR_{number}", f"{number:040x}", False, NOW) for number in range(12)]
+    pull_requests = [Known(number, f"PR_{number}", f"{number:040x}", False, NOW) for number in range(12)]
     for _ in range(3):
-        await poll.changed(host.http, "o/n", known)
-    assert host.asked.count("check-runs") == 15
-    assert not (await poll.changed(host.http, "o/n", known)).heads
+        await poll.changed(host.http, "o/n", pull_requests)
+    assert host.requests.count("check-runs") == 15
+    assert not (await poll.changed(host.http, "o/n", pull_requests)).heads
 
 
 async def test_a_commit_that_is_gone_is_worth_one_look() -> None:
     poll = Poll(lambda: NOW)
     host = Listing(**{"check-runs": NotFound("no commit")})
-    known = [Known(7, "PR_7", HEAD, False, NOW)]
-    assert (await poll.changed(host.http, "o/n", known)).pulls == (7,)
-    assert (await poll.changed(host.http, "o/n", known)).pulls == ()
+    pull_requests = [Known(7, "PR_7", HEAD, False, NOW)]
+    assert (await poll.changed(host.http, "o/n", pull_requests)).pulls == (7,)
+    assert (await poll.changed(host.http, "o/n", pull_requests)).pulls == ()
 
 
-async def test_what_is_not_pushed_yet_is_not_asked_for() -> None:
+async def test_unpushed_commits_are_not_requested() -> None:
     poll = Poll(lambda: NOW)
     there = "b" * 40
     listed = {"number": 1, "updated_at": "2020-01-01T00:00:00Z", "head": {"sha": there}, "state": "open"}

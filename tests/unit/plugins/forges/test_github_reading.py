@@ -1,4 +1,4 @@
-"""What GitHub tells of a pull request comes to the right facts; what it does not tell is unknown, never green."""
+"""Parsing pull requests of GitHub: missing data is unknown, never green."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def node(*contexts: Any, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def said(body: str, login: str = "ann", association: str = "MEMBER", **more: Any) -> dict[str, Any]:
+def comment_node(body: str, login: str = "ann", association: str = "MEMBER", **more: Any) -> dict[str, Any]:
     return {
         "id": f"IC_{login}", "body": body, "author": {"__typename": "User", "login": login},
         "authorAssociation": association, "createdAt": "2026-01-02T03:04:05Z", "isMinimized": False, **more,
@@ -73,14 +73,14 @@ def test_the_plain_facts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "wanted"), [("MERGEABLE", "yes"), ("CONFLICTING", "no"), ("UNKNOWN", "unknown"), (None, "unknown")]
+    ("value", "expected"), [("MERGEABLE", "yes"), ("CONFLICTING", "no"), ("UNKNOWN", "unknown"), (None, "unknown")]
 )
-def test_unknown_mergeability_stays_unknown(told: str | None, wanted: str) -> None:
-    assert pull_state(node(mergeable=told), "us").mergeable == wanted
+def test_unknown_mergeability_stays_unknown(value: str | None, expected: str) -> None:
+    assert pull_state(node(mergeable=value), "us").mergeable == expected
 
 
 @pytest.mark.parametrize(
-    ("status", "conclusion", "wanted"),
+    ("status", "conclusion", "expected"),
     [
         ("COMPLETED", "SUCCESS", "success"),
         ("completed", "success", "success"),
@@ -101,12 +101,12 @@ def test_unknown_mergeability_stays_unknown(told: str | None, wanted: str) -> No
         ("PENDING", None, "queued"),
     ],
 )
-def test_a_check_runs_state(status: str, conclusion: str | None, wanted: str) -> None:
-    assert check_state(status, conclusion) == wanted
+def test_the_state_of_a_check_run_is_mapped(status: str, conclusion: str | None, expected: str) -> None:
+    assert check_state(status, conclusion) == expected
 
 
 @pytest.mark.parametrize(
-    ("state", "wanted"),
+    ("state", "expected"),
     [
         ("SUCCESS", "success"),
         ("PENDING", "running"),
@@ -116,10 +116,10 @@ def test_a_check_runs_state(status: str, conclusion: str | None, wanted: str) ->
         ("NEW", "failure"),
     ],
 )
-def test_a_statuss_state(state: str, wanted: str) -> None:
+def test_the_state_of_a_commit_status_is_mapped(state: str, expected: str) -> None:
     status = {"__typename": "StatusContext", "id": "SC_1", "context": "ci/x", "state": state, "description": "why"}
     (check,) = checks_of([status])
-    assert (check.name, check.state, check.summary, check.job) == ("ci/x", wanted, "why", None)
+    assert (check.name, check.state, check.summary, check.job) == ("ci/x", expected, "why", None)
 
 
 def test_only_github_actions_jobs_have_logs() -> None:
@@ -162,7 +162,7 @@ def test_a_required_check_is_expected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "wanted"),
+    ("changes", "expected"),
     [
         ({"mergeStateStatus": "BLOCKED", "reviewDecision": "REVIEW_REQUIRED"}, "an approving review is required"),
         ({"mergeStateStatus": "BLOCKED", "reviewDecision": "CHANGES_REQUESTED"}, "changes are requested"),
@@ -173,8 +173,8 @@ def test_a_required_check_is_expected() -> None:
         ({"mergeStateStatus": "BLOCKED", "state": "CLOSED"}, ""),
     ],
 )
-def test_what_the_forge_demands(changes: dict[str, Any], wanted: str) -> None:
-    assert pull_state(node(**changes), "us").blocked == wanted
+def test_the_unmet_requirement_of_a_merge_is_named(changes: dict[str, Any], expected: str) -> None:
+    assert pull_state(node(**changes), "us").blocked == expected
 
 
 def test_the_merge_queue_and_auto_merge_are_seen() -> None:
@@ -184,12 +184,12 @@ def test_the_merge_queue_and_auto_merge_are_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("association", "wanted"),
+    ("association", "expected"),
     [("OWNER", "yes"), ("MEMBER", "unknown"), ("COLLABORATOR", "unknown"), ("CONTRIBUTOR", "no"), ("NONE", "no"), ("FIRST_TIMER", "no"),
      ("FIRST_TIME_CONTRIBUTOR", "no"), ("MANNEQUIN", "no"), ("NEW_WORD", "unknown"), (None, "unknown")],
 )  # fmt: skip
-def test_who_may_write(association: str | None, wanted: str) -> None:
-    assert author({"login": "ann"}, association).write_access == wanted
+def test_write_access_is_derived_from_the_association(association: str | None, expected: str) -> None:
+    assert author({"login": "ann"}, association).write_access == expected
 
 
 def test_bots_have_their_ending_and_ghosts_a_name() -> None:
@@ -200,18 +200,18 @@ def test_bots_have_their_ending_and_ghosts_a_name() -> None:
     assert not is_same_login("", "")
 
 
-def test_our_own_words_are_the_agents_and_nobody_elses_are() -> None:
+def test_only_our_marked_comments_are_the_agents() -> None:
     pull = pull_state(
         node(
             comments=page(
-                said(with_mark("done", "k:1"), "us"),
-                said(with_mark("copied", "k:1"), "eve", "NONE"),
-                said("by hand", "us"),
+                comment_node(with_mark("done", "k:1"), "us"),
+                comment_node(with_mark("copied", "k:1"), "eve", "NONE"),
+                comment_node("by hand", "us"),
             )
         ),
         "us",
     )
-    assert [(one.body, one.author.kind, one.mark) for one in pull.comments] == [
+    assert [(comment.body, comment.author.kind, comment.mark) for comment in pull.comments] == [
         ("done", "agent", "k:1"),
         ("copied", "person", ""),
         ("by hand", "person", ""),
@@ -221,16 +221,18 @@ def test_our_own_words_are_the_agents_and_nobody_elses_are() -> None:
 
 def test_every_comment_of_a_thread_with_its_place() -> None:
     notes = page(
-        said(
+        comment_node(
             "first", path="a.py", line=None, originalLine=7, originalCommit={"oid": "o"}, pullRequestReview={"id": "R"}
         ),
-        said("second", "bob", path="a.py", line=9),
-        said("not sent", state="PENDING"),
-        said("spam", isMinimized=True),
+        comment_node("second", "bob", path="a.py", line=9),
+        comment_node("not sent", state="PENDING"),
+        comment_node("spam", isMinimized=True),
     )
     thread = {"id": "T", "isResolved": True, "path": "a.py", "line": None, "originalLine": 7, "comments": notes}
     pull = pull_state(node(reviewThreads=page(thread)), "us")
-    assert [(one.body, one.path, one.line, one.thread, one.resolved) for one in pull.comments] == [
+    assert [
+        (comment.body, comment.path, comment.line, comment.thread, comment.resolved) for comment in pull.comments
+    ] == [
         ("first", "a.py", 7, "T", True),
         ("second", "a.py", 9, "T", True),
     ]
@@ -239,7 +241,7 @@ def test_every_comment_of_a_thread_with_its_place() -> None:
 
 def test_reviews_with_a_body_only_and_those_that_are_but_frames() -> None:
     def review(state: str, body: str = "", **more: Any) -> dict[str, Any]:
-        return said(body, state=state, submittedAt="2026-01-02T03:04:05Z", commit={"oid": "c"}, **more)
+        return comment_node(body, state=state, submittedAt="2026-01-02T03:04:05Z", commit={"oid": "c"}, **more)
 
     pull = pull_state(
         node(
@@ -254,7 +256,7 @@ def test_reviews_with_a_body_only_and_those_that_are_but_frames() -> None:
         ),
         "us",
     )
-    assert [(one.verdict, one.body, one.head) for one in pull.reviews] == [
+    assert [(item.verdict, item.body, item.head) for item in pull.reviews] == [
         ("commented", "please look at x", "c"),
         ("approved", "", "c"),
         ("changes_requested", "no", "c"),
@@ -275,7 +277,7 @@ def test_reviews_with_a_body_only_and_those_that_are_but_frames() -> None:
         ({"mergeable": None}, [("mergeable",)], ()),
     ],
 )
-def test_what_could_not_be_read_is_named(
+def test_unread_parts_are_named(
     changes: dict[str, Any], failed: list[tuple[Any, ...]], unread: tuple[str, ...]
 ) -> None:
     pull = pull_state(node(run("build"), **changes), "us", failed)
@@ -285,22 +287,22 @@ def test_what_could_not_be_read_is_named(
 
 
 async def test_all_pages_are_followed() -> None:
-    comments = [said(f"c{number}") for number in range(1000)]
+    comments = [comment_node(f"c{number}") for number in range(1000)]
     checks = [run(f"job {number}", databaseId=number) for number in range(300)]
-    notes = [said(f"n{number}") for number in range(120)]
+    notes = [comment_node(f"n{number}") for number in range(120)]
     threads = [{"id": f"T{number}", "comments": page()} for number in range(130)]
     threads[0]["comments"] = page(*notes[:30], more="30")
     pull = node(*checks[:100], comments=page(*comments[:100], more="100"), reviewThreads=page(*threads[:40], more="40"))
     pull["commits"]["nodes"][0]["commit"]["statusCheckRollup"]["contexts"] = page(*checks[:100], more="100")
-    asked = 0
+    page_requests = 0
 
     async def ask(document: str, variables: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        nonlocal asked
-        asked += 1
+        nonlocal page_requests
+        page_requests += 1
         start = int(variables["after"])
         if "MoreChecks" in document:
-            found = _slice(checks, start)
-            commits = {"nodes": [{"commit": {"oid": HEAD, "statusCheckRollup": {"page": found}}}]}
+            page_slice = _slice(checks, start)
+            commits = {"nodes": [{"commit": {"oid": HEAD, "statusCheckRollup": {"page": page_slice}}}]}
             return {"node": {"commits": commits}}, []
         everything = {"MoreComments": comments, "MoreThreads": threads, "MoreOfThread": notes}
         name = next(name for name in everything if f"{name}(" in document)
@@ -311,7 +313,7 @@ async def test_all_pages_are_followed() -> None:
     assert state.unread == ()
     assert len(state.checks) == 300
     assert len(state.comments) == 1120
-    assert asked == 9 + 2 + 1 + 1
+    assert page_requests == 9 + 2 + 1 + 1
 
 
 def _slice(everything: list[Any], start: int) -> dict[str, Any]:
@@ -320,7 +322,7 @@ def _slice(everything: list[Any], start: int) -> dict[str, Any]:
 
 
 async def test_a_page_that_fails_leaves_its_part_unread() -> None:
-    pull = node(comments=page(said("one"), more="1"))
+    pull = node(comments=page(comment_node("one"), more="1"))
 
     async def ask(document: str, variables: Mapping[str, Any]) -> tuple[Any, list[Any]]:
         return {"node": {"page": None}}, [{"type": "SERVICE_UNAVAILABLE"}]
@@ -346,7 +348,7 @@ _PARTS = [
 
 
 @given(st.dictionaries(st.sampled_from(_PARTS), _ANY))
-def test_whatever_is_missing_nothing_becomes_green(changes: dict[str, Any]) -> None:
+def test_missing_data_never_makes_a_check_green(changes: dict[str, Any]) -> None:
     pull = pull_state(node(**changes), "us")
     assert not pull.checks
     assert pull.checks_expected is None
@@ -357,21 +359,23 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in it, but those without which there is no pull request."""
     inner: list[tuple[Any, Any]] = []
     if isinstance(value, dict):
-        inner = [(key, one) for key, one in value.items() if key not in ("id", "number", "__typename")]
+        inner = [(key, child) for key, child in value.items() if key not in ("id", "number", "__typename")]
     elif isinstance(value, list):
         inner = list(enumerate(value))
-    return [place for key, one in inner for place in [(*path, key), *_paths(one, (*path, key))]]
+    return [place for key, child in inner for place in [(*path, key), *_paths(child, (*path, key))]]
 
 
 def _full() -> dict[str, Any]:
-    note = said("why", path="a.py", line=3, originalLine=3, originalCommit={"oid": "o"}, pullRequestReview={"id": "R"})
+    note = comment_node(
+        "why", path="a.py", line=3, originalLine=3, originalCommit={"oid": "o"}, pullRequestReview={"id": "R"}
+    )
     status = {"__typename": "StatusContext", "id": "SC", "context": "ci", "state": "FAILURE"}
     pull = node(
         run("build"),
         run("lint", "FAILURE", databaseId=2),
         status,
-        comments=page(said("one"), said(with_mark("two", "k"), "us")),
-        reviews=page(said("no", state="CHANGES_REQUESTED", commit={"oid": "c"})),
+        comments=page(comment_node("one"), comment_node(with_mark("two", "k"), "us")),
+        reviews=page(comment_node("no", state="CHANGES_REQUESTED", commit={"oid": "c"})),
         reviewThreads=page({"id": "T", "isResolved": False, "path": "a.py", "line": 3, "comments": page(note)}),
         mergeCommit={"oid": "m"},
         autoMergeRequest={"enabledAt": "x"},
@@ -395,8 +399,8 @@ def test_a_hole_anywhere_never_hides_a_failure(holes: list[tuple[Any, ...]]) -> 
             place = place[key] if place is not None else None
         if place is not None:
             place[last] = None
-    told = [hole for hole in holes if hole[-1] in ("commits", "commit", "statusCheckRollup", "checkSuites")]
-    state = pull_state(pull, "us", told)
+    value = [hole for hole in holes if hole[-1] in ("commits", "commit", "statusCheckRollup", "checkSuites")]
+    state = pull_state(pull, "us", value)
     failing = {check.name for check in state.checks if check.state != "success"}
     assert len(failing) >= 2 or "checks" in state.unread
     assert state.checks_expected is not False

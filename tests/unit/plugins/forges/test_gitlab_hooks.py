@@ -1,4 +1,4 @@
-"""What is genuine of GitLab's, and what it leads to; nothing that is sent can break the intake."""
+"""GitLab's webhooks: verification and hints; no request can crash the receiver."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_only_who_shows_the_secret_is_genuine() -> None:
     assert HOOKS.genuine(headers(**{"X-Gitlab-Token": "ünï"}), b"{}", ["s3cret"]) is None
 
 
-def test_what_is_no_delivery_is_said() -> None:
+def test_an_invalid_delivery_is_refused() -> None:
     with pytest.raises(UsageError, match="X-Gitlab-Event"):
         HOOKS.genuine({"X-Gitlab-Token": "s3cret"}, b"{}", ["s3cret"])
     for body in (b"no", b"[1]", b"\xff", b"[" * 100_000):
@@ -43,14 +43,14 @@ def test_what_is_no_delivery_is_said() -> None:
 
 def test_a_delivery_is_known_by_its_key_else_by_what_it_says() -> None:
     def named(body: bytes, **more: str) -> str:
-        found = HOOKS.genuine(headers(**more), body, ["s3cret"])
-        assert found is not None
-        return found.id
+        delivery = HOOKS.genuine(headers(**more), body, ["s3cret"])
+        assert delivery is not None
+        return delivery.id
 
     assert named(b"{}", **{"idempotency-key": "k1"}) == "k1"
-    one = {"X-Gitlab-Event-UUID": "u1"}
-    assert named(b"{}", **one) == named(b"{}", **one)
-    assert named(b"{}", **one) != named(b'{"a": 1}', **one)
+    header = {"X-Gitlab-Event-UUID": "u1"}
+    assert named(b"{}", **header) == named(b"{}", **header)
+    assert named(b"{}", **header) != named(b'{"a": 1}', **header)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_delivery_is_known_by_its_key_else_by_what_it_says() -> None:
         ("Pipeline Hook", {"object_attributes": {"sha": "../x"}}, None),
     ],
 )
-def test_what_it_leads_to(kind: str, payload: dict[str, Any], hint: Hint | None) -> None:
+def test_each_event_has_its_hint(kind: str, payload: dict[str, Any], hint: Hint | None) -> None:
     assert HOOKS.hint(WebhookDelivery("d", kind, {"project": PROJECT, **payload})) == hint
 
 

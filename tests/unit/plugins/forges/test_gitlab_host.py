@@ -1,4 +1,4 @@
-"""Where a GitLab project's host has its doors, and where its token comes from."""
+"""The GitLab host: addresses and tokens."""
 
 from __future__ import annotations
 
@@ -55,46 +55,46 @@ def glab(folder: Path, script: str) -> None:
         ({"repo": "g/n", "apiUrl": "https://h.example"}, "g/n", "https://h.example/api/v4", "https://h.example"),
     ],
 )
-def test_where_it_is(config: dict[str, str], repo: str, api: str, web: str) -> None:
+def test_the_address_of_a_project_is_resolved(config: dict[str, str], repo: str, api: str, web: str) -> None:
     place = place_of(config, "scm")
     assert (place.repo, place.api, place.web) == (repo, api, web)
 
 
 @pytest.mark.parametrize("config", [{}, {"repo": "n"}, {"repo": "g/../n"}, {"repo": "g/n", "apiUrl": "ftp://x"}])
-def test_what_is_no_place_is_said(config: dict[str, str]) -> None:
+def test_an_invalid_project_is_refused(config: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         place_of(config, "scm")
 
 
-def made(**config: str) -> GitLabHost:
+def make_host(**config: str) -> GitLabHost:
     return GitLabHost({"repo": "g/n", **config}, LocalHost(), "scm")
 
 
 async def test_the_tokens_in_their_order(monkeypatch: pytest.MonkeyPatch, programs: Path) -> None:
     glab(programs, 'echo "from-glab-$5"')
-    assert (await _token(made())) == "from-glab-gitlab.com"
+    assert (await _token(make_host())) == "from-glab-gitlab.com"
     monkeypatch.setenv("GITLAB_ACCESS_TOKEN", "second")
-    assert (await _token(made())) == "second"
+    assert (await _token(make_host())) == "second"
     monkeypatch.setenv("GITLAB_TOKEN", "first")
-    assert (await _token(made())) == "first"
-    assert (await _token(made(token="given"))) == "given"
+    assert (await _token(make_host())) == "first"
+    assert (await _token(make_host(token="given"))) == "given"
 
 
 async def test_a_token_for_one_host_is_sent_to_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GITLAB_TOKEN", "secret")
     own = {"apiUrl": "https://git.example.com"}
     with pytest.raises(Denied, match=r"no token for git\.example\.com"):
-        await made(**own).http()
+        await make_host(**own).http()
     monkeypatch.setenv("GITLAB_HOST", "https://git.example.com")
-    assert (await _token(made(**own))) == "secret"
+    assert (await _token(make_host(**own))) == "secret"
     with pytest.raises(Denied, match=r"no token for gitlab\.com"):
-        await made().http()
+        await make_host().http()
 
 
 async def test_without_any_token_the_remedy_is_named(programs: Path) -> None:
     glab(programs, "exit 1")
     with pytest.raises(Denied, match=r"glab auth login --hostname gitlab\.com, or set GITLAB_TOKEN"):
-        await made().http()
+        await make_host().http()
 
 
 async def _token(host: GitLabHost) -> str:
@@ -107,14 +107,14 @@ async def _token(host: GitLabHost) -> str:
 
 
 def test_git_gets_the_token_in_its_environment_for_that_host_alone() -> None:
-    url, env = made(token="glpat-1", apiUrl="https://git.example.com/api/v4").git("g/n")
+    url, env = make_host(token="glpat-1", apiUrl="https://git.example.com/api/v4").git("g/n")
     assert url == "https://git.example.com/g/n.git"
     assert "glpat-1" not in " ".join([url, *env.values()])
     assert env["GIT_CONFIG_KEY_1"] == "http.https://git.example.com/.extraHeader"
     assert env["GIT_TERMINAL_PROMPT"] == "0"
 
 
-def test_what_is_unchanged_is_our_own_use_too() -> None:
+def test_unchanged_responses_count_as_our_own_requests() -> None:
     """GitLab counts it, GitHub does not."""
     budget = Budget(lambda: 1_000.0)
     for left in (100, 99, 98):

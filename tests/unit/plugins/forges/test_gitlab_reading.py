@@ -1,4 +1,4 @@
-"""What a merge request as GitLab tells it comes to."""
+"""Parsing merge requests of GitLab."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agent_orchestrator.protocols.forge import Author
 
 
 @pytest.mark.parametrize(
-    ("told", "plain", "conflicts", "means"),
+    ("status", "plain", "conflicts", "means"),
     [
         ("mergeable", "can_be_merged", False, "yes"),
         ("checking", "checking", False, "unknown"),
@@ -40,13 +40,13 @@ from agent_orchestrator.protocols.forge import Author
         ("", "", False, "unknown"),
     ],
 )
-def test_does_it_conflict(told: str, plain: str, conflicts: bool, means: str) -> None:
-    given = {"detailed_merge_status": told, "merge_status": plain, "has_conflicts": conflicts}
-    assert mergeable(given) == means
+def test_the_merge_status_is_mapped(status: str, plain: str, conflicts: bool, means: str) -> None:
+    merge_request = {"detailed_merge_status": status, "merge_status": plain, "has_conflicts": conflicts}
+    assert mergeable(merge_request) == means
 
 
 @pytest.mark.parametrize(
-    ("told", "says"),
+    ("status", "says"),
     [
         ("mergeable", ""),
         ("draft_status", ""),
@@ -57,8 +57,8 @@ def test_does_it_conflict(told: str, plain: str, conflicts: bool, means: str) ->
         ("something_new", "GitLab says something_new"),
     ],
 )
-def test_what_it_demands(told: str, says: str) -> None:
-    assert blocked({"detailed_merge_status": told}) == says
+def test_the_unmet_requirement_of_a_merge_is_named(status: str, says: str) -> None:
+    assert blocked({"detailed_merge_status": status}) == says
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_drafts_title(title: str, plain: str) -> None:
     assert plain_title(title) == plain
 
 
-def test_the_commit_that_it_landed_as() -> None:
+def test_the_commit_of_a_merge_is_found() -> None:
     every = {"merge_commit_sha": "m", "squash_commit_sha": "s", "sha": "h"}
     assert merge_commit_of(every) == "m"
     assert merge_commit_of({**every, "merge_commit_sha": None}) == "s"
@@ -83,7 +83,7 @@ def test_the_commit_that_it_landed_as() -> None:
 
 
 @pytest.mark.parametrize("status", ["created", "pending", "manual", "scheduled", "waiting_for_resource", "preparing"])
-def test_what_has_not_begun_is_queued(status: str) -> None:
+def test_a_job_that_has_not_begun_is_queued(status: str) -> None:
     assert job_state({"status": status}) == "queued"
 
 
@@ -104,11 +104,11 @@ def test_the_newest_of_a_name_counts() -> None:
 
 
 def test_a_pipeline_that_its_jobs_do_not_explain_is_a_check_itself() -> None:
-    assert [(one.name, one.state) for one in checks_of(PIPELINE, [job(1, "t", "success")])] == [
+    assert [(check.name, check.state) for check in checks_of(PIPELINE, [job(1, "t", "success")])] == [
         ("pipeline", "failure"),
         ("t", "success"),
     ][::-1]
-    assert [one.state for one in checks_of({**PIPELINE, "status": "running"}, [])] == ["running"]
+    assert [check.state for check in checks_of({**PIPELINE, "status": "running"}, [])] == ["running"]
     assert checks_of(None, [job(1, "t", "failed")]) == ()
 
 
@@ -119,7 +119,7 @@ def people(who: Any) -> Author:
     return Author(str((who or {}).get("username")), "person", "yes")
 
 
-def test_what_could_not_be_read_is_named_and_nothing_follows_from_it() -> None:
+def test_unread_parts_are_named_and_unknown() -> None:
     parts = Parts(WHOLE, None, None, None, None, PIPELINE)
     state = pull_state(parts, people, "me")
     assert state.unread == ("checks", "comments", "reviews")
@@ -135,11 +135,15 @@ def test_an_approval_has_one_name_before_and_after_it_was_written_down_and_when_
     written = note(3, "rev", "approved this merge request", "2026-01-01T12:00:00Z", system=True)
     discussions = [{"id": "d", "individual_note": True, "notes": [written]}]
     approvals = {"approved_by": [{"user": {"username": "rev"}}]}
-    found = [
-        pull_state(Parts(WHOLE, given, said, [], [], None), people, "me").reviews
-        for given, said in ((approvals, []), (approvals, discussions), ({"approved_by": []}, discussions))
+    review_lists = [
+        pull_state(Parts(WHOLE, approval_state, discussion_list, [], [], None), people, "me").reviews
+        for approval_state, discussion_list in (
+            (approvals, []),
+            (approvals, discussions),
+            ({"approved_by": []}, discussions),
+        )
     ]
-    assert [[(one.id, one.verdict) for one in reviews] for reviews in found] == [
+    assert [[(review.id, review.verdict) for review in reviews] for reviews in review_lists] == [
         [("approved-rev", "approved")],
         [("approved-rev", "approved")],
         [("approved-rev", "commented")],
@@ -149,37 +153,37 @@ def test_an_approval_has_one_name_before_and_after_it_was_written_down_and_when_
 def test_requested_changes_have_one_name_each_time_also_before_they_are_written_down() -> None:
     first, second = (note(k, "rev", "requested changes", f"2026-01-01T1{k}:00:00Z", system=True) for k in (1, 2))
     wanting = [{"user": {"username": "rev"}, "state": "requested_changes"}]
-    found = []
+    review_lists = []
     for written in ([], [first], [first, second]):
         discussions = [{"id": "d", "individual_note": True, "notes": written}]
         state = pull_state(Parts(WHOLE, {}, discussions, wanting, [], None), people, "me")
-        found.append([(one.id, one.verdict) for one in state.reviews])
-    assert found == [
+        review_lists.append([(review.id, review.verdict) for review in state.reviews])
+    assert review_lists == [
         [("changes-rev", "changes_requested")],
         [("changes-rev", "changes_requested")],
         [("changes-rev", "commented"), ("changes-rev-2", "changes_requested")],
     ]
 
 
-def test_what_somebody_did_and_what_he_said_are_told_apart() -> None:
-    said = [
+def test_events_are_distinguished_from_comments() -> None:
+    notes = [
         note(1, "rev", "requested changes", "2026-01-01T10:00:00Z", system=True),
         note(2, "me", "added 1 commit\n\n<ul>", "2026-01-01T11:00:00Z", system=True),
         note(3, "rev", "approved this merge request", "2026-01-01T12:00:00Z", system=True),
         note(4, "eve", "approved this merge request", "2026-01-01T12:30:00Z", system=False),
     ]
-    discussions = [{"id": f"d{one['id']}", "individual_note": True, "notes": [one]} for one in said]
+    discussions = [{"id": f"d{item['id']}", "individual_note": True, "notes": [item]} for item in notes]
     approvals = {"approved_by": [{"user": {"username": "rev"}}, {"user": {"username": "old"}, "approved_at": None}]}
     state = pull_state(Parts(WHOLE, approvals, discussions, [], [], None), people, "me")
-    assert [(one.id, one.verdict, one.author.name, one.head) for one in state.reviews] == [
+    assert [(item.id, item.verdict, item.author.name, item.head) for item in state.reviews] == [
         ("changes-rev", "commented", "rev", ""),
         ("approved-rev", "approved", "rev", "h"),
         ("approved-old", "approved", "old", "h"),
     ]
-    assert [one.author.name for one in state.comments] == ["eve"]
+    assert [item.author.name for item in state.comments] == ["eve"]
 
 
-def test_who_is_a_bot_and_who_is_gone() -> None:
+def test_bots_and_deleted_users_are_recognized() -> None:
     members = Members(lambda: 0.0)
     assert members.author({"id": 1, "username": "project_12_bot_5aff0e"}).kind == "bot"
     assert members.author({"id": 1, "username": "group_12_bot"}).kind == "bot"
@@ -190,7 +194,7 @@ def test_who_is_a_bot_and_who_is_gone() -> None:
 
 
 @given(st.text(max_size=20), st.text(max_size=20), st.booleans())
-def test_any_words_of_gitlab_are_taken(told: str, plain: str, conflicts: bool) -> None:
-    given = {"detailed_merge_status": told, "merge_status": plain, "has_conflicts": conflicts}
-    assert mergeable(given) in ("yes", "no", "unknown")
-    assert isinstance(blocked(given), str)
+def test_any_merge_status_of_gitlab_is_accepted(status: str, plain: str, conflicts: bool) -> None:
+    merge_request = {"detailed_merge_status": status, "merge_status": plain, "has_conflicts": conflicts}
+    assert mergeable(merge_request) in ("yes", "no", "unknown")
+    assert isinstance(blocked(merge_request), str)

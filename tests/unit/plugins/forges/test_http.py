@@ -1,4 +1,4 @@
-"""The HTTP client, against a small server that behaves as badly as needed."""
+"""The HTTP client with a misbehaving server."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from agent_orchestrator.protocols.forge import LONGEST_TEXT
 pytestmark = pytest.mark.anyio
 
 Reply = tuple[int, dict[str, str], bytes]
-Answering = Callable[["Asked"], Awaitable[Reply | None]]
+Answering = Callable[["ReceivedRequest"], Awaitable[Reply | None]]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     method: str
     path: str
     headers: dict[str, str]
@@ -41,7 +41,7 @@ class Bench:
 
     base: str
     http: Http
-    asked: list[Asked] = field(default_factory=list)
+    received: list[ReceivedRequest] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
 
 
@@ -56,8 +56,8 @@ async def serving(answer: Answering) -> AsyncIterator[Bench]:
                 headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
                 method, path, _ = first.split()
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                bench.asked.append(Asked(method, path, headers, body, writer))
-                reply = await answer(bench.asked[-1])
+                bench.received.append(ReceivedRequest(method, path, headers, body, writer))
+                reply = await answer(bench.received[-1])
                 if reply is None:
                     break
                 status, extra, content = reply
@@ -88,9 +88,9 @@ def as_json(data: Any, status: int = 200, **headers: str) -> Reply:
     return status, {name.replace("_", "-"): value for name, value in headers.items()}, json.dumps(data).encode()
 
 
-async def test_what_is_unchanged_is_not_sent_again() -> None:
-    async def answer(asked: Asked) -> Reply:
-        if asked.headers.get("if-none-match") == '"1"':
+async def test_an_unchanged_response_is_not_sent_again() -> None:
+    async def answer(request: ReceivedRequest) -> Reply:
+        if request.headers.get("if-none-match") == '"1"':
             return 304, {"ETag": '"1"'}, b""
         return as_json([1, 2], ETag='"1"')
 
@@ -102,10 +102,10 @@ async def test_what_is_unchanged_is_not_sent_again() -> None:
         assert bench.http.budget.unchanged == 1
 
 
-async def test_only_what_is_kept_stays_in_memory() -> None:
-    async def answer(asked: Asked) -> Reply:
+async def test_only_the_kept_part_stays_in_memory() -> None:
+    async def answer(request: ReceivedRequest) -> Reply:
         return (
-            (304, {}, b"") if "if-none-match" in asked.headers else as_json({"large": "x" * 1000, "n": 7}, ETag='"1"')
+            (304, {}, b"") if "if-none-match" in request.headers else as_json({"large": "x" * 1000, "n": 7}, ETag='"1"')
         )
 
     async with serving(answer) as bench:
@@ -113,13 +113,13 @@ async def test_only_what_is_kept_stays_in_memory() -> None:
             assert (await bench.http.get("x", keep=lambda data: data["n"])).data == 7
 
 
-async def test_what_is_kept_whole_has_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_is_limited_in_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A listing since the last change has another address each time; strangers say how long it is."""
     monkeypatch.setattr(http, "MAX_CACHED_BYTES", 10_000)
 
-    async def answer(asked: Asked) -> Reply:
-        known = "if-none-match" in asked.headers
-        return (304, {}, b"") if known else as_json({"large": "x" * 3_000}, ETag='"1"')
+    async def answer(request: ReceivedRequest) -> Reply:
+        is_conditional = "if-none-match" in request.headers
+        return (304, {}, b"") if is_conditional else as_json({"large": "x" * 3_000}, ETag='"1"')
 
     async with serving(answer) as bench:
         for number in range(50):
@@ -131,21 +131,21 @@ async def test_what_is_kept_whole_has_its_room(monkeypatch: pytest.MonkeyPatch) 
         assert (await bench.http.get("of/0", keep=len)).unchanged, "little is kept of it, however long it was"
 
 
-async def test_a_listing_without_an_end_is_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_listing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 10_000)
 
-    async def answer(asked: Asked) -> Reply:
-        more = f"<http://{asked.headers['host']}/x?page={len(asked.path)}>; rel=next"
+    async def answer(request: ReceivedRequest) -> Reply:
+        more = f"<http://{request.headers['host']}/x?page={len(request.path)}>; rel=next"
         return as_json([{"text": "x" * 5_000}], Link=more)
 
     async with serving(answer) as bench:
         with pytest.raises(Temporary, match="see who fills it"):
             await bench.http.pages("x?per_page=100")
-        assert len(bench.asked) == 16
+        assert len(bench.received) == 16
 
 
-async def test_of_a_text_no_more_is_held_than_is_kept() -> None:
-    async def answer(_asked: Asked) -> Reply:
+async def test_long_texts_are_cut_in_memory() -> None:
+    async def answer(_request: ReceivedRequest) -> Reply:
         return as_json([{"text": "x" * 1_000_000, "notes": [{"body": "y" * 300_000, "n": 1}]}, ["z" * 300_000], None])
 
     async with serving(answer) as bench:
@@ -154,9 +154,9 @@ async def test_of_a_text_no_more_is_held_than_is_kept() -> None:
     assert (first["notes"][0]["n"], nothing) == (1, None)
 
 
-async def test_each_who_reads_the_same_keeps_what_he_wants_of_it() -> None:
-    async def answer(asked: Asked) -> Reply:
-        return (304, {}, b"") if "if-none-match" in asked.headers else as_json({"a": 1, "b": 2}, ETag='"1"')
+async def test_each_reader_of_an_address_keeps_its_own_part() -> None:
+    async def answer(request: ReceivedRequest) -> Reply:
+        return (304, {}, b"") if "if-none-match" in request.headers else as_json({"a": 1, "b": 2}, ETag='"1"')
 
     def first(data: Any) -> Any:
         return data["a"]
@@ -165,17 +165,17 @@ async def test_each_who_reads_the_same_keeps_what_he_wants_of_it() -> None:
         return data["b"]
 
     async with serving(answer) as bench:
-        found = [(await bench.http.get("x", keep=keep)).data for keep in (first, second, None, first, second, None)]
+        values = [(await bench.http.get("x", keep=keep)).data for keep in (first, second, None, first, second, None)]
     whole = {"a": 1, "b": 2}
-    assert found == [1, 2, whole, 1, 2, whole]
-    assert [one.headers.get("if-none-match") for one in bench.asked] == [None] * 3 + ['"1"'] * 3
+    assert values == [1, 2, whole, 1, 2, whole]
+    assert [request.headers.get("if-none-match") for request in bench.received] == [None] * 3 + ['"1"'] * 3
 
 
 async def test_all_pages_are_read_and_each_is_conditional() -> None:
-    async def answer(asked: Asked) -> Reply:
-        if "if-none-match" in asked.headers:
+    async def answer(request: ReceivedRequest) -> Reply:
+        if "if-none-match" in request.headers:
             return 304, {}, b""
-        page = int(asked.path.rpartition("=")[2]) if "page=" in asked.path else 1
+        page = int(request.path.rpartition("=")[2]) if "page=" in request.path else 1
         link = (
             {"Link": f'<{bench.base}/x?page={page + 1}>; rel="next", <{bench.base}/x?page=3>; rel="last"'}
             if page < 3
@@ -187,13 +187,13 @@ async def test_all_pages_are_read_and_each_is_conditional() -> None:
     async with serving(answer) as bench:
         assert await bench.http.pages("x") == [1, 2, 3]
         assert await bench.http.pages("x") == [1, 2, 3]
-        assert len(bench.asked) == 6
+        assert len(bench.received) == 6
         assert bench.http.budget.unchanged == 3
 
 
-async def test_pages_end_somewhere_and_stay_on_their_host() -> None:
-    async def answer(asked: Asked) -> Reply:
-        there = "http://127.0.0.1:9/steal" if "elsewhere" in asked.path else f"{bench.base}/x"
+async def test_pages_are_limited_and_stay_on_their_host() -> None:
+    async def answer(request: ReceivedRequest) -> Reply:
+        there = "http://127.0.0.1:9/steal" if "elsewhere" in request.path else f"{bench.base}/x"
         return as_json([1], Link=f'<{there}>; rel="next"')
 
     async with serving(answer) as bench:
@@ -202,24 +202,24 @@ async def test_pages_end_somewhere_and_stay_on_their_host() -> None:
 
 
 async def test_a_renamed_repository_is_followed_and_remembered() -> None:
-    async def answer(asked: Asked) -> Reply:
-        if asked.path == "/repos/o/old":
+    async def answer(request: ReceivedRequest) -> Reply:
+        if request.path == "/repos/o/old":
             return 301, {"Location": f"{bench.base}/repositories/7"}, b""
-        return as_json({"method": asked.method, "body": asked.body.decode()})
+        return as_json({"method": request.method, "body": request.body.decode()})
 
     async with serving(answer) as bench:
         assert (await bench.http.get("repos/o/old")).data["method"] == "GET"
         assert (await bench.http.get("repos/o/old")).data["method"] == "GET"
-        assert [one.path for one in bench.asked] == ["/repos/o/old", "/repositories/7", "/repositories/7"]
+        assert [request.path for request in bench.received] == ["/repos/o/old", "/repositories/7", "/repositories/7"]
         moved = await bench.http.call("PATCH", "repos/o/old", {"a": 1})
         assert moved.data == {"method": "PATCH", "body": '{"a": 1}'}
 
 
-async def test_what_has_moved_back_is_found_again() -> None:
+async def test_a_repository_that_moved_back_is_found_again() -> None:
     moved = True
 
-    async def answer(asked: Asked) -> Reply:
-        if asked.path == "/old":
+    async def answer(request: ReceivedRequest) -> Reply:
+        if request.path == "/old":
             return (301, {"Location": "/new"}, b"") if moved else as_json("old")
         return as_json("new") if moved else as_json({}, 404)
 
@@ -230,8 +230,8 @@ async def test_what_has_moved_back_is_found_again() -> None:
 
 
 async def test_a_circle_of_redirects_ends() -> None:
-    async def answer(asked: Asked) -> Reply:
-        return 307, {"Location": "/b" if asked.path == "/a" else "/a"}, b""
+    async def answer(request: ReceivedRequest) -> Reply:
+        return 307, {"Location": "/b" if request.path == "/a" else "/a"}, b""
 
     async with serving(answer) as bench:
         with pytest.raises(AoError, match="in a circle"):
@@ -239,18 +239,18 @@ async def test_a_circle_of_redirects_ends() -> None:
 
 
 async def test_the_token_goes_to_no_other_host() -> None:
-    async def log(asked: Asked) -> Reply:
+    async def log(request: ReceivedRequest) -> Reply:
         return 200, {}, b"the log"
 
     async with serving(log) as storage:
 
-        async def answer(asked: Asked) -> Reply:
+        async def answer(request: ReceivedRequest) -> Reply:
             return 302, {"Location": f"{storage.base}/blob"}, b""
 
         async with serving(answer) as bench:
             assert await bench.http.tail("logs", 100) == b"the log"
-            assert "authorization" in bench.asked[0].headers
-            assert "authorization" not in storage.asked[0].headers
+            assert "authorization" in bench.received[0].headers
+            assert "authorization" not in storage.received[0].headers
             with pytest.raises(AoError, match="to another host"):
                 await bench.http.get("x")
 
@@ -258,11 +258,11 @@ async def test_the_token_goes_to_no_other_host() -> None:
 async def test_a_connection_cut_in_the_middle_is_tried_again_within_bounds() -> None:
     cuts = 2
 
-    async def answer(asked: Asked) -> Reply | None:
+    async def answer(request: ReceivedRequest) -> Reply | None:
         nonlocal cuts
         if cuts:
             cuts -= 1
-            asked.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[1, 2")
+            request.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n[1, 2")
             return None
         return as_json([1, 2])
 
@@ -272,20 +272,20 @@ async def test_a_connection_cut_in_the_middle_is_tried_again_within_bounds() -> 
         cuts = 99
         with pytest.raises(Temporary, match="could not be asked"):
             await bench.http.get("x")
-        assert len(bench.asked) == 3 + TRIES
+        assert len(bench.received) == 3 + TRIES
 
 
-async def test_what_may_have_been_done_is_not_sent_again() -> None:
-    async def answer(asked: Asked) -> Reply | None:
+async def test_an_unsafe_request_is_not_repeated() -> None:
+    async def answer(request: ReceivedRequest) -> Reply | None:
         return None
 
     async with serving(answer) as bench:
         with pytest.raises(Temporary):
             await bench.http.call("POST", "x", {})
-        assert len(bench.asked) == 1
+        assert len(bench.received) == 1
         with pytest.raises(Temporary):
             await bench.http.call("POST", "x", {}, safe=True)
-        assert len(bench.asked) == 1 + TRIES
+        assert len(bench.received) == 1 + TRIES
 
 
 async def test_a_host_that_is_down_is_temporary() -> None:
@@ -304,7 +304,7 @@ async def test_a_host_that_is_down_is_temporary() -> None:
 async def test_a_hiccup_of_the_host_is_tried_again(status: int) -> None:
     failures = 1
 
-    async def answer(asked: Asked) -> Reply:
+    async def answer(request: ReceivedRequest) -> Reply:
         nonlocal failures
         failures -= 1
         return (status, {}, b"<html>") if failures >= 0 else as_json(1)
@@ -314,7 +314,7 @@ async def test_a_hiccup_of_the_host_is_tried_again(status: int) -> None:
 
 
 async def test_a_rate_limit_says_when_it_ends_and_nothing_is_sent_before() -> None:
-    async def answer(asked: Asked) -> Reply:
+    async def answer(request: ReceivedRequest) -> Reply:
         return as_json({"message": "You have exceeded a secondary rate limit"}, 403, Retry_After="120")
 
     async with serving(answer) as bench:
@@ -324,13 +324,13 @@ async def test_a_rate_limit_says_when_it_ends_and_nothing_is_sent_before() -> No
         for _ in range(5):
             with pytest.raises(Temporary):
                 await bench.http.call("POST", "x", {})
-        assert len(bench.asked) == 1
+        assert len(bench.received) == 1
         assert not bench.slept
 
 
 async def test_refusals_are_errors_and_may_be_allowed() -> None:
-    async def answer(asked: Asked) -> Reply:
-        return as_json({"message": "no"}, int(asked.path[1:]))
+    async def answer(request: ReceivedRequest) -> Reply:
+        return as_json({"message": "no"}, int(request.path[1:]))
 
     async with serving(answer) as bench:
         with pytest.raises(Denied):
@@ -341,7 +341,7 @@ async def test_refusals_are_errors_and_may_be_allowed() -> None:
 
 
 async def test_a_proxys_page_is_no_answer() -> None:
-    async def answer(asked: Asked) -> Reply:
+    async def answer(request: ReceivedRequest) -> Reply:
         return 200, {"Content-Type": "text/html"}, b"<html>sign in</html>"
 
     async with serving(answer) as bench:
@@ -352,22 +352,22 @@ async def test_a_proxys_page_is_no_answer() -> None:
 HUGE = 200 * 1024 * 1024
 
 
-async def send_huge(asked: Asked, *, chunked: bool) -> None:
+async def send_huge(request: ReceivedRequest, *, chunked: bool) -> None:
     """200 MB of lines, the last one of which says so."""
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {HUGE}"
-    asked.writer.write(f"HTTP/1.1 200 OK\r\n{length}\r\n\r\n".encode())
+    request.writer.write(f"HTTP/1.1 200 OK\r\n{length}\r\n\r\n".encode())
     piece = b"x" * (1024 * 1024)
     for number in range(HUGE // len(piece)):
         part = piece[:-5] + b"\nend\n" if number == 199 else piece
-        asked.writer.write(b"%x\r\n%s\r\n" % (len(part), part) if chunked else part)
-        await asked.writer.drain()
-    asked.writer.write(b"0\r\n\r\n" if chunked else b"")
+        request.writer.write(b"%x\r\n%s\r\n" % (len(part), part) if chunked else part)
+        await request.writer.drain()
+    request.writer.write(b"0\r\n\r\n" if chunked else b"")
 
 
 @pytest.mark.parametrize("chunked", [True, False])
 async def test_a_huge_log_is_never_held_whole(chunked: bool) -> None:
-    async def answer(asked: Asked) -> Reply | None:
-        await send_huge(asked, chunked=chunked)
+    async def answer(request: ReceivedRequest) -> Reply | None:
+        await send_huge(request, chunked=chunked)
         return None
 
     async with serving(answer) as bench:
@@ -382,13 +382,13 @@ async def test_a_huge_log_is_never_held_whole(chunked: bool) -> None:
         assert peak < 20 * 1024 * 1024
 
 
-async def test_where_the_host_can_only_the_end_is_sent() -> None:
-    async def answer(asked: Asked) -> Reply | None:
-        if "range" in asked.headers:
-            assert asked.headers["range"] == f"bytes={HUGE - 10}-{HUGE - 1}"
+async def test_only_the_end_is_requested_if_the_host_supports_it() -> None:
+    async def answer(request: ReceivedRequest) -> Reply | None:
+        if "range" in request.headers:
+            assert request.headers["range"] == f"bytes={HUGE - 10}-{HUGE - 1}"
             return 206, {"Content-Range": "…".encode().hex()}, b"0123456789"
-        asked.writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {HUGE}\r\nAccept-Ranges: bytes\r\n\r\nxxx".encode())
-        await asked.writer.drain()
+        request.writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {HUGE}\r\nAccept-Ranges: bytes\r\n\r\nxxx".encode())
+        await request.writer.drain()
         await asyncio.sleep(0.05)
         return None
 
@@ -399,11 +399,11 @@ async def test_where_the_host_can_only_the_end_is_sent() -> None:
 async def test_a_log_that_is_cut_off_is_tried_again() -> None:
     first = True
 
-    async def answer(asked: Asked) -> Reply | None:
+    async def answer(request: ReceivedRequest) -> Reply | None:
         nonlocal first
         if first:
             first = False
-            asked.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nthe")
+            request.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nthe")
             return None
         return 200, {}, b"the whole"
 
@@ -412,7 +412,7 @@ async def test_a_log_that_is_cut_off_is_tried_again() -> None:
 
 
 async def test_a_log_that_is_gone_is_not_found() -> None:
-    async def answer(asked: Asked) -> Reply:
+    async def answer(request: ReceivedRequest) -> Reply:
         return as_json({"message": "Logs have expired"}, 410)
 
     async with serving(answer) as bench:
@@ -421,7 +421,7 @@ async def test_a_log_that_is_gone_is_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("link", "wanted"),
+    ("link", "expected"),
     [
         ("", None),
         ('<https://x/?page=2>; rel="next"', "https://x/?page=2"),
@@ -430,11 +430,11 @@ async def test_a_log_that_is_gone_is_not_found() -> None:
         ("garbage", None),
     ],
 )
-def test_the_next_page_is_found(link: str, wanted: str | None) -> None:
-    assert next_page(link) == wanted
+def test_the_next_page_is_found(link: str, expected: str | None) -> None:
+    assert next_page(link) == expected
 
 
-def test_who_asks_nothing_does_not_pay_for_the_library() -> None:
+def test_the_http_library_is_loaded_only_when_used() -> None:
     modules = ("plugins.forges.github.pull_requests", "plugins.forges.github.issues", "plugins.forges.github.webhooks")
     imports = "; ".join(f"import agent_orchestrator.{module}" for module in modules)
     code = f"import sys; {imports}; sys.exit('httpx2' in sys.modules)"
@@ -447,8 +447,8 @@ ODD = "Mon, 20 Nov 1995 19:12:08 +99999999999999"
 @pytest.mark.parametrize(
     ("date", "skew"), [("Thu, 01 Jan 1970 00:16:40 GMT", 900.5), ("yesterday", None), ("", None), (ODD, None)]
 )
-async def test_what_time_a_host_says_it_is(date: str, skew: float | None) -> None:
-    async def answer(_asked: Asked) -> Reply:
+async def test_the_clock_skew_of_a_host_is_measured(date: str, skew: float | None) -> None:
+    async def answer(_request: ReceivedRequest) -> Reply:
         return 200, {"Date": date} if date else {}, b"{}"
 
     async with serving(answer) as bench:

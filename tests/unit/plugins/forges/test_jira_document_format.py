@@ -1,4 +1,4 @@
-"""Jira's documents: what people wrote is read whole, what we write comes back as it was."""
+"""Jira's document format: read completely, and our text restored unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def paragraph(*content: Any) -> dict[str, Any]:
         "```\n- no list\n```",
     ],
 )
-def test_what_we_write_comes_back(written: str) -> None:
+def test_our_text_is_restored_unchanged(written: str) -> None:
     assert from_adf(to_adf(written)) == written
 
 
@@ -59,7 +59,7 @@ def test_a_text_becomes_nodes() -> None:
     )
 
 
-def test_what_people_wrote_is_read_whole() -> None:
+def test_other_documents_are_read_completely() -> None:
     cell = {"type": "tableCell", "content": [paragraph(text("c"))]}
     written = doc(
         paragraph(text("Hi "), {"type": "mention", "attrs": {"id": "1", "text": "@Rev"}}, text("!", {"type": "em"})),
@@ -118,9 +118,9 @@ def test_nothing_that_is_sent_makes_it_crash(value: Any) -> None:
 
 @given(st.text())
 def test_every_text_becomes_a_document_without_empty_texts(value: str) -> None:
-    def look(node: dict[str, Any]) -> None:
+    def check_node(node: dict[str, Any]) -> None:
         assert node["type"] != "text" or node["text"]
         for inner in node.get("content", []):
-            look(inner)
+            check_node(inner)
 
-    look(to_adf(value))
+    check_node(to_adf(value))

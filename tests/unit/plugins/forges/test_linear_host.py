@@ -1,4 +1,4 @@
-"""What Linear's answers mean: its errors, and what is left of its two grants."""
+"""Linear's responses: errors and rate limits."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def test_an_answer_without_a_reason_may_be_asked_for_again() -> None:
     assert "status 400" in str(_failed(http(), Answer(400, {}, None), []))
 
 
-def test_a_limit_is_over_when_the_kind_that_was_used_up_starts_anew() -> None:
+def test_a_rate_limit_ends_when_the_exhausted_kind_resets() -> None:
     headers = {
         "x-ratelimit-requests-remaining": "7",
         "x-ratelimit-requests-reset": str(int((NOW + 60) * 1000)),
         "x-ratelimit-complexity-remaining": "0",
         "x-ratelimit-complexity-reset": str(int((NOW + 600) * 1000)),
     }
-    found = _failed(http(), Answer(400, headers, None), [error(code="RATELIMITED")])
-    assert isinstance(found, Temporary)
-    assert found.until == NOW + 600
+    failure = _failed(http(), Answer(400, headers, None), [error(code="RATELIMITED")])
+    assert isinstance(failure, Temporary)
+    assert failure.until == NOW + 600
     over = {**headers, "x-ratelimit-complexity-reset": str(int((NOW - 5) * 1000))}
-    found = _failed(http(), Answer(400, over, None), [error(code="RATELIMITED")])
-    assert isinstance(found, Temporary)
-    assert found.until == NOW + 60
+    failure = _failed(http(), Answer(400, over, None), [error(code="RATELIMITED")])
+    assert isinstance(failure, Temporary)
+    assert failure.until == NOW + 60
 
 
 @pytest.mark.parametrize("value", ["", "x", "²", "-1", "1" * 30])

@@ -74,7 +74,7 @@ def test_not_found_says_that_a_private_repository_looks_the_same() -> None:
     assert "may not see" in remedy and "repo and apiUrl" in remedy
 
 
-def test_what_github_says_itself_is_passed_on() -> None:
+def test_the_message_of_github_is_passed_on() -> None:
     data = {"message": "Validation Failed", "errors": [{"resource": "PullRequest", "field": "head", "code": "invalid"}]}
     assert "Validation Failed; head invalid" in refused(422, data=data).text
 
@@ -91,7 +91,7 @@ def test_what_github_says_itself_is_passed_on() -> None:
         (404, {"x-ratelimit-remaining": "0"}, "", ""),
     ],
 )
-def test_one_request_too_many_is_told_apart(status: int, headers: dict[str, str], message: str, kind: str) -> None:
+def test_rate_limit_responses_are_distinguished(status: int, headers: dict[str, str], message: str, kind: str) -> None:
     assert rate_limit_kind(status, headers, {"message": message}) == kind
 
 
@@ -105,7 +105,7 @@ _JSON = st.recursive(
 
 
 @given(st.integers(400, 599), st.dictionaries(st.sampled_from(["x-oauth-scopes", "x-github-sso"]), st.text()), _JSON)
-def test_whatever_is_answered_the_error_is_one_line(status: int, headers: dict[str, str], data: Any) -> None:
+def test_any_error_is_one_line(status: int, headers: dict[str, str], data: Any) -> None:
     assert (
         "\n" not in refused(status, {k: v.replace("\n", " ").replace("\r", " ") for k, v in headers.items()}, data).text
     )

@@ -32,7 +32,9 @@ def budget(clock: Clock) -> Budget:
     return Budget(clock)
 
 
-def told(remaining: int, reset: float = NOW + 3600, resource: str = "core", limit: int = 5000) -> dict[str, str]:
+def rate_headers(
+    remaining: int, reset: float = NOW + 3600, resource: str = "core", limit: int = 5000
+) -> dict[str, str]:
     return {
         "x-ratelimit-limit": str(limit),
         "x-ratelimit-remaining": str(remaining),
@@ -41,31 +43,31 @@ def told(remaining: int, reset: float = NOW + 3600, resource: str = "core", limi
     }
 
 
-def test_nothing_is_known_at_first_and_nobody_waits(budget: Budget) -> None:
+def test_at_first_no_request_waits(budget: Budget) -> None:
     assert budget.wait() == 0
     assert budget.until() is None
     assert budget.shown() == []
 
 
-def test_while_there_is_plenty_nobody_waits(budget: Budget) -> None:
-    budget.seen(told(4000))
+def test_with_much_remaining_no_request_waits(budget: Budget) -> None:
+    budget.seen(rate_headers(4000))
     assert budget.wait() == 0
 
 
 def test_background_reading_spreads_what_is_left_above_the_reserve(budget: Budget) -> None:
-    budget.seen(told(2000))
+    budget.seen(rate_headers(2000))
     assert budget.wait() == pytest.approx(3600 / 1000)
     assert budget.until() is None
 
 
 def test_the_reserve_is_for_people(budget: Budget) -> None:
-    budget.seen(told(900))
+    budget.seen(rate_headers(900))
     assert budget.wait() == 3600
     assert budget.until() is None
 
 
 def test_when_nothing_is_left_everybody_waits_for_the_reset(budget: Budget, clock: Clock) -> None:
-    budget.seen(told(0))
+    budget.seen(rate_headers(0))
     assert budget.until() == NOW + 3600
     clock.now += 3600
     assert budget.until() is None
@@ -73,15 +75,15 @@ def test_when_nothing_is_left_everybody_waits_for_the_reset(budget: Budget, cloc
 
 
 def test_each_resource_is_counted_by_itself(budget: Budget) -> None:
-    budget.seen(told(0, resource="graphql"))
-    budget.seen(told(4999))
+    budget.seen(rate_headers(0, resource="graphql"))
+    budget.seen(rate_headers(4999))
     assert budget.until("graphql") is not None
     assert budget.until("core") is None
     assert [(row.resource, row.remaining) for row in budget.shown()] == [("core", 4999), ("graphql", 0)]
 
 
 def test_a_reset_in_the_past_does_not_stop_for_ever(budget: Budget, clock: Clock) -> None:
-    budget.seen(told(0, reset=NOW - 100))
+    budget.seen(rate_headers(0, reset=NOW - 100))
     held = budget.until()
     assert held is not None and held <= NOW + 60
     clock.now = held
@@ -89,14 +91,14 @@ def test_a_reset_in_the_past_does_not_stop_for_ever(budget: Budget, clock: Clock
 
 
 def test_a_reset_absurdly_far_away_is_no_reset(budget: Budget) -> None:
-    budget.seen(told(0, reset=NOW + 10_000_000))
+    budget.seen(rate_headers(0, reset=NOW + 10_000_000))
     held = budget.until()
     assert held is not None and held <= NOW + 60
 
 
 def test_an_answer_that_was_overtaken_gives_nothing_back(budget: Budget) -> None:
-    budget.seen(told(10))
-    budget.seen(told(12))
+    budget.seen(rate_headers(10))
+    budget.seen(rate_headers(12))
     assert budget.shown()[0].remaining == 10
 
 
@@ -125,13 +127,14 @@ def test_without_a_word_the_pauses_grow_and_stay_bounded(budget: Budget, clock: 
 
 
 def test_a_primary_refusal_lasts_until_the_reset_and_a_past_one_grows(budget: Budget, clock: Clock) -> None:
-    assert budget.refused(told(0, reset=NOW + 90), secondary=False) == NOW + 90
+    assert budget.refused(rate_headers(0, reset=NOW + 90), secondary=False) == NOW + 90
     clock.now += 100
-    assert budget.refused(told(0, reset=NOW), secondary=False) == clock.now + 120
+    assert budget.refused(rate_headers(0, reset=NOW), secondary=False) == clock.now + 120
 
 
 @given(
-    st.dictionaries(st.sampled_from([*told(1), "retry-after", "ratelimit-reset"]), st.text(max_size=20)), st.booleans()
+    st.dictionaries(st.sampled_from([*rate_headers(1), "retry-after", "ratelimit-reset"]), st.text(max_size=20)),
+    st.booleans(),
 )
 def test_no_headers_ever_make_it_crash_or_wait_for_more_than_a_day(headers: dict[str, str], secondary: bool) -> None:
     budget = Budget(lambda: NOW)
@@ -144,32 +147,32 @@ def test_no_headers_ever_make_it_crash_or_wait_for_more_than_a_day(headers: dict
 def test_spreading_never_uses_up_the_reserve(remaining: int, left: int, cost: int) -> None:
     clock = Clock()
     budget = Budget(clock)
-    budget.seen(told(remaining, reset=NOW + left))
+    budget.seen(rate_headers(remaining, reset=NOW + left))
     for _ in range(6000):
         pause = budget.wait(cost=cost)
         if clock.now + pause >= NOW + left:
             break
         clock.now += pause + 0.5
         remaining -= cost
-        budget.seen(told(remaining, reset=NOW + left))
+        budget.seen(rate_headers(remaining, reset=NOW + left))
         assert remaining >= 1000 - 1e-6
 
 
-def test_what_others_use_with_the_same_token_is_counted(budget: Budget, clock: Clock) -> None:
+def test_use_of_the_token_by_others_is_counted(budget: Budget, clock: Clock) -> None:
     """Agents by their own `gh`, or people."""
     for remaining in (4990, 4989, 4988):
-        budget.seen(told(remaining))
-    budget.seen(told(4988), 304)
+        budget.seen(rate_headers(remaining))
+    budget.seen(rate_headers(4988), 304)
     assert budget.shown()[0].others == 0
-    budget.seen(told(4887))
+    budget.seen(rate_headers(4887))
     assert budget.shown()[0].others == 100
     clock.now += 3600
-    budget.seen(told(4999, reset=clock.now + 3600))
+    budget.seen(rate_headers(4999, reset=clock.now + 3600))
     assert budget.shown()[0].others == 0
 
 
-def test_what_our_queries_cost_is_ours(budget: Budget) -> None:
-    budget.seen(told(5000, resource="graphql"))
-    budget.seen(told(4970, resource="graphql"))
+def test_the_cost_of_our_queries_is_counted_as_ours(budget: Budget) -> None:
+    budget.seen(rate_headers(5000, resource="graphql"))
+    budget.seen(rate_headers(4970, resource="graphql"))
     budget.record_cost("graphql", 20)
     assert budget.shown()[0].others == 10

@@ -1,4 +1,4 @@
-"""What Claude Code writes, as recorded from version 2.1.325, and a run of it that can be looked at."""
+"""Records of Claude Code 2.1.325, and a simulated run of it for the listener."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ RETRYING = """\
 
 
 class Changes:
-    """Changes are told when the test says so."""
+    """Changes that are reported when the test requests it."""
 
     def __init__(self, ended: asyncio.Event) -> None:
         self.watched: list[Path] = []
@@ -139,10 +139,10 @@ class Changes:
 
 
 class Claude:
-    """A Claude Code that writes its files as the test says, and what is heard of it."""
+    """A simulated Claude Code: it writes files as a test demands, and collects the reports about them."""
 
     def __init__(self, folder: Path, *, memo: Mapping[str, str] | None = None, now: float = BEGIN) -> None:
-        self.folder, self.now, self.shown = folder / "config", now, PROMPT
+        self.folder, self.now, self.visible = folder / "config", now, PROMPT
         self.workspace, self.private = folder / "workspace", folder / "private"
         for path in (self.workspace, self.private, self.folder / "sessions"):
             path.mkdir(parents=True, exist_ok=True)
@@ -155,12 +155,12 @@ class Claude:
         self._begin()
 
     async def restart(self) -> None:
-        """Listen anew, as a restarted daemon does."""
+        """Start another listener, as a restarted daemon does."""
         await self.close()
         self._begin()
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._next is not None:
             self._next.cancel()
             with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
@@ -172,7 +172,7 @@ class Claude:
         self.changes = Changes(ended)
 
         async def screen() -> str:
-            return self.shown
+            return self.visible
 
         self.run = RunningLaunch(
             session="app-s",
@@ -227,11 +227,15 @@ class Claude:
         content: Any = [{"type": "text", "text": text}] if text.startswith("[Request") else text
         return {"type": "user", "message": {"role": "user", "content": content}, "origin": {"kind": "human"}, **more}
 
-    def said(self, text: str, identity: str = "msg_1", stop: str | None = "end_turn", **more: Any) -> dict[str, Any]:
+    def answer_line(
+        self, text: str, identity: str = "msg_1", stop: str | None = "end_turn", **more: Any
+    ) -> dict[str, Any]:
         return assistant([{"type": "text", "text": text}], identity, stop, **more)
 
-    def called(self, tool: str, given: Mapping[str, Any], call: str = "toolu_1") -> dict[str, Any]:
-        return assistant([{"type": "tool_use", "id": call, "name": tool, "input": dict(given)}], "msg_2", "tool_use")
+    def called(self, tool: str, arguments: Mapping[str, Any], call: str = "toolu_1") -> dict[str, Any]:
+        return assistant(
+            [{"type": "tool_use", "id": call, "name": tool, "input": dict(arguments)}], "msg_2", "tool_use"
+        )
 
     def result(self, call: str = "toolu_1", outcome: Any = "ok", **more: Any) -> dict[str, Any]:
         block = {"type": "tool_result", "tool_use_id": call, "content": "ok"}
@@ -240,12 +244,12 @@ class Claude:
     # -- what is heard -------------------------------------------------------------------------------------------------
 
     async def hear(self, seconds: float = 0.0) -> list[Report]:
-        """Everything that can be heard now, or after some time."""
+        """Return all reports that are available now, or after some time."""
         self.now += seconds
         return [report for heard in await self.heard() for report in heard.reports]
 
     async def heard(self) -> list[ReportBatch]:
-        found: list[ReportBatch] = []
+        batches: list[ReportBatch] = []
         self.changes.quiet.clear()
         self.changes.changed.set()
         while True:
@@ -254,17 +258,17 @@ class Claude:
             await asyncio.wait([self._next, quiet], return_when=asyncio.FIRST_COMPLETED)
             quiet.cancel()
             if not self._next.done():
-                return found
+                return batches
             task, self._next = self._next, None
             try:
-                found.append(task.result())
+                batches.append(task.result())
             except StopAsyncIteration:
-                return found
-            if (last := found[-1]).source_id:
+                return batches
+            if (last := batches[-1]).source_id:
                 self.cursors[last.source_id] = max(self.cursors.get(last.source_id, 0), last.end)
 
     async def end(self) -> list[Report]:
-        """Its process ends; what is still heard."""
+        """End its process, and return the remaining reports."""
         self.run.ended.set()
         return await self.hear()
 

@@ -44,7 +44,7 @@ def context(tmp_path: Path) -> AgentContext:
 
 @pytest.fixture
 async def run(tmp_path: Path) -> AsyncIterator[Claude]:
-    made = Claude(tmp_path)
-    assert await made.hear() == []
-    yield made
-    await made.close()
+    claude = Claude(tmp_path)
+    assert await claude.hear() == []
+    yield claude
+    await claude.close()

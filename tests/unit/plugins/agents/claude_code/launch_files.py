@@ -15,8 +15,8 @@ KEY = "sk-ant-api03-0123456789-0123456789"
 
 
 def settings(context: AgentContext) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((context.private / "claude-settings.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((context.private / "claude-settings.json").read_text())
+    return content
 
 
 def write_transcript(context: AgentContext, session: str) -> Path:

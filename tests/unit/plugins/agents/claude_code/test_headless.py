@@ -16,7 +16,7 @@ from tests.unit.plugins.agents.claude_code.claude import SESSION
 from tests.unit.plugins.agents.claude_code.launch_files import settings, write_transcript
 
 
-def test_a_turn_without_a_terminal(agent: ClaudeCode, context: AgentContext) -> None:
+def test_a_turn_without_a_terminal_reads_standard_input(agent: ClaudeCode, context: AgentContext) -> None:
     first = agent.turn(context, "--do it", None)
     assert first.stdin == "--do it" and "-p" in first.argv and "stream-json" in first.argv
     assert "--session-id" in first.argv
@@ -29,7 +29,7 @@ def test_a_turn_without_a_terminal(agent: ClaudeCode, context: AgentContext) -> 
     assert "hooks" not in settings(context)
 
 
-def test_a_turn_whose_last_words_must_have_a_shape(agent: ClaudeCode, context: AgentContext) -> None:
+def test_a_turn_may_require_structured_output(agent: ClaudeCode, context: AgentContext) -> None:
     argv = agent.turn(replace(context, schema='{"type": "object"}'), "plan", None).argv
     assert argv[argv.index("--json-schema") + 1] == '{"type": "object"}'
     assert "--json-schema" not in agent.turn(context, "plan", None).argv
@@ -37,7 +37,7 @@ def test_a_turn_whose_last_words_must_have_a_shape(agent: ClaudeCode, context: A
     assert agent.read_turn(json.dumps(ended)).reports == (r.TurnReport('{"tasks": ["é"]}'),)
 
 
-def test_the_lines_of_a_turn(agent: ClaudeCode) -> None:
+def test_the_output_of_a_turn_is_parsed(agent: ClaudeCode) -> None:
     def read(**data: Any) -> Any:
         return agent.read_turn(json.dumps(data))
 
@@ -48,8 +48,8 @@ def test_the_lines_of_a_turn(agent: ClaudeCode) -> None:
     assert retry == (r.ActivityReport(Activity.RETRYING, "529 overloaded, attempt 1/10"),)
     limit = read(type="rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 1794749796}).reports
     assert limit == (r.LimitReport(datetime(2026, 11, 15, 13, 36, 36, tzinfo=UTC)),)
-    said = read(type="assistant", message={"content": [{"type": "text", "text": "Fine."}]})
-    assert said.show == "Fine."
+    parsed = read(type="assistant", message={"content": [{"type": "text", "text": "Fine."}]})
+    assert parsed.show == "Fine."
     used = {"inputTokens": 10, "outputTokens": 5, "cacheReadInputTokens": 3, "costUSD": 0.01}
     end = read(type="result", result="Fine.", usage={"input_tokens": 10}, model_usage_since_last_result={"opus": used})
     assert end.reports == (r.UsageReport("opus", 10, 5, 3, 0, 0.01), r.TurnReport("Fine."))
@@ -58,8 +58,8 @@ def test_the_lines_of_a_turn(agent: ClaudeCode) -> None:
     assert agent.read_turn("no JSON").show == "no JSON"
 
 
-def test_a_command_is_told_whole_and_as_it_is() -> None:
-    """`WORKSPACE/git` is a program of the agent's own, and what stands behind a long beginning counts too."""
+def test_a_command_is_reported_completely() -> None:
+    """`WORKSPACE/git` is a program in the workspace, and the end of a long command counts too."""
     workspace = Path("/w")
     assert dialogs.asked({"command": "/w/git status"}, workspace)[0] == "/w/git status"
     assert dialogs.asked({"file_path": "/w/src/a.py"}, workspace)[0] == "src/a.py"

@@ -1,4 +1,4 @@
-"""How Claude Code is started: its task, rules, permissions, hooks and conversation."""
+"""Launches of Claude Code: task, rules, permissions, hooks and conversation."""
 
 from __future__ import annotations
 
@@ -34,21 +34,23 @@ async def test_the_task_is_its_first_message_and_the_rules_its_system_prompt(
     ("permissions", "mode"),
     [("default", "default"), ("plan", "plan"), ("auto-edit", "acceptEdits"), ("full", "bypassPermissions")],
 )
-async def test_permissions_are_its_modes(agent: ClaudeCode, context: AgentContext, permissions: str, mode: str) -> None:
+async def test_permissions_become_its_modes(
+    agent: ClaudeCode, context: AgentContext, permissions: str, mode: str
+) -> None:
     argv = (await agent.launch(replace(context, permissions=permissions))).argv
     assert argv[argv.index("--permission-mode") + 1] == mode
     assert settings(context).get("skipDangerousModePermissionPrompt", False) == (permissions == "full")
 
 
-def test_auto_edit_allows_the_projects_very_own_commands(context: AgentContext) -> None:
-    found = rules(replace(context, commands=("npm ci && npm test", "rm *.pyc")))
-    assert found[1:] == ["Bash(npm ci && npm test)"], (
+def test_auto_edit_allows_exactly_the_projects_commands(context: AgentContext) -> None:
+    allowed_rules = rules(replace(context, commands=("npm ci && npm test", "rm *.pyc")))
+    assert allowed_rules[1:] == ["Bash(npm ci && npm test)"], (
         "a pattern would allow more; such a command is asked for, and allowed by our rule"
     )
     assert not any(rule.startswith("Bash") for rule in rules(replace(context, permissions="default")))
 
 
-def test_what_a_person_allowed_is_a_rule_of_exactly_that(context: AgentContext) -> None:
+def test_a_persons_rule_allows_exactly_that_request(context: AgentContext) -> None:
     allowed = (
         Permission("Bash", "echo (a)"),
         Permission("WebSearch"),
@@ -57,15 +59,15 @@ def test_what_a_person_allowed_is_a_rule_of_exactly_that(context: AgentContext) 
         Permission("Bash", "rm *.pyc"),
         Permission("Bash", "git commit:*"),
     )
-    found = rules(replace(context, permissions="default", allowed=allowed))
-    assert found[1:] == [
+    allowed_rules = rules(replace(context, permissions="default", allowed=allowed))
+    assert allowed_rules[1:] == [
         "Bash(echo \\(a\\))",
         "WebSearch",
         f"Edit(/{context.workspace}/docs/x.md)",
     ], "and what would be a pattern is asked for"
 
 
-async def test_hooks_only_append_to_a_file_of_this_launch(agent: ClaudeCode, context: AgentContext) -> None:
+async def test_hooks_append_to_a_file_of_their_launch(agent: ClaudeCode, context: AgentContext) -> None:
     first = await agent.launch(context)
     second = await agent.launch(context)
     assert first.plugin_data["hooks"] != second.plugin_data["hooks"]
@@ -73,13 +75,15 @@ async def test_hooks_only_append_to_a_file_of_this_launch(agent: ClaudeCode, con
     assert commands == {f"cat >> {context.private / second.plugin_data['hooks']}"}
 
 
-async def test_it_is_not_started_without_its_program(agent: ClaudeCode, context: AgentContext, tmp_path: Path) -> None:
-    found = await ClaudeCode({}, LocalHost()).detect()
-    assert found is None or found.version
+async def test_the_program_on_the_agents_path_is_started(
+    agent: ClaudeCode, context: AgentContext, tmp_path: Path
+) -> None:
+    allowed_rules = await ClaudeCode({}, LocalHost()).detect()
+    assert allowed_rules is None or allowed_rules.version
     assert (await agent.launch(context)).argv[0] == str(tmp_path / "bin" / "claude")
 
 
-async def test_a_very_long_task_is_read_from_its_file_and_a_very_long_message_is_pasted(
+async def test_a_very_long_task_is_read_from_a_file_and_a_message_pasted(
     agent: ClaudeCode, context: AgentContext
 ) -> None:
     long = "x" * 150_000
@@ -90,7 +94,7 @@ async def test_a_very_long_task_is_read_from_its_file_and_a_very_long_message_is
     assert later.paste == long and "--" not in later.argv
 
 
-async def test_a_conversation_is_continued_with_its_rules_and_the_next_message(
+async def test_a_conversation_is_continued_with_rules_and_the_next_message(
     agent: ClaudeCode, context: AgentContext
 ) -> None:
     write_transcript(context, SESSION)
@@ -101,22 +105,20 @@ async def test_a_conversation_is_continued_with_its_rules_and_the_next_message(
     assert silent.waits and "Fix it" not in silent.argv
 
 
-async def test_the_last_conversation_is_continued_where_there_is_one(agent: ClaudeCode, context: AgentContext) -> None:
+async def test_the_last_conversation_is_continued_if_there_is_one(agent: ClaudeCode, context: AgentContext) -> None:
     assert "--session-id" in (await agent.launch(replace(context, resume=""))).argv
     write_transcript(context, SESSION)
     launch = await agent.launch(replace(context, resume=""))
     assert "--continue" in launch.argv and launch.conversation is None
 
 
-async def test_a_conversation_that_was_never_written_begins_anew_with_its_task(
-    agent: ClaudeCode, context: AgentContext
-) -> None:
+async def test_an_unwritten_conversation_starts_over_with_its_task(agent: ClaudeCode, context: AgentContext) -> None:
     launch = await agent.launch(replace(context, resume=SESSION))
     assert launch.argv[launch.argv.index("--session-id") + 1] == SESSION
     assert launch.argv[-1] == "Fix it"
 
 
-async def test_a_conversation_of_another_folder_is_brought_here(agent: ClaudeCode, context: AgentContext) -> None:
+async def test_a_conversation_of_another_folder_is_copied(agent: ClaudeCode, context: AgentContext) -> None:
     there = Path(context.env["HOME"]) / ".claude" / "projects" / "-home-me-app" / f"{SESSION}.jsonl"
     there.parent.mkdir(parents=True)
     there.write_text('{"type": "user"}\n')
@@ -126,13 +128,13 @@ async def test_a_conversation_of_another_folder_is_brought_here(agent: ClaudeCod
     assert here.read_text() == there.read_text()
 
 
-def test_what_it_would_take_for_something_else_is_typed_as_text(agent: ClaudeCode) -> None:
+def test_special_input_is_escaped(agent: ClaudeCode) -> None:
     assert agent.escape_input("!rm -rf x") == " !rm -rf x"
     assert agent.escape_input("ends with \\") == "ends with \\ "
     assert agent.escape_input("/compact") == "/compact"
 
 
-def test_more_arguments_may_be_configured(context: AgentContext) -> None:
+def test_arguments_must_be_a_list(context: AgentContext) -> None:
     with pytest.raises(UsageError):
         ClaudeCode({"args": "--effort high"}, LocalHost())
 

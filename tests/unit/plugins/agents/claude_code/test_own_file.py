@@ -1,4 +1,4 @@
-"""Claude Code's own file: dialogs answered ahead of a start, and its lock."""
+"""Claude Code's own configuration file: dialogs answered in advance, and its lock."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.anyio
 
 
 def own_file(context: AgentContext) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((Path(context.env["HOME"]) / ".claude.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((Path(context.env["HOME"]) / ".claude.json").read_text())
+    return content
 
 
-async def test_its_own_file_keeps_what_was_in_it(agent: ClaudeCode, context: AgentContext, tmp_path: Path) -> None:
+async def test_its_own_file_keeps_its_other_content(agent: ClaudeCode, context: AgentContext, tmp_path: Path) -> None:
     real, link = tmp_path / "dotfiles.json", Path(context.env["HOME"]) / ".claude.json"
     real.write_text(json.dumps({"mcpServers": {"a": 1}, "projects": {"/else": {"x": 1}}, "theme": "light"}))
     real.chmod(0o640)
@@ -61,9 +61,7 @@ async def test_its_own_file_is_written_under_its_lock(
     assert held == [True] and not lock.exists()
 
 
-async def test_a_rejected_key_stays_rejected_and_a_broken_file_as_it_is(
-    agent: ClaudeCode, context: AgentContext
-) -> None:
+async def test_a_rejected_key_and_a_broken_file_stay_unchanged(agent: ClaudeCode, context: AgentContext) -> None:
     file = Path(context.env["HOME"]) / ".claude.json"
     file.write_text(json.dumps({"customApiKeyResponses": {"approved": [], "rejected": [KEY[-20:]]}}))
     await agent.launch(context)
@@ -81,7 +79,7 @@ async def test_a_moved_configuration_folder_is_used(agent: ClaudeCode, context: 
     assert not (Path(context.env["HOME"]) / ".claude.json").exists()
 
 
-def test_trust_is_kept_for_a_worktrees_main_checkout_and_for_a_clone_itself(tmp_path: Path) -> None:
+def test_trust_is_stored_for_the_main_checkout_or_the_clone(tmp_path: Path) -> None:
     def git(*argv: str, cwd: Path = tmp_path) -> None:
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *argv], cwd=cwd, check=True)
 
@@ -93,7 +91,7 @@ def test_trust_is_kept_for_a_worktrees_main_checkout_and_for_a_clone_itself(tmp_
     assert trusted_root(tmp_path / "copy") == tmp_path / "copy"
 
 
-def test_its_lock_is_waited_for_and_a_dead_ones_lock_is_taken(tmp_path: Path) -> None:
+def test_its_lock_is_awaited_and_a_stale_lock_is_replaced(tmp_path: Path) -> None:
     file, lock = tmp_path / "f.json", tmp_path / "f.json.lock"
     with lock_folder(file) as held:
         assert held and lock.is_dir()
@@ -103,5 +101,5 @@ def test_its_lock_is_waited_for_and_a_dead_ones_lock_is_taken(tmp_path: Path) ->
     lock.mkdir()
     old = (datetime.now(UTC) - timedelta(minutes=1)).timestamp()
     os.utime(lock, (old, old))
-    with lock_folder(file, patience=0.05) as taken:
-        assert taken
+    with lock_folder(file, patience=0.05) as acquired:
+        assert acquired

@@ -1,4 +1,4 @@
-"""What is reported of Claude Code after a restart of the daemon, and of records that are not this session's."""
+"""Reports about Claude Code after a restart of the daemon, and records of other sessions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.unit.plugins.agents.claude_code.launch_files import ACTIVE, IDLE
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_restarted_daemon_tells_nothing_twice(run: Claude) -> None:
+async def test_a_restarted_daemon_reports_nothing_twice(run: Claude) -> None:
     run.hook("SessionStart")
     run.record("busy")
-    run.write(run.user("one"), run.said("Which one?"))
+    run.write(run.user("one"), run.answer_line("Which one?"))
     await run.hear()
     run.record("idle")
     assert r.TurnReport("Which one?") in await run.hear()
@@ -27,11 +27,11 @@ async def test_a_restarted_daemon_tells_nothing_twice(run: Claude) -> None:
     assert idle.time < datetime.fromtimestamp(BEGIN, UTC), "older than what is known: it replaces nothing"
 
 
-async def test_a_turn_that_ended_while_nobody_listened(run: Claude) -> None:
+async def test_a_turn_that_ended_while_the_daemon_was_down_is_reported(run: Claude) -> None:
     run.record("busy")
-    run.write(run.user("one"), run.said("Done."))
+    run.write(run.user("one"), run.answer_line("Done."))
     heard = await run.heard()
-    last = next(one for one in heard if isinstance(one.reports[0], r.UsageReport))
+    last = next(batch for batch in heard if isinstance(batch.reports[0], r.UsageReport))
     await run.restart()
     run.now += 5
     run.record("idle")
@@ -41,16 +41,16 @@ async def test_a_turn_that_ended_while_nobody_listened(run: Claude) -> None:
     assert again[1].end > again[1].start
 
 
-async def test_what_a_person_did_by_hand_before_is_not_this_sessions(run: Claude) -> None:
+async def test_earlier_use_by_hand_is_not_reported(run: Claude) -> None:
     run.now = BEGIN - 3600
-    run.write(run.user("by hand"), run.said("Yes."))
+    run.write(run.user("by hand"), run.answer_line("Yes."))
     run.now = BEGIN + 1
     await run.hear()
     run.record("idle")
     assert await run.hear() == [IDLE]
 
 
-async def test_another_processs_record_with_the_same_pid_is_not_read(run: Claude) -> None:
+async def test_the_record_of_another_process_with_the_same_pid_is_ignored(run: Claude) -> None:
     run.record("busy", procStart="17")
     assert await run.hear() == []
 
@@ -71,16 +71,16 @@ async def test_a_new_conversation_is_followed(run: Claude) -> None:
     assert any(isinstance(report, r.MessageTakenReport) for report in await run.hear())
 
 
-async def test_without_a_record_the_transcript_is_enough(run: Claude) -> None:
+async def test_without_a_record_the_transcript_is_used(run: Claude) -> None:
     run.write(run.user("one"))
     assert (await run.hear())[-1] == ACTIVE
-    run.write(run.said("Done."))
+    run.write(run.answer_line("Done."))
     assert r.TurnReport("Done.") in await run.hear()
 
 
-async def test_its_end_is_heard_to_the_last_line(run: Claude) -> None:
+async def test_the_transcript_is_read_to_its_end_after_the_exit(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"))
     await run.hear()
-    run.write(run.said("Last words."))
+    run.write(run.answer_line("Last words."))
     assert r.TurnReport("Last words.") in await run.end()

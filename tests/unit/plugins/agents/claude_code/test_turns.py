@@ -1,4 +1,4 @@
-"""What is read of Claude Code's turns: messages, interruptions, limits, usage and progress."""
+"""Reports about Claude Code's turns: messages, interruptions, limits, usage and progress."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from tests.unit.plugins.agents.claude_code.launch_files import ACTIVE, IDLE
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_can_do_all_of_it(agent: ClaudeCode) -> None:
+async def test_the_agent_supports_all_optional_features(agent: ClaudeCode) -> None:
     assert agent.listens and agent.answers_requests and agent.has_headless_mode
 
 
-async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:
+async def test_a_turn_is_reported_from_its_prompt_to_its_answer(run: Claude) -> None:
     run.hook("SessionStart", source="startup")
     run.record("idle")
     assert await run.hear() == [r.ConversationReport(SESSION), IDLE]
     run.now += 1
     run.record("busy")
     run.write(run.user("do it"))
-    took, active = await run.hear()
-    assert isinstance(took, r.MessageTakenReport) and took.text == "do it"
+    taken_report, active = await run.hear()
+    assert isinstance(taken_report, r.MessageTakenReport) and taken_report.text == "do it"
     assert active == ACTIVE
-    run.write(run.said("Which one?"))
+    run.write(run.answer_line("Which one?"))
     (used,) = await run.hear()
     assert isinstance(used, r.UsageReport)
     assert (used.input, used.output, used.cache_read, used.cache_write) == (1000, 50, 300, 200)
@@ -42,7 +42,7 @@ async def test_a_turn_from_its_prompt_to_its_last_words(run: Claude) -> None:
     assert run.changes.patience is None, "nothing is asked while nothing happens"
 
 
-async def test_idle_for_a_moment_before_the_first_prompt_is_not_idle(run: Claude) -> None:
+async def test_idle_before_the_first_prompt_is_not_reported(run: Claude) -> None:
     run.plugin_data["prompt"] = "1"
     run.record("idle")
     assert await run.hear() == []
@@ -55,16 +55,16 @@ async def test_the_transcript_may_be_ahead_of_the_record(run: Claude) -> None:
     await run.hear()
     run.now += 30
     run.write(run.user("next"))
-    took, active = await run.hear()
-    assert isinstance(took, r.MessageTakenReport)
+    taken_report, active = await run.hear()
+    assert isinstance(taken_report, r.MessageTakenReport)
     assert active == ACTIVE, "its record still says idle: that was before this message"
     run.record("busy")
     assert await run.hear() == []
 
 
-async def test_two_messages_in_its_queue_are_two_turns(run: Claude) -> None:
+async def test_two_queued_messages_are_two_turns(run: Claude) -> None:
     run.record("busy")
-    run.write(run.user("one"), run.said("first"), run.user("two", promptSource="queued"))
+    run.write(run.user("one"), run.answer_line("first"), run.user("two", promptSource="queued"))
     heard = [report for report in await run.hear() if not isinstance(report, r.UsageReport)]
     assert [type(report) for report in heard] == [
         r.MessageTakenReport,
@@ -74,7 +74,7 @@ async def test_two_messages_in_its_queue_are_two_turns(run: Claude) -> None:
     ]
 
 
-async def test_a_message_taken_up_in_mid_turn(run: Claude) -> None:
+async def test_a_message_taken_during_a_turn_is_reported(run: Claude) -> None:
     run.record("busy")
     queued = {"type": "queued_command", "prompt": "by the way", "commandMode": "prompt", "origin": {"kind": "human"}}
     run.write(run.user("one"), {"type": "attachment", "attachment": queued})
@@ -82,11 +82,11 @@ async def test_a_message_taken_up_in_mid_turn(run: Claude) -> None:
     assert texts == ["one", "by the way"]
 
 
-async def test_a_hook_of_the_users_may_make_it_go_on(run: Claude) -> None:
+async def test_a_users_hook_may_continue_a_turn(run: Claude) -> None:
     run.record("busy")
-    run.write(run.user("one"), run.said("Done?", "msg_1"))
+    run.write(run.user("one"), run.answer_line("Done?", "msg_1"))
     assert not any(isinstance(report, r.TurnReport) for report in await run.hear())
-    run.write(run.said("Really done.", "msg_2"))
+    run.write(run.answer_line("Really done.", "msg_2"))
     run.record("idle")
     assert [report for report in await run.hear() if isinstance(report, r.TurnReport)] == [r.TurnReport("Really done.")]
 
@@ -99,12 +99,12 @@ async def test_escape_is_an_interruption(run: Claude, mark: str) -> None:
     run.record("idle")
     assert await run.hear() == [], "the transcript follows"
     run.write(run.user(mark, origin=None))
-    (told,) = await run.hear(0.2)
-    assert told == r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted")
+    (report,) = await run.hear(0.2)
+    assert report == r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted")
     assert await run.hear(5) == []
 
 
-async def test_escape_before_the_first_word_leaves_no_mark_and_is_an_interruption_all_the_same(run: Claude) -> None:
+async def test_escape_before_the_first_output_is_an_interruption_too(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"))
     await run.hear()
@@ -114,7 +114,7 @@ async def test_escape_before_the_first_word_leaves_no_mark_and_is_an_interruptio
     assert await run.hear(1) == [r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted")]
 
 
-async def test_a_command_of_its_own_is_no_turn(run: Claude) -> None:
+async def test_a_slash_command_is_no_turn(run: Claude) -> None:
     run.record("idle")
     await run.hear()
     run.record("busy")
@@ -124,47 +124,47 @@ async def test_a_command_of_its_own_is_no_turn(run: Claude) -> None:
         run.user("<local-command-stdout>Compacted</local-command-stdout>"),
         run.user("This session is being continued …", isCompactSummary=True),
     )
-    took, active = await run.hear(1)
-    assert isinstance(took, r.MessageTakenReport) and took.text == "/compact a"
+    taken_report, active = await run.hear(1)
+    assert isinstance(taken_report, r.MessageTakenReport) and taken_report.text == "/compact a"
     assert active == ACTIVE
     run.record("idle")
     assert await run.hear() == []
     assert await run.hear(1) == [IDLE]
 
 
-async def test_a_turn_before_a_command_is_told(run: Claude) -> None:
+async def test_a_turn_before_a_command_is_reported(run: Claude) -> None:
     run.record("busy")
-    run.write(run.user("one"), run.said("Done."), run.user("<command-name>/review</command-name>"))
+    run.write(run.user("one"), run.answer_line("Done."), run.user("<command-name>/review</command-name>"))
     assert r.TurnReport("Done.") in await run.hear()
 
 
-def test_what_was_typed_is_read_from_its_form_in_the_transcript() -> None:
+def test_typed_text_is_read_from_its_form_in_the_transcript() -> None:
     assert typed("<bash-input>ls -l</bash-input>") == "!ls -l"
     assert typed("<command-name>/clear</command-name>") == "/clear"
     assert typed("plain") == "plain"
 
 
-async def test_an_api_error_that_it_gave_up_on(run: Claude) -> None:
+async def test_a_final_api_error_interrupts_the_turn(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"), api_error("API Error: 500 scripted", error="server_error", apiErrorStatus=500))
     run.record("idle")
     assert (await run.hear())[-1] == r.ActivityReport(Activity.INTERRUPTED, "API Error: 500 scripted")
 
 
-async def test_retries_are_read_from_the_screen_while_they_last(run: Claude) -> None:
+async def test_retries_are_read_from_the_screen(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"))
     await run.hear()
-    run.shown = claude.RETRYING
+    run.visible = claude.RETRYING
     run.log.write_bytes(b"\x1b[3G529 scripted error 529\x1b[38;5;246m \xc2\xb7 Retrying in 3s \xc2\xb7 attempt 5/10")
     assert await run.hear() == [r.ActivityReport(Activity.RETRYING, "529 scripted error 529, attempt 5/10")]
-    run.shown = claude.PROMPT
+    run.visible = claude.PROMPT
     assert await run.hear(1) == [ACTIVE]
-    run.shown = claude.RETRYING
+    run.visible = claude.RETRYING
     assert await run.hear(1) == [], "the screen is left alone when nothing of the kind was printed"
 
 
-async def test_the_usage_limit_with_its_end(run: Claude) -> None:
+async def test_the_usage_limit_has_its_reset_time(run: Claude) -> None:
     run.record("busy")
     quota = {"status": "rejected", "resetsAt": 1794749796, "rateLimitType": "five_hour"}
     text = "You've hit your limit · resets 1:36pm (UTC)"
@@ -182,7 +182,7 @@ async def test_the_usage_limit_with_its_end(run: Claude) -> None:
         ("seven_day", "You've hit your weekly limit", ""),
     ],
 )
-def test_a_limit_may_be_one_models(kind: str, text: str, model: str) -> None:
+def test_a_limit_may_be_for_one_model(kind: str, text: str, model: str) -> None:
     assert limited_model({"rateLimitType": kind}, text) == model
 
 
@@ -196,7 +196,7 @@ def test_a_limit_may_be_one_models(kind: str, text: str, model: str) -> None:
         ("API Error: Request rejected (429)", None),
     ],
 )
-def test_when_a_limit_ends_by_what_it_says(text: str, resets: str | None) -> None:
+def test_the_reset_time_is_parsed_from_a_message(text: str, resets: str | None) -> None:
     line = {"timestamp": "2026-11-15T12:00:00Z", "error": "rate_limit"}
     assert limit_reset(line, text) == (datetime.fromisoformat(resets) if resets else None)
 
@@ -212,41 +212,43 @@ async def test_calls_of_a_forges_command_line_are_counted(run: Claude) -> None:
     assert [report.forge for report in await run.hear() if isinstance(report, r.UsageReport)] == [2]
 
 
-async def test_subagents_count_and_say_nothing(run: Claude) -> None:
+async def test_subagents_count_only_usage(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"))
     await run.hear()
     folder = run.transcript.with_suffix("") / "subagents"
-    run.write({**run.user("side task"), "isSidechain": True}, run.said("side words"), to=folder / "agent-1.jsonl")
+    run.write(
+        {**run.user("side task"), "isSidechain": True}, run.answer_line("side words"), to=folder / "agent-1.jsonl"
+    )
     heard = await run.hear()
     assert [type(report) for report in heard] == [r.UsageReport]
 
 
-async def test_of_subagents_without_end_some_count(run: Claude) -> None:
+async def test_the_number_of_subagents_is_limited(run: Claude) -> None:
     run.record("busy")
     run.write(run.user("one"))
     await run.hear()
     folder = run.transcript.with_suffix("") / "subagents"
     for number in range(MAX_JOURNALS + 50):
-        run.write(run.said("side words", f"msg_{number}"), to=folder / f"agent-{number}.jsonl")
+        run.write(run.answer_line("side words", f"msg_{number}"), to=folder / f"agent-{number}.jsonl")
     assert len(await run.hear()) == MAX_JOURNALS
     assert len(run.changes.watched) < MAX_JOURNALS + 10
     assert await run.hear() == []
 
 
 @pytest.mark.parametrize("name", ["*", "**/*", "*/**/**/*", "../../outside", "[!.]*"])
-async def test_its_conversation_is_a_name_and_no_pattern(run: Claude, name: str) -> None:
+async def test_a_conversation_id_is_not_a_pattern(run: Claude, name: str) -> None:
     for other in (run.folder / "projects" / "away" / f"{SESSION}.jsonl", run.folder / "outside.jsonl"):
-        run.write(run.user("theirs"), run.said("words of another conversation"), to=other)
+        run.write(run.user("theirs"), run.answer_line("words of another conversation"), to=other)
     run.record("busy", sessionId=name)
     heard = [report for report in await run.hear() if not isinstance(report, r.ConversationReport)]
     assert heard == [r.ActivityReport(Activity.ACTIVE)]
 
 
-async def test_what_it_says_itself_to_fill_a_gap_is_no_turn(run: Claude) -> None:
+async def test_synthetic_filler_text_is_no_turn(run: Claude) -> None:
     run.record("idle")
     await run.hear()
-    filler = run.said("No response requested.", "u1")
+    filler = run.answer_line("No response requested.", "u1")
     filler["message"]["model"] = "<synthetic>"
     run.write(filler)
     assert await run.hear(1) == []
@@ -254,14 +256,14 @@ async def test_what_it_says_itself_to_fill_a_gap_is_no_turn(run: Claude) -> None
 
 async def test_a_message_in_several_lines_is_counted_once(run: Claude) -> None:
     run.record("busy")
-    run.write(run.user("one"), run.said("a", stop=None), run.said("b"))
+    run.write(run.user("one"), run.answer_line("a", stop=None), run.answer_line("b"))
     used = [report for report in await run.hear() if isinstance(report, r.UsageReport)]
-    assert [one.output for one in used] == [50]
+    assert [usage.output for usage in used] == [50]
     run.record("idle")
     assert await run.hear() == [r.TurnReport("a\n\nb")]
 
 
-async def test_its_to_do_list_is_the_progress(run: Claude) -> None:
+async def test_its_to_do_list_is_reported_as_progress(run: Claude) -> None:
     run.record("busy")
     todos = [
         {"content": "a", "status": "completed", "activeForm": "doing a"},
@@ -272,7 +274,7 @@ async def test_its_to_do_list_is_the_progress(run: Claude) -> None:
     assert r.ProgressReport(1, 3, "doing b") in await run.hear()
 
 
-async def test_its_tasks_are_the_progress(run: Claude) -> None:
+async def test_its_tasks_are_reported_as_progress(run: Claude) -> None:
     run.record("busy")
     run.write(
         run.user("one"),

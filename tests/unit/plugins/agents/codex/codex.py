@@ -1,4 +1,4 @@
-"""What Codex writes, as recorded from version 0.166.0 (trimmed), and a run of it that can be looked at."""
+"""Records of Codex 0.166.0 (trimmed), and a simulated run of it for the listener."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ RETRYING = """\
 
 
 def status(state: str) -> bytes:
-    """The status that it writes to its terminal."""
+    """Return the status sequence that Codex writes to its terminal."""
     return f"\x1b]0;⠋ app\x07\x1b]7501;state={state}:app=codex\x1b\\".encode()
 
 
 def thread_id(number: int, at: float = BEGIN) -> str:
-    """A conversation's id, which begins with the time that it was begun."""
+    """Return a conversation's id, which begins with its start time."""
     stamp = f"{int(at * 1000):012x}"
     return f"{stamp[:8]}-{stamp[8:]}-7000-8000-{number:012x}"
 
@@ -142,7 +142,7 @@ def context(model: str = "gpt-5.5") -> dict[str, Any]:
     return {"type": "turn_context", "payload": {"turn_id": "t", "cwd": "/work/app", "model": model}}
 
 
-def said(text: str) -> dict[str, Any]:
+def user_message(text: str) -> dict[str, Any]:
     content = [{"type": "text", "text": text, "text_elements": []}]
     return event("item_completed", turn_id="t", item={"type": "UserMessage", "id": "u", "content": content})
 
@@ -167,7 +167,7 @@ def complete(text: str | None, **more: Any) -> dict[str, Any]:
 
 
 class Changes:
-    """Changes are told when the test says so."""
+    """Changes that are reported when the test requests it."""
 
     def __init__(self, ended: asyncio.Event) -> None:
         self.watched: list[Path] = []
@@ -196,8 +196,8 @@ class World:
             each.mkdir()
         self.log = self.private / "terminal.log"
         self.log.touch()
-        self.shown = IDLE
-        self.looks = 0
+        self.visible = IDLE
+        self.screen_reads = 0
         self.heard: list[ReportBatch] = []
         self.cursors: dict[str, int] = {}
         self._second = 0
@@ -225,8 +225,8 @@ class World:
                 file.write(json.dumps({"timestamp": when, **line}, separators=(",", ":")) + "\n")
         return path
 
-    def prints(self, text: bytes, shown: str | None = None) -> None:
-        self.shown = self.shown if shown is None else shown
+    def prints(self, text: bytes, screen_text: str | None = None) -> None:
+        self.visible = self.visible if screen_text is None else screen_text
         with self.log.open("ab") as file:
             file.write(text)
 
@@ -234,8 +234,8 @@ class World:
         ended = asyncio.Event()
 
         async def screen() -> str:
-            self.looks += 1
-            return self.shown
+            self.screen_reads += 1
+            return self.visible
 
         run = RunningLaunch(
             session="app-x",
@@ -279,7 +279,7 @@ class Listening:
         return self.world.reports()
 
     async def step(self) -> list[Report]:
-        """What is heard after a change."""
+        """Return the reports made after a change."""
         before = len(self.world.heard)
         self.changes.quiet.clear()
         self.changes.changed.set()

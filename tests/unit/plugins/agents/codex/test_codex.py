@@ -1,4 +1,4 @@
-"""What is made of Codex's rollouts, terminal and dialogs, and how it is started."""
+"""Codex: reports from rollouts, terminal and dialogs, and its launch."""
 
 from __future__ import annotations
 
@@ -34,17 +34,24 @@ def kinds(reports: list[r.Report]) -> list[str]:
 
 
 def states(reports: list[r.Report]) -> list[tuple[str, str]]:
-    return [(str(one.state), one.detail) for one in reports if isinstance(one, r.ActivityReport)]
+    return [(str(report.state), report.detail) for report in reports if isinstance(report, r.ActivityReport)]
 
 
 # -- rollouts ----------------------------------------------------------------------------------------------------------
 
 
 async def test_calls_of_a_forges_command_line_are_counted(world: c.World) -> None:
-    lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "exec_command", cmd="gh pr view 3 | head")]
+    lines = [
+        c.started(),
+        c.context(),
+        c.user_message("Fix it"),
+        c.called("1", "exec_command", cmd="gh pr view 3 | head"),
+    ]
     world.rollout([*lines, c.answered("1"), c.complete("All done.")])
-    told = await c.Listening(world, world.run()).settle()
-    assert [(one.model, one.forge) for one in told if isinstance(one, r.UsageReport)] == [("gpt-5.5", 1)]
+    heard_reports = await c.Listening(world, world.run()).settle()
+    assert [(usage.model, usage.forge) for usage in heard_reports if isinstance(usage, r.UsageReport)] == [
+        ("gpt-5.5", 1)
+    ]
 
 
 @pytest.mark.parametrize("name", ["*", "*/**/*", "?" * 36, "[0-9a-f]*", "x/../*"])
@@ -55,38 +62,38 @@ async def test_a_conversation_is_a_name_and_no_pattern(world: c.World, name: str
     assert rollouts.find(world.home, path.stem[-36:]) == path
 
 
-async def test_a_turn_is_told_from_its_rollout(world: c.World) -> None:
+async def test_a_turn_is_reported_from_its_rollout(world: c.World) -> None:
     plan = [{"step": "look", "status": "completed"}, {"step": "mend", "status": "in_progress"}, {"step": "test"}]
-    lines = [c.started(), c.context(), c.said("Fix it"), c.called("1", "update_plan", plan=plan), c.used()]
+    lines = [c.started(), c.context(), c.user_message("Fix it"), c.called("1", "update_plan", plan=plan), c.used()]
     world.rollout([*lines, c.answered("1"), c.used(), c.complete("All done.")])
     listening = c.Listening(world, world.run())
-    told = await listening.settle()
-    assert kinds(told) == ["Conversation", "Activity", "MessageTaken", "Progress", "Usage", "Usage", "Turn"]
-    assert told[0] == r.ConversationReport(c.thread_id(1))
-    took, progress, usage, turn = told[2], told[3], told[4], told[6]
-    assert isinstance(took, r.MessageTakenReport) and took.text == "Fix it"
+    heard_reports = await listening.settle()
+    assert kinds(heard_reports) == ["Conversation", "Activity", "MessageTaken", "Progress", "Usage", "Usage", "Turn"]
+    assert heard_reports[0] == r.ConversationReport(c.thread_id(1))
+    taken_report, progress, usage, turn = heard_reports[2], heard_reports[3], heard_reports[4], heard_reports[6]
+    assert isinstance(taken_report, r.MessageTakenReport) and taken_report.text == "Fix it"
     assert isinstance(progress, r.ProgressReport) and (progress.done, progress.total, progress.step) == (1, 3, "mend")
     assert isinstance(usage, r.UsageReport) and isinstance(turn, r.TurnReport)
     assert (usage.model, usage.input, usage.cache_read, usage.output) == ("gpt-5.5", 1200, 300, 50)
     assert turn.text == "All done." and turn.time is not None and turn.time.timestamp() > c.BEGIN
-    world.rollout([c.started(), c.said("again")])
+    world.rollout([c.started(), c.user_message("again")])
     assert kinds(await listening.step()) == ["Activity", "MessageTaken"]
     world.rollout([c.complete("Said at its very end")])
     assert kinds(await listening.end()) == ["Turn"]
 
 
 async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path: Path) -> None:
-    turn = [c.started(), c.context(), c.said("other"), c.used(), c.complete("other")]
+    turn = [c.started(), c.context(), c.user_message("other"), c.used(), c.complete("other")]
     world.rollout(turn, c.thread_id(2), cwd=str(tmp_path / "elsewhere"))
     world.rollout(turn, c.thread_id(3, c.BEGIN - 3600))
     world.rollout(turn, c.thread_id(4), source="exec")
-    world.rollout([c.started(), c.said("mine")], c.thread_id(5))
+    world.rollout([c.started(), c.user_message("mine")], c.thread_id(5))
     parent = {"subagent": {"thread_spawn": {"parent_thread_id": c.thread_id(5), "depth": 1}}}
     plan = c.called("1", "update_plan", plan=[{"step": "its own", "status": "completed"}])
     world.rollout([plan, *turn], c.thread_id(6), session_id=c.thread_id(5), source=parent, thread_source="subagent")
     listening = c.Listening(world, world.run())
-    told = await listening.settle()
-    assert kinds(told) == ["Conversation", "Activity", "MessageTaken", "Usage"], (
+    heard_reports = await listening.settle()
+    assert kinds(heard_reports) == ["Conversation", "Activity", "MessageTaken", "Usage"], (
         "an agent's agent only counts what it used"
     )
     world.rollout(turn[:2], c.thread_id(7))
@@ -94,7 +101,7 @@ async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path:
     await listening.end()
 
 
-async def test_a_file_that_does_not_say_yet_whose_it_is_is_looked_at_again(world: c.World) -> None:
+async def test_an_incomplete_rollout_is_read_again(world: c.World) -> None:
     path = world.rollout([c.started()])
     whole = path.read_bytes()
     path.write_bytes(whole[:40])
@@ -106,7 +113,7 @@ async def test_a_file_that_does_not_say_yet_whose_it_is_is_looked_at_again(world
 
 
 @pytest.mark.parametrize(
-    ("ended", "told"),
+    ("ended", "heard_reports"),
     [
         (c.event("turn_aborted", reason="interrupted"), "its turn was interrupted"),
         (
@@ -115,25 +122,27 @@ async def test_a_file_that_does_not_say_yet_whose_it_is_is_looked_at_again(world
         ),
     ],
 )
-async def test_a_turn_that_did_not_end_well_is_no_finished_turn(
-    world: c.World, ended: Mapping[str, Any], told: str
+async def test_an_interrupted_or_failed_turn_is_not_finished(
+    world: c.World, ended: Mapping[str, Any], heard_reports: str
 ) -> None:
     world.rollout([c.started(), ended])
     listening = c.Listening(world, world.run())
-    assert states(await listening.settle()) == [("active", ""), ("interrupted", told)]
+    assert states(await listening.settle()) == [("active", ""), ("interrupted", heard_reports)]
     await listening.end()
 
 
-async def test_a_turn_that_gives_way_to_the_next_is_not_interrupted(world: c.World) -> None:
+async def test_a_replaced_turn_is_not_interrupted(world: c.World) -> None:
     world.rollout([c.started(), c.event("turn_aborted", reason="replaced"), c.started()])
     listening = c.Listening(world, world.run())
     assert states(await listening.settle()) == [("active", ""), ("active", "")]
     await listening.end()
 
 
-async def test_a_usage_limit_is_told_with_its_reset(world: c.World) -> None:
-    said = "You’ve hit your usage limit. Visit https://x to purchase more credits or try again at 11:59 PM."
-    world.rollout([c.started(), c.complete(None, error={"message": said, "codex_error_info": "usage_limit_exceeded"})])
+async def test_a_usage_limit_is_reported_with_its_reset_time(world: c.World) -> None:
+    limit_text = "You’ve hit your usage limit. Visit https://x to purchase more credits or try again at 11:59 PM."
+    world.rollout(
+        [c.started(), c.complete(None, error={"message": limit_text, "codex_error_info": "usage_limit_exceeded"})]
+    )
     listening = c.Listening(world, world.run())
     limit = (await listening.settle())[-1]
     assert isinstance(limit, r.LimitReport) and limit.resets_at is not None and limit.time is not None
@@ -142,18 +151,20 @@ async def test_a_usage_limit_is_told_with_its_reset(world: c.World) -> None:
     await listening.end()
 
 
-def test_a_limits_reset_is_read_in_local_time() -> None:
+def test_a_reset_time_is_parsed_in_local_time() -> None:
     now = datetime(2026, 11, 15, 14, 30, tzinfo=UTC).astimezone()
     clock = now.replace(hour=1, minute=5).strftime("%-I:%M %p")
-    found = rollouts.resets_at(f"limit. … try again at {clock}.", now.replace(hour=14))
-    assert found is not None and (found.day, found.hour, found.minute) == (now.day + 1, 1, 5), "that is tomorrow"
+    reset = rollouts.resets_at(f"limit. … try again at {clock}.", now.replace(hour=14))
+    assert reset is not None and (reset.day, reset.hour, reset.minute) == (now.day + 1, 1, 5), "that is tomorrow"
     later = rollouts.resets_at("limit. … try again at Nov 21st, 2026 3:07 PM.", now)
     assert later is not None and (later.month, later.day, later.hour, later.minute) == (11, 21, 15, 7)
     assert rollouts.resets_at("limit. Try later.", now) is None
 
 
-async def test_what_was_read_is_not_read_again_and_the_model_stays_known(world: c.World) -> None:
-    world.rollout([c.started(), c.context("gpt-6"), c.said("go"), c.called("1", "exec_command", cmd="make"), c.used()])
+async def test_nothing_is_read_twice_and_the_model_is_remembered(world: c.World) -> None:
+    world.rollout(
+        [c.started(), c.context("gpt-6"), c.user_message("go"), c.called("1", "exec_command", cmd="make"), c.used()]
+    )
     first = c.Listening(world, world.run())
     await first.settle()
     await first.end()
@@ -161,17 +172,17 @@ async def test_what_was_read_is_not_read_again_and_the_model_stays_known(world: 
     before = len(world.heard)
     again = c.Listening(world, world.run(conversation=c.thread_id(1)))
     await again.settle()
-    told = world.reports(before)
-    assert kinds(told) == ["Usage", "Turn"]
-    assert isinstance(told[0], r.UsageReport) and told[0].model == "gpt-6"
+    heard_reports = world.reports(before)
+    assert kinds(heard_reports) == ["Usage", "Turn"]
+    assert isinstance(heard_reports[0], r.UsageReport) and heard_reports[0].model == "gpt-6"
     await again.end()
 
 
-async def test_what_a_conversation_said_before_it_was_taken_over_is_not_told(world: c.World) -> None:
-    world.rollout([c.started(), c.said("by hand"), c.used(), c.complete("ok")], cwd="/elsewhere", source="exec")
+async def test_an_earlier_part_of_a_conversation_is_not_reported(world: c.World) -> None:
+    world.rollout([c.started(), c.user_message("by hand"), c.used(), c.complete("ok")], cwd="/elsewhere", source="exec")
     (world.private / "codex.json").unlink()
     rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 60)
-    world.rollout([c.started(), c.said("taken over"), c.complete("I see.")])
+    world.rollout([c.started(), c.user_message("taken over"), c.complete("I see.")])
     rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 90)  # a launch may be tried twice
     listening = c.Listening(world, world.run(conversation=c.thread_id(1)))
     assert kinds(await listening.settle()) == ["Activity", "MessageTaken", "Turn"]
@@ -181,18 +192,20 @@ async def test_what_a_conversation_said_before_it_was_taken_over_is_not_told(wor
 # -- terminal ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_dialog_is_told_with_the_command_as_it_was_called(world: c.World) -> None:
+async def test_a_dialog_is_reported_with_the_command_of_its_call(world: c.World) -> None:
     world.rollout([c.started(), c.called("call-1", "exec_command", cmd="touch /etc/x && echo one\ntwo"), c.used()])
     listening = c.Listening(world, world.run())
     await listening.settle()
     world.prints(c.status("working") + c.status("blocked"), c.COMMAND_DIALOG)
-    asked = (await listening.step())[-1]
-    assert isinstance(asked, r.PermissionReport)
-    assert (asked.tool, asked.command) == ("shell", "touch /etc/x && echo one\ntwo")
-    assert (asked.reason, asked.request) == ("Need to write outside. OK?", "call-1")
-    looks = world.looks
+    request = (await listening.step())[-1]
+    assert isinstance(request, r.PermissionReport)
+    assert (request.tool, request.command) == ("shell", "touch /etc/x && echo one\ntwo")
+    assert (request.reason, request.request) == ("Need to write outside. OK?", "call-1")
+    reads = world.screen_reads
     world.prints(b"\x1b]0;[ . ] Action Required | app\x07")
-    assert await listening.step() == [] and world.looks == looks, "an open dialog is not looked at again and again"
+    assert await listening.step() == [] and world.screen_reads == reads, (
+        "an open dialog is not looked at again and again"
+    )
     world.prints(c.status("working"), c.IDLE)
     assert states(await listening.step()) == [("active", "")]
     world.rollout([c.answered("call-1"), c.complete("Done.")])
@@ -205,84 +218,88 @@ async def test_a_dialog_is_told_with_the_command_as_it_was_called(world: c.World
 
 
 def dialog(command: str, more: str = "") -> str:
-    shown = "\n".join(f"  {line}".rstrip() for line in f"$ {command}".split("\n"))
-    return c.COMMAND_DIALOG.replace("  $ touch /etc/x && echo one\n  two", shown + more)
+    command_text = "\n".join(f"  {line}".rstrip() for line in f"$ {command}".split("\n"))
+    return c.COMMAND_DIALOG.replace("  $ touch /etc/x && echo one\n  two", command_text + more)
 
 
-async def asked(world: c.World, shown: str, *calls: dict[str, Any]) -> r.PermissionReport:
-    """What is told of a dialog while these calls have no answer."""
+async def report_dialog(world: c.World, screen_text: str, *calls: dict[str, Any]) -> r.PermissionReport:
+    """Return the report about a dialog while these calls are open."""
     world.rollout([c.started(), {"type": "turn_context", "payload": {"cwd": str(world.workspace)}}, *calls])
     listening = c.Listening(world, world.run())
     await listening.settle()
-    world.prints(c.status("blocked"), shown)
-    told = (await listening.step())[-1]
+    world.prints(c.status("blocked"), screen_text)
+    heard_reports = (await listening.step())[-1]
     await listening.end()
-    assert isinstance(told, r.PermissionReport)
-    return told
+    assert isinstance(heard_reports, r.PermissionReport)
+    return heard_reports
 
 
-async def test_the_folder_and_the_shell_that_a_dialog_hides_are_told(world: c.World) -> None:
+async def test_folder_and_shell_hidden_by_a_dialog_are_reported(world: c.World) -> None:
     inside = c.called("1", "exec_command", cmd="git status", workdir=str(world.workspace / "sub"))
-    assert (await asked(world, dialog("git status"), inside)).command == "git status"
+    assert (await report_dialog(world, dialog("git status"), inside)).command == "git status"
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "heard_reports"),
     [
         ({"workdir": "/home/me/app"}, "cd /home/me/app && git status"),
         ({"workdir": "../other one"}, "cd '../other one' && git status"),
         ({"shell": "/tmp/sh"}, "/tmp/sh -c 'git status'"),
     ],
 )
-async def test_a_command_elsewhere_is_another_command(world: c.World, more: dict[str, str], told: str) -> None:
+async def test_a_command_in_another_folder_is_another_command(
+    world: c.World, more: dict[str, str], heard_reports: str
+) -> None:
     assert (
-        await asked(world, dialog("git status"), c.called("1", "exec_command", cmd="git status", **more))
-    ).command == told
+        await report_dialog(world, dialog("git status"), c.called("1", "exec_command", cmd="git status", **more))
+    ).command == heard_reports
 
 
-async def test_a_command_is_told_whole_although_the_screen_cuts_it(world: c.World) -> None:
+async def test_a_command_cut_by_the_screen_is_reported_completely(world: c.World) -> None:
     command = "cat > x <<'E'\nis this it?\n\n  Would you like to run the following command?\n  $ echo\nE\nrm -rf y"
-    told = await asked(world, dialog(command), c.called("1", "exec_command", cmd=command))
-    assert (told.tool, told.command, told.request) == ("shell", command, "1")
-    cut = await asked(
+    heard_reports = await report_dialog(world, dialog(command), c.called("1", "exec_command", cmd=command))
+    assert (heard_reports.tool, heard_reports.command, heard_reports.request) == ("shell", command, "1")
+    cut = await report_dialog(
         world, dialog("make\na", "\n  [… 92 lines] ^a view all"), c.called("2", "exec_command", cmd="make\na\nb")
     )
     assert (cut.command, cut.request) == ("make\na\nb", "2")
 
 
-async def test_what_is_only_seen_is_told_as_it_is_shown(world: c.World) -> None:
-    one = await asked(world, dialog("git status\nrm -rf x"))
-    assert one.command == "$ git status\nrm -rf x", "a line break may be a real one"
+async def test_a_command_known_only_from_the_screen_is_reported_as_shown(world: c.World) -> None:
+    request = await report_dialog(world, dialog("git status\nrm -rf x"))
+    assert request.command == "$ git status\nrm -rf x", "a line break may be a real one"
     calls = [c.called(text, "exec_command", cmd=text) for text in ("git status\nrm -rf x", "git status rm -rf x")]
-    assert (await asked(world, dialog("git status\nrm -rf x"), *calls)).command.startswith("$ "), "it may be either"
+    assert (await report_dialog(world, dialog("git status\nrm -rf x"), *calls)).command.startswith("$ "), (
+        "it may be either"
+    )
 
 
-async def test_what_is_seen_in_part_is_never_the_same_again(world: c.World) -> None:
+async def test_a_partly_visible_command_is_never_repeated(world: c.World) -> None:
     cut = dialog("make\na", "\n  [… 92 lines] ^a view all")
-    first, second = await asked(world, cut), await asked(world, cut)
+    first, second = await report_dialog(world, cut), await report_dialog(world, cut)
     assert first.command.startswith("$ make\na …") and first.command != second.command
 
 
-async def test_an_edit_is_told_with_all_its_files(world: c.World) -> None:
+async def test_an_edit_is_reported_with_all_its_files(world: c.World) -> None:
     patch = "*** Begin Patch\n*** Update File: /work/app/new.txt\n+x\n*** Delete File: /etc/y\n*** End Patch"
     call = {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "1"}
-    told = await asked(world, c.EDIT_DIALOG, {"type": "response_item", "payload": call})
-    assert (told.tool, told.command) == ("edit", "/work/app/new.txt, /etc/y")
+    heard_reports = await report_dialog(world, c.EDIT_DIALOG, {"type": "response_item", "payload": call})
+    assert (heard_reports.tool, heard_reports.command) == ("edit", "/work/app/new.txt, /etc/y")
 
 
-async def test_a_dialog_that_is_drawn_late_is_waited_for(world: c.World) -> None:
+async def test_a_dialog_drawn_late_is_awaited(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())
     await listening.settle()
     world.prints(c.status("blocked"))
     assert await listening.step() == []
     world.prints(b"", c.EDIT_DIALOG)
-    asked = (await listening.step())[-1]
-    assert isinstance(asked, r.PermissionReport) and (asked.tool, asked.command) == ("edit", "/work/app/new.txt")
+    request = (await listening.step())[-1]
+    assert isinstance(request, r.PermissionReport) and (request.tool, request.command) == ("edit", "/work/app/new.txt")
     await listening.end()
 
 
-async def test_retries_are_told_and_their_end(world: c.World) -> None:
+async def test_retries_and_their_end_are_reported(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())
     await listening.settle()
@@ -294,7 +311,7 @@ async def test_retries_are_told_and_their_end(world: c.World) -> None:
     await listening.end()
 
 
-async def test_words_in_a_dialog_mean_nothing(world: c.World) -> None:
+async def test_text_in_a_dialog_is_not_interpreted(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())
     await listening.settle()
@@ -305,17 +322,17 @@ async def test_words_in_a_dialog_mean_nothing(world: c.World) -> None:
     await listening.end()
 
 
-async def test_words_about_reconnecting_are_no_retry(world: c.World) -> None:
+async def test_text_about_reconnecting_is_no_retry(world: c.World) -> None:
     world.rollout([c.started()])
     listening = c.Listening(world, world.run())
     await listening.settle()
-    said = "• Reconnecting... is what it says (3s)"
-    world.prints(said.encode(), c.IDLE.replace("• hi there", said))
+    output = "• Reconnecting... is what it says (3s)"
+    world.prints(output.encode(), c.IDLE.replace("• hi there", output))
     assert await listening.step() == []
     await listening.end()
 
 
-async def test_it_is_idle_when_it_waits_for_its_first_message(world: c.World) -> None:
+async def test_the_agent_is_idle_while_it_waits_for_its_first_message(world: c.World) -> None:
     waits = {"home": str(world.home), "log": "0", "waits": "1"}
     world.prints(c.status("idle"))
     listening = c.Listening(world, world.run(plugin_data=waits))
@@ -329,7 +346,7 @@ async def test_it_is_idle_when_it_waits_for_its_first_message(world: c.World) ->
     await again.end()
 
 
-async def test_it_is_not_idle_before_it_began_its_task(world: c.World) -> None:
+async def test_the_agent_is_not_idle_before_its_task_began(world: c.World) -> None:
     world.prints(c.status("idle"))
     listening = c.Listening(world, world.run())
     assert await listening.settle() == []
@@ -337,19 +354,19 @@ async def test_it_is_not_idle_before_it_began_its_task(world: c.World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "told"),
+    ("screen_text", "heard_reports"),
     [
         (c.LOGIN, r.ActivityReport(Activity.WAITING_INPUT, screen.NOT_LOGGED_IN)),
         (c.MODEL_QUESTION, r.PermissionReport("a question of its own", "Meet GPT-6 Sol")),
     ],
 )
-async def test_questions_at_its_start_are_told(world: c.World, shown: str, told: r.Report) -> None:
+async def test_questions_at_its_start_are_reported(world: c.World, screen_text: str, heard_reports: r.Report) -> None:
     listening = c.Listening(world, world.run())
     await listening.settle()
-    world.prints(b"something", shown)
+    world.prints(b"something", screen_text)
     (heard,) = await listening.step()
     assert isinstance(heard, r.ActivityReport | r.PermissionReport)
-    assert replace(heard, time=None) == told
+    assert replace(heard, time=None) == heard_reports
     await listening.end()
 
 
@@ -372,27 +389,27 @@ def test_dialogs_are_read_from_the_screen() -> None:
 
 
 def test_a_list_in_the_conversation_is_no_dialog() -> None:
-    said = c.IDLE.replace("› hello", "› 1. Yes, proceed (y)\n  2. or enter").replace("• hi there", "• esc")
-    assert screen.read(said) is None
+    screen_text = c.IDLE.replace("› hello", "› 1. Yes, proceed (y)\n  2. or enter").replace("• hi there", "• esc")
+    assert screen.read(screen_text) is None
     assert screen.read("› 1. Yes, proceed (y)\n\n› Ask Codex to do anything\n\n  enter send") is None
 
 
-async def test_an_answer_goes_only_to_the_dialog_it_is_for(world: c.World) -> None:
-    codex, asked = Codex({}, LocalHost()), Permission("shell", "touch /etc/x &&  echo one\ntwo")
-    world.shown = c.COMMAND_DIALOG
-    assert await codex.answer(world.run(), asked, "allow", "") == ("y",)
+async def test_an_answer_goes_only_to_the_dialog_of_its_request(world: c.World) -> None:
+    codex, request = Codex({}, LocalHost()), Permission("shell", "touch /etc/x &&  echo one\ntwo")
+    world.visible = c.COMMAND_DIALOG
+    assert await codex.answer(world.run(), request, "allow", "") == ("y",)
     elsewhere = Permission("shell", "cd /x && touch /etc/x && echo one two")
     assert await codex.answer(world.run(), elsewhere, "deny", "") == ("Escape",)
     assert await codex.answer(world.run(), Permission("shell", "make"), "allow", "") is None
-    world.shown = c.IDLE
-    assert await codex.answer(world.run(), asked, "allow", "") is None
+    world.visible = c.IDLE
+    assert await codex.answer(world.run(), request, "allow", "") is None
 
 
-async def test_nothing_is_typed_into_a_menu(world: c.World) -> None:
+async def test_no_text_is_typed_into_a_menu(world: c.World) -> None:
     codex = Codex({}, LocalHost())
-    world.shown = c.MENU
+    world.visible = c.MENU
     assert isinstance(await codex.deliver(world.run(), "m", "hello", interrupt=False), NotReady)
-    world.shown = c.IDLE
+    world.visible = c.IDLE
     assert await codex.deliver(world.run(), "m", "hello", interrupt=False) is None
 
 
@@ -408,12 +425,12 @@ async def test_nothing_is_typed_into_a_menu(world: c.World) -> None:
         ("mail a@b.c now", "mail a@b.c now"),
     ],
 )
-async def test_a_message_is_typed_so_that_it_is_one(world: c.World, text: str, typed: str) -> None:
+async def test_a_message_is_escaped_so_that_it_is_no_command(world: c.World, text: str, typed: str) -> None:
     assert Codex({}, LocalHost()).escape_input(text) == typed
-    world.rollout([c.said(typed.strip())])
+    world.rollout([c.user_message(typed.strip())])
     listening = c.Listening(world, world.run())
-    took = (await listening.settle())[-1]
-    assert isinstance(took, r.MessageTakenReport) and took.text.strip() == text.strip()
+    taken_report = (await listening.settle())[-1]
+    assert isinstance(taken_report, r.MessageTakenReport) and taken_report.text.strip() == text.strip()
     await listening.end()
 
 
@@ -436,20 +453,20 @@ def session(tmp_path: Path, world: c.World) -> AgentContext:
 
 
 def settings(argv: tuple[str, ...]) -> dict[str, Any]:
-    """What its `-c key=value` flags come to; each value must be TOML."""
-    given = [value for flag, value in pairwise(argv) if flag == "-c"]
-    return {key: tomllib.loads(f"x={value}")["x"] for key, _, value in (each.partition("=") for each in given)}
+    """Return the settings of its `-c key=value` flags; each value must be TOML."""
+    flags = [value for flag, value in pairwise(argv) if flag == "-c"]
+    return {key: tomllib.loads(f"x={value}")["x"] for key, _, value in (each.partition("=") for each in flags)}
 
 
-async def test_everything_is_given_as_flags_and_nothing_is_written(session: AgentContext, world: c.World) -> None:
+async def test_settings_are_flags_and_no_file_is_written(session: AgentContext, world: c.World) -> None:
     launch = await Codex({}, LocalHost()).launch(replace(session, system='Say "hi"\n\\ and ünï', model="m"))
-    given = settings(launch.argv)
+    flags = settings(launch.argv)
     assert launch.argv[1:4] == ("--no-daemon", "--model", "m")
     assert launch.argv[-2:] == ("--", "Fix it")
-    assert given["check_for_update_on_startup"] is False
-    assert given["developer_instructions"] == 'Say "hi"\n\\ and ünï'
-    assert given["notice.model_migrations"] == {"old": "new"}
-    assert given["projects"][str(world.workspace.resolve())] == {"trust_level": "trusted"}
+    assert flags["check_for_update_on_startup"] is False
+    assert flags["developer_instructions"] == 'Say "hi"\n\\ and ünï'
+    assert flags["notice.model_migrations"] == {"old": "new"}
+    assert flags["projects"][str(world.workspace.resolve())] == {"trust_level": "trusted"}
     assert list(world.home.iterdir()) == []
 
 
@@ -467,24 +484,24 @@ async def test_permissions_become_a_sandbox_and_an_approval_policy(
 ) -> None:
     (session.workspace / ".git").mkdir()
     launch = await Codex({}, LocalHost()).launch(replace(session, permissions=permissions))
-    given = settings(launch.argv)
-    assert (given.get("sandbox_mode"), given.get("approval_policy")) == (sandbox, approval)
+    flags = settings(launch.argv)
+    assert (flags.get("sandbox_mode"), flags.get("approval_policy")) == (sandbox, approval)
     assert ("--dangerously-bypass-approvals-and-sandbox" in launch.argv) == (permissions == "full")
-    roots = given.get("sandbox_workspace_write.writable_roots")
+    roots = flags.get("sandbox_workspace_write.writable_roots")
     assert roots == ([str(session.workspace / ".git")] if permissions == "auto-edit" else None)
 
 
-async def test_the_users_own_settings_stay_in_force(session: AgentContext, world: c.World) -> None:
+async def test_the_users_own_settings_stay_effective(session: AgentContext, world: c.World) -> None:
     (session.workspace / ".git").mkdir()
     (world.home / "config.toml").write_text(
         'developer_instructions = "Mine."\n[sandbox_workspace_write]\nwritable_roots = ["/mine"]\n'
     )
-    given = settings((await Codex({}, LocalHost()).launch(replace(session, system="Ours."))).argv)
-    assert given["developer_instructions"] == "Mine.\n\nOurs."
-    assert given["sandbox_workspace_write.writable_roots"] == ["/mine", str(session.workspace / ".git")]
+    flags = settings((await Codex({}, LocalHost()).launch(replace(session, system="Ours."))).argv)
+    assert flags["developer_instructions"] == "Mine.\n\nOurs."
+    assert flags["sandbox_workspace_write.writable_roots"] == ["/mine", str(session.workspace / ".git")]
 
 
-async def test_a_conversation_is_continued_with_the_message_it_is_for(session: AgentContext) -> None:
+async def test_a_conversation_is_continued_with_its_message(session: AgentContext) -> None:
     codex = Codex({}, LocalHost())
     launch = await codex.launch(replace(session, resume=c.thread_id(1), message="!go on"))
     assert launch.argv[1] == "resume"
@@ -516,7 +533,9 @@ async def test_a_very_long_task_is_read_from_its_file(session: AgentContext) -> 
 
 def lines(codex: Codex, *events: Mapping[str, Any]) -> tuple[str, list[r.Report]]:
     read = [codex.read_turn(json.dumps(each)) for each in events]
-    return "\n".join(one.show for one in read if one.show), [report for one in read for report in one.reports]
+    return "\n".join(parsed.show for parsed in read if parsed.show), [
+        report for parsed in read for report in parsed.reports
+    ]
 
 
 async def test_a_turn_without_a_terminal(session: AgentContext, world: c.World) -> None:
@@ -527,7 +546,7 @@ async def test_a_turn_without_a_terminal(session: AgentContext, world: c.World) 
     done = {"input_tokens": 3000, "cached_input_tokens": 600, "output_tokens": 100}
     command = {"type": "command_execution", "command": "ls", "aggregated_output": "a.txt\n", "exit_code": 0}
     todo = {"type": "todo_list", "items": [{"text": "one", "completed": True}, {"text": "two", "completed": False}]}
-    shown, told = lines(
+    output, heard_reports = lines(
         codex,
         {"type": "thread.started", "thread_id": c.thread_id(1)},
         {"type": "turn.started"},
@@ -537,20 +556,22 @@ async def test_a_turn_without_a_terminal(session: AgentContext, world: c.World) 
         {"type": "item.completed", "item": {"type": "agent_message", "text": "There it is."}},
         {"type": "turn.completed", "usage": done},
     )
-    assert shown == "$ ls\na.txt\nThere it is."
-    assert kinds(told) == ["Conversation", "Progress", "Usage", "Turn"]
-    assert told[2] == r.UsageReport("gpt-6", 2400, 100, 600)
-    assert told[3] == r.TurnReport("There it is.")
+    assert output == "$ ls\na.txt\nThere it is."
+    assert kinds(heard_reports) == ["Conversation", "Progress", "Usage", "Turn"]
+    assert heard_reports[2] == r.UsageReport("gpt-6", 2400, 100, 600)
+    assert heard_reports[3] == r.TurnReport("There it is.")
     again = codex.turn(session, "more", c.thread_id(1))
     assert again.argv[1:3] == ("exec", "resume") and again.argv[-2:] == (c.thread_id(1), "-")
-    _, told = lines(codex, {"type": "turn.completed", "usage": done | {"input_tokens": 4000, "output_tokens": 130}})
-    assert told[0] == r.UsageReport("gpt-6", 1000, 30, 0), "it tells the sum of all turns"
+    _, heard_reports = lines(
+        codex, {"type": "turn.completed", "usage": done | {"input_tokens": 4000, "output_tokens": 130}}
+    )
+    assert heard_reports[0] == r.UsageReport("gpt-6", 1000, 30, 0), "it tells the sum of all turns"
 
 
 async def test_a_turn_whose_last_words_must_have_a_shape(session: AgentContext) -> None:
-    codex, wanted = Codex({}, LocalHost()), replace(session, schema='{"type": "object"}')
+    codex, schema_context = Codex({}, LocalHost()), replace(session, schema='{"type": "object"}')
     for conversation in (None, c.thread_id(1)):
-        argv = codex.turn(wanted, "plan", conversation).argv
+        argv = codex.turn(schema_context, "plan", conversation).argv
         assert Path(argv[argv.index("--output-schema") + 1]).read_text() == '{"type": "object"}'
     assert "--output-schema" not in codex.turn(session, "plan", None).argv
 
@@ -560,15 +581,15 @@ async def test_usage_after_a_restart_begins_where_the_conversation_was(session: 
     codex = Codex({}, LocalHost())
     codex.turn(session, "more", c.thread_id(1))
     whole = {"input_tokens": 2500, "cached_input_tokens": 300, "output_tokens": 70}
-    _, told = lines(codex, {"type": "turn.completed", "usage": whole})
-    assert told[0] == r.UsageReport("gpt-5.5", 1000, 20, 0)
+    _, heard_reports = lines(codex, {"type": "turn.completed", "usage": whole})
+    assert heard_reports[0] == r.UsageReport("gpt-5.5", 1000, 20, 0)
 
 
 def test_a_failed_turn_says_why() -> None:
     codex = Codex({}, LocalHost())
-    shown, told = lines(codex, {"type": "turn.failed", "error": {"message": "status 401"}})
-    assert (shown, told) == ("! status 401", [])
+    output, heard_reports = lines(codex, {"type": "turn.failed", "error": {"message": "status 401"}})
+    assert (output, heard_reports) == ("! status 401", [])
     limit = "You’ve hit your usage limit. … try again at Nov 21st, 2026 3:07 PM."
-    _, told = lines(codex, {"type": "turn.failed", "error": {"message": limit}})
-    assert isinstance(told[0], r.LimitReport) and told[0].resets_at is not None
+    _, heard_reports = lines(codex, {"type": "turn.failed", "error": {"message": limit}})
+    assert isinstance(heard_reports[0], r.LimitReport) and heard_reports[0].resets_at is not None
     assert codex.read_turn("WARNING: no JSON").show == "WARNING: no JSON"

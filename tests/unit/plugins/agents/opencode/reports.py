@@ -1,4 +1,4 @@
-"""What tests compare of what was heard: the reports that would be recorded."""
+"""Comparison of reports: only those that would be recorded."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ def heard_in(section: str, ears: ConversationReader | None = None) -> list[Repor
     return [heard for event in recorded(section) for heard in ears.hear(event)]
 
 
-def told(heard: Iterable[ReportBatch]) -> list[r.Report]:
-    """What would be recorded: the same state again, and the same key again, is nothing new."""
-    found: list[r.Report] = []
+def recorded_reports(heard: Iterable[ReportBatch]) -> list[r.Report]:
+    """Return the reports that would be recorded: repeated states and keys are left out."""
+    new_reports: list[r.Report] = []
     keys: set[tuple[str, int, int]] = set()
     state: r.Report | None = None
-    for one in heard:
-        key = (one.source_id, one.start, one.end)
-        if one.source_id and key in keys:
+    for batch in heard:
+        key = (batch.source_id, batch.start, batch.end)
+        if batch.source_id and key in keys:
             continue
         keys.add(key)
-        for report in one.reports:
+        for report in batch.reports:
             if isinstance(report, r.ActivityReport) and report == state:
                 continue
             if not isinstance(report, r.UsageReport | r.MessageTakenReport | r.ProgressReport | r.ConversationReport):
                 state = report
-            found.append(report)
-    return found
+            new_reports.append(report)
+    return new_reports
 
 
-def of(kind: type[Any], heard: Iterable[ReportBatch]) -> list[Any]:
-    return [report for report in told(heard) if isinstance(report, kind)]
+def reports_of(kind: type[Any], heard: Iterable[ReportBatch]) -> list[Any]:
+    return [report for report in recorded_reports(heard) if isinstance(report, kind)]
 
 
 def states(heard: Iterable[ReportBatch]) -> list[r.Report]:
     kinds = (r.ActivityReport, r.TurnReport, r.PermissionReport, r.AskReport, r.LimitReport)
-    return [report for report in told(heard) if isinstance(report, kinds)]
+    return [report for report in recorded_reports(heard) if isinstance(report, kinds)]

@@ -1,4 +1,4 @@
-"""What OpenCode's server told, as recorded from version 1.18.33, and a server that stands in for it."""
+"""Events recorded from OpenCode 1.18.33, and a stand-in for its server."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ HOME_PAGE = """
 
 def recorded(section: str) -> list[dict[str, Any]]:
     """The events of one section of the recording, behind the beginning of its conversation."""
-    name, found = "", []
+    name, events = "", []
     for line in (Path(__file__).parent / "server_events.jsonl").read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             name = line[2:]
         elif name in ("begin", section):
-            found.append(json.loads(line))
-    return found
+            events.append(json.loads(line))
+    return events
 
 
 def record(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -48,10 +48,10 @@ def record(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @dataclass
 class Server:
-    """Answers as OpenCode does, as far as the plugin asks."""
+    """A server that responds as OpenCode does to the plugin's requests."""
 
     port: int = 0
-    asked: list[tuple[str, str, Any]] = field(default_factory=list)
+    requests: list[tuple[str, str, Any]] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
     permissions: list[dict[str, Any]] = field(default_factory=list)
@@ -60,9 +60,9 @@ class Server:
     events: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
     session: dict[str, Any] = field(default_factory=lambda: {"id": SESSION})
     silent: set[str] = field(default_factory=set)
-    """Paths whose requests are taken and never answered."""
+    """Paths whose requests are never answered."""
     forgets: int = 0
-    """So many prompts are accepted, and lost."""
+    """The number of prompts that are accepted and lost."""
     password: str = "secret"
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -70,7 +70,7 @@ class Server:
         self.tasks.add(asyncio.get_running_loop().create_task(self.serve(reader, writer)))
 
     def paths(self, method: str = "POST") -> list[str]:
-        return [path for verb, path, _ in self.asked if verb == method]
+        return [path for verb, path, _ in self.requests if verb == method]
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -81,7 +81,7 @@ class Server:
             method, path, _ = head.split(" ", 2)
             length = int(head.lower().partition("content-length: ")[2].split("\r\n")[0] or 0)
             body = json.loads(await reader.readexactly(length)) if length else None
-            self.asked.append((method, path, body))
+            self.requests.append((method, path, body))
             if path in self.silent:
                 await asyncio.sleep(60)
             login = base64.b64encode(f"opencode:{self.password}".encode()).decode()
@@ -109,21 +109,21 @@ class Server:
             case ["GET", "session", parent, "children"]:
                 return 200, [child for child in self.children if child["parentID"] == parent]
             case ["GET", "session", session, "message"]:
-                return 200, [one for one in self.messages if one["info"]["sessionID"] == session]
+                return 200, [item for item in self.messages if item["info"]["sessionID"] == session]
             case ["GET", "session", _, "message", key]:
-                return (200, {}) if any(one["info"]["id"] == key for one in self.messages) else (404, None)
+                return (200, {}) if any(item["info"]["id"] == key for item in self.messages) else (404, None)
             case ["POST", "session", session, "prompt_async"]:
                 if self.forgets:
                     self.forgets -= 1
-                elif not any(one["info"]["id"] == body["messageID"] for one in self.messages):
+                elif not any(item["info"]["id"] == body["messageID"] for item in self.messages):
                     info = {"id": body["messageID"], "sessionID": session, "role": "user", "time": {"created": 1}}
                     self.messages.append({"info": info, "parts": body["parts"]})
                 return 204, None
             case ["POST", "question", request, "reply"]:
-                self.questions = [one for one in self.questions if one["id"] != request]
+                self.questions = [item for item in self.questions if item["id"] != request]
                 return 200, True
             case ["POST", "permission", request, "reply"]:
-                return (200, True) if any(one["id"] == request for one in self.permissions) else (404, None)
+                return (200, True) if any(item["id"] == request for item in self.permissions) else (404, None)
             case ["POST", "session", _, "abort"] | ["POST", "tui", "select-session"]:
                 return 200, True
             case ["GET", "session", _, "todo"]:
@@ -149,7 +149,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
-    """A server at a free port."""
+    """Run a server on a free port."""
     server = Server()
     listening = await asyncio.start_server(server.take, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
@@ -181,12 +181,12 @@ def a_run(
     private: Path, server: Server, conversation: str | None = SESSION, screen: str = "busy", **more: Any
 ) -> RunningLaunch:
     """A live launch whose server is this one."""
-    known = private / "opencode.json"
-    if not known.exists():
-        known.write_text(json.dumps({"launch": "1", "port": server.port, "password": server.password}))
+    plugin_data = private / "opencode.json"
+    if not plugin_data.exists():
+        plugin_data.write_text(json.dumps({"launch": "1", "port": server.port, "password": server.password}))
     ended = asyncio.Event()
 
-    async def shown() -> str:
+    async def read_screen() -> str:
         return screen
 
     memo = {"port": str(server.port), "since": "0", "model": "", "agent": "", "told": "nothing", **more.pop("memo", {})}
@@ -202,6 +202,6 @@ def a_run(
         plugin_data=memo,
         cursors=more.pop("cursors", {}),
         changes=Changes(ended),
-        screen=shown,
+        screen=read_screen,
         ended=ended,
     )

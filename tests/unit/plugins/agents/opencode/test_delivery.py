@@ -1,4 +1,4 @@
-"""How messages and answers are given to OpenCode through its server."""
+"""Delivery of messages and answers through OpenCode's server."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from tests.unit.plugins.agents.opencode.server import HOME_PAGE, SESSION, Server
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_message_is_one_message_however_often_it_is_handed_over(
-    agent: OpenCode, server: Server, tmp_path: Path
-) -> None:
+async def test_a_message_delivered_repeatedly_is_one_message(agent: OpenCode, server: Server, tmp_path: Path) -> None:
     run = a_run(tmp_path, server)
     for _ in range(3):
         assert await agent.deliver(run, "m-1", "--help\n/init 日本", interrupt=False) == Delivered()
-    assert [one["parts"][0]["text"] for one in server.messages] == ["--help\n/init 日本"]
+    assert [message["parts"][0]["text"] for message in server.messages] == ["--help\n/init 日本"]
     assert server.paths() == [f"/session/{SESSION}/prompt_async"]
     assert await agent.deliver(run, "m-2", "another", interrupt=False) == Delivered()
-    assert [one["info"]["id"] for one in server.messages] == sorted(one["info"]["id"] for one in server.messages)
+    assert [message["info"]["id"] for message in server.messages] == sorted(
+        message["info"]["id"] for message in server.messages
+    )
 
 
-async def test_one_that_was_accepted_and_lost_is_handed_over_again_under_its_id(
+async def test_a_lost_message_is_delivered_again_under_its_id(
     agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_calls, "STORED_WITHIN", 0.1)
     run, server.forgets = a_run(tmp_path, server), 1
     assert isinstance(await agent.deliver(run, "m-1", "text", interrupt=False), NotReady)
     assert await agent.deliver(run, "m-1", "text", interrupt=False) == Delivered()
-    ids = {body["messageID"] for _, path, body in server.asked if path.endswith("prompt_async")}
+    ids = {body["messageID"] for _, path, body in server.requests if path.endswith("prompt_async")}
     assert len(ids) == 1 and len(server.messages) == 1
 
 
@@ -54,16 +54,18 @@ async def test_the_first_message_begins_one_conversation_and_shows_it(
     for message in ("m-1", "m-2"):
         assert await agent.deliver(run, message, "text", interrupt=False) == Delivered()
     assert server.paths().count("/session") == 1
-    assert ("POST", "/tui/select-session", {"sessionID": SESSION}) in server.asked
-    body = next(body for _, path, body in server.asked if path.endswith("prompt_async"))
+    assert ("POST", "/tui/select-session", {"sessionID": SESSION}) in server.requests
+    body = next(body for _, path, body in server.requests if path.endswith("prompt_async"))
     assert body["agent"] == "plan" and body["model"] == {"providerID": "openai", "modelID": "gpt-5"}
 
 
-async def test_what_a_person_has_chosen_in_the_terminal_stays(agent: OpenCode, server: Server, tmp_path: Path) -> None:
+async def test_a_conversation_selected_by_a_person_stays_selected(
+    agent: OpenCode, server: Server, tmp_path: Path
+) -> None:
     server.session = {"id": SESSION, "agent": "build", "model": {"id": "other", "providerID": "p"}}
     run = a_run(tmp_path, server, memo={"model": "openai/gpt-5", "agent": "plan"})
     await agent.deliver(run, "m-1", "text", interrupt=False)
-    body = next(body for _, path, body in server.asked if path.endswith("prompt_async"))
+    body = next(body for _, path, body in server.requests if path.endswith("prompt_async"))
     assert body["agent"] == "build" and "model" not in body
 
 
@@ -89,18 +91,18 @@ async def test_a_question_is_answered_once(
     server.questions = [{"id": "que_1", "sessionID": SESSION, "questions": [{"question": "?"}] * count}]
     for _ in range(2):
         assert await agent.deliver(run, "m-1", text, interrupt=False) == Delivered()
-    assert [body for method, path, body in server.asked if (method, path) == ("POST", "/question/que_1/reply")] == [
+    assert [body for method, path, body in server.requests if (method, path) == ("POST", "/question/que_1/reply")] == [
         {"answers": answers}
     ]
     assert not server.messages, "and not told once more as a message"
 
 
-async def test_while_it_does_not_answer_a_message_is_held(
+async def test_a_message_is_held_while_the_server_does_not_answer(
     agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = NotReady("opencode does not answer yet")
-    nobody = a_run(tmp_path, server, memo={"port": "1"})
-    assert await agent.deliver(nobody, "m-1", "text", interrupt=False) == held
+    no_server = a_run(tmp_path, server, memo={"port": "1"})
+    assert await agent.deliver(no_server, "m-1", "text", interrupt=False) == held
     server.password = "another"
     assert await agent.deliver(a_run(tmp_path, server), "m-1", "text", interrupt=False) == held
 
@@ -113,7 +115,7 @@ async def test_a_permission_is_answered_by_its_id(
     server.permissions = [{"id": "per_1"}]
     assert await agent.answer(run, Permission("bash", "rm x", request="per_1"), decision, "why") == ()
     expected = {"reply": reply, "message": "why"} if decision == "deny" else {"reply": reply}
-    assert server.asked == [("POST", "/permission/per_1/reply", expected)]
+    assert server.requests == [("POST", "/permission/per_1/reply", expected)]
 
 
 async def test_a_permission_that_was_answered_in_the_terminal_is_answered(
@@ -124,7 +126,7 @@ async def test_a_permission_that_was_answered_in_the_terminal_is_answered(
     assert await agent.answer(run, Permission("bash", "rm x"), "allow", "") is None
 
 
-async def test_a_server_that_does_not_answer_is_not_waited_for(server: Server) -> None:
+async def test_a_silent_server_is_not_awaited(server: Server) -> None:
     door, server.silent = LoopbackClient(server.port, "opencode", server.password), {"/session/status", "/event"}
     with pytest.raises(Temporary):
         await door.call("GET", "/session/status", within=0.05)

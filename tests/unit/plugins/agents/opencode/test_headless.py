@@ -25,7 +25,7 @@ def test_a_turn_reads_its_prompt_from_standard_input(agent: OpenCode, context: A
 
 
 def test_a_model_is_no_option(agent: OpenCode, context: AgentContext) -> None:
-    """A repository's configuration names the model without trust; `--attach` has all that is said sent to another's server."""
+    """A repository's configuration names the model without trust; `--attach` has all output sent to a foreign server."""
     model = "--attach=http://evil.example/"
     turn = agent.turn(replace(context, model=model), "x", None)
     assert model not in turn.argv and f"--model={model}" in turn.argv
@@ -58,7 +58,7 @@ def test_a_turns_lines_are_shown_and_reported(agent: OpenCode) -> None:
     lines = [agent.read_turn(json.dumps({"sessionID": SESSION, "timestamp": 1, **event})) for event in RUN]
     reports = [report for line in lines for report in line.reports]
     usage = r.UsageReport("", input=1200, output=50, cache_read=300, usd=0.00133)
-    assert [one for one in reports if isinstance(one, r.UsageReport)] == [usage, usage]
+    assert [item for item in reports if isinstance(item, r.UsageReport)] == [usage, usage]
     assert reports[0] == r.ConversationReport(SESSION) and reports[-1] == r.TurnReport("Done one")
     assert [line.show for line in lines if line.show] == ["bash: git add a\n(no output)", "Done one"]
     assert agent.read_turn("permission requested: bash (ls); auto-rejecting").show.startswith("permission requested")

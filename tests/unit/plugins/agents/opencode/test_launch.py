@@ -1,4 +1,4 @@
-"""How OpenCode is started: its task, rules, model and permissions."""
+"""Launches of OpenCode: task, rules, model and permissions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run
 pytestmark = pytest.mark.anyio
 
 
-def test_it_can_all_that_there_is(agent: OpenCode) -> None:
+def test_the_agent_supports_all_optional_features(agent: OpenCode) -> None:
     assert agent.listens and agent.delivers_messages and agent.answers_requests and agent.has_headless_mode
 
 
@@ -36,7 +36,7 @@ async def test_the_task_is_handed_over_and_the_rules_are_a_file(agent: OpenCode,
     assert [Path(path).read_text() for path in content["instructions"]] == ["Be kind."]
 
 
-async def test_the_password_is_told_to_the_agent_alone(agent: OpenCode, context: AgentContext) -> None:
+async def test_the_password_is_given_to_the_agent_only(agent: OpenCode, context: AgentContext) -> None:
     launch = await agent.launch(context)
     password = launch.env["OPENCODE_SERVER_PASSWORD"]
     assert len(password) >= 30
@@ -62,28 +62,28 @@ async def test_a_conversation_is_continued_with_the_message_it_is_started_for(
     assert (await agent.launch(replace(context, resume=SESSION))).paste is None
 
 
-async def test_a_conversation_begun_elsewhere_is_continued_here_in_a_copy(
+async def test_a_conversation_of_another_folder_is_continued_in_a_copy(
     agent: OpenCode, context: AgentContext, server: Server
 ) -> None:
     launch = await agent.launch(replace(context, resume="ses_hand", message="go on"))
     assert (
         "--session" not in launch.argv and launch.conversation is None and launch.env["PWD"] == str(context.workspace)
     )
-    known = json.loads((context.private / "opencode.json").read_text())
-    server.password, server.session = known["password"], {"id": SESSION, "directory": "/elsewhere"}
+    stored = json.loads((context.private / "opencode.json").read_text())
+    server.password, server.session = stored["password"], {"id": SESSION, "directory": "/elsewhere"}
     run = replace(a_run(context.private, server, "ses_hand"), workspace=context.workspace)
     assert isinstance(await agent.deliver(run, "m-1", "go on", interrupt=False), NotReady), "it would work elsewhere"
     assert not server.messages
     server.session = {"id": SESSION, "directory": str(context.workspace)}
     for message in ("m-1", "m-2"):
         assert await agent.deliver(run, message, "go on", interrupt=False) == Delivered()
-    assert {one["info"]["sessionID"] for one in server.messages} == {SESSION}
+    assert {stored["info"]["sessionID"] for stored in server.messages} == {SESSION}
     assert "/session/ses_hand/prompt_async" not in server.paths()
     later = replace(context, resume=SESSION, env={**context.env, "AO_SPOOL": "spool.2.jsonl"})
     assert (await agent.launch(later)).argv[-2:] == ("--session", SESSION)
 
 
-async def test_one_that_ended_before_it_was_heard_continues_its_conversation(
+async def test_a_launch_that_ended_early_continues_its_conversation(
     agent: OpenCode, context: AgentContext, server: Server
 ) -> None:
     await agent.launch(context)
@@ -105,7 +105,7 @@ async def test_a_model_is_named_with_its_provider(agent: OpenCode, context: Agen
         await agent.launch(replace(context, model="gpt-5"))
 
 
-async def test_what_the_user_has_in_the_variable_is_kept(agent: OpenCode, context: AgentContext) -> None:
+async def test_the_users_own_variable_is_kept(agent: OpenCode, context: AgentContext) -> None:
     own = {"instructions": ["mine.md"], "theme": "dark"}
     launch = await agent.launch(replace(context, env={**context.env, "OPENCODE_CONFIG_CONTENT": json.dumps(own)}))
     content = json.loads(launch.env["OPENCODE_CONFIG_CONTENT"])
@@ -121,12 +121,12 @@ def decided(rules: Mapping[str, Any], tool: str, what: str) -> str:
     """As OpenCode 1.18 decides: the last rule that matches; ours are merged behind the user's, by key."""
     merged = {**OWN_RULES, **{key: value for key, value in rules.items() if key not in OWN_RULES}}
     merged |= {key: rules[key] for key in OWN_RULES if key in rules}
-    found = "ask"
+    decision = "ask"
     for key, rule in merged.items():
         for pattern, action in {"*": rule}.items() if isinstance(rule, str) else rule.items():
             if _matches(tool, key) and _matches(what, pattern):
-                found = str(action)
-    return found
+                decision = str(action)
+    return decision
 
 
 def _matches(text: str, pattern: str) -> bool:
@@ -176,7 +176,7 @@ async def test_permissions(
     assert ("--agent" in launch.argv) == (permissions == "plan")
 
 
-async def test_with_nobody_to_ask_it_may_commit(agent: OpenCode, context: AgentContext) -> None:
+async def test_without_a_person_it_may_commit(agent: OpenCode, context: AgentContext) -> None:
     turn = agent.turn(replace(context, mode="headless"), "do it", None)
     rules = json.loads(turn.env["OPENCODE_PERMISSION"])
     for command in ("git status", "git add src/a.py b", "git add -A", "git commit -m 'x y'", 'git commit -am "x"'):
@@ -195,7 +195,7 @@ async def test_with_nobody_to_ask_it_may_commit(agent: OpenCode, context: AgentC
         assert decided(rules, "bash", command) == "ask", command
 
 
-async def test_what_a_person_allowed_for_good_is_not_asked(agent: OpenCode, context: AgentContext) -> None:
+async def test_a_persons_permanent_permission_is_not_asked_again(agent: OpenCode, context: AgentContext) -> None:
     allowed = (Permission("bash", "touch x"), Permission("webfetch", "https://example.invalid"))
     launch = await agent.launch(replace(context, permissions="default", allowed=allowed))
     rules = json.loads(launch.env["OPENCODE_PERMISSION"])

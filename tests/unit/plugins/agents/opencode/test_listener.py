@@ -1,4 +1,4 @@
-"""What is reported of a launch: after it was missed, while it lasts, and at its end."""
+"""Reports about a launch: missed ones, during it, and at its end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from agent_orchestrator.protocols import (
     RunningLaunch,
 )
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, of, states, told
+from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, recorded_reports, reports_of, states
 from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run, record, recorded
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("section", ["turn", "permission", "denied", "subagent"])
-async def test_what_was_missed_is_told_under_the_same_keys(server: Server, tmp_path: Path, section: str) -> None:
+async def test_missed_reports_have_the_same_keys(server: Server, tmp_path: Path, section: str) -> None:
     events = recorded(section)
     server.messages = record(events)
     server.children = [
@@ -35,9 +35,9 @@ async def test_what_was_missed_is_told_under_the_same_keys(server: Server, tmp_p
         for event in events
         if event["type"] == "session.created" and "parentID" in event["properties"]["info"]
     ]
-    live = {(one.source_id, one.start, one.end): one.reports for one in heard_in(section) if one.source_id}
-    missed = [one async for one in _missed(server, tmp_path)]
-    assert {(one.source_id, one.start, one.end): one.reports for one in missed if one.source_id} == live
+    live = {(batch.source_id, batch.start, batch.end): batch.reports for batch in heard_in(section) if batch.source_id}
+    missed = [batch async for batch in _missed(server, tmp_path)]
+    assert {(batch.source_id, batch.start, batch.end): batch.reports for batch in missed if batch.source_id} == live
 
 
 async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[ReportBatch]:
@@ -49,32 +49,32 @@ async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[R
         yield heard
 
 
-async def test_what_was_told_before_is_not_told_again(server: Server, tmp_path: Path) -> None:
+async def test_earlier_reports_are_not_repeated(server: Server, tmp_path: Path) -> None:
     server.messages = record(recorded("turn"))
-    before = [one async for one in _missed(server, tmp_path)]
-    cursors = {one.source_id: one.end + 1 for one in before if one.source_id}
-    assert [one async for one in _missed(server, tmp_path, cursors=cursors)] == []
+    before = [batch async for batch in _missed(server, tmp_path)]
+    cursors = {batch.source_id: batch.end + 1 for batch in before if batch.source_id}
+    assert [batch async for batch in _missed(server, tmp_path, cursors=cursors)] == []
 
 
-async def test_a_resumed_one_rests_and_what_it_spent_elsewhere_is_not_counted(server: Server, tmp_path: Path) -> None:
+async def test_a_resumed_agent_is_idle_and_earlier_usage_is_not_counted(server: Server, tmp_path: Path) -> None:
     server.messages = record(recorded("interrupted"))
     later = {"since": str(datetime(2027, 1, 1, tzinfo=UTC).timestamp())}
-    assert told([one async for one in _missed(server, tmp_path, memo=later)]) == [IDLE]
+    assert recorded_reports([batch async for batch in _missed(server, tmp_path, memo=later)]) == [IDLE]
     expecting = {**later, "told": ""}
-    assert [one async for one in _missed(server, tmp_path, memo=expecting)] == []
+    assert [batch async for batch in _missed(server, tmp_path, memo=expecting)] == []
 
 
-async def test_a_dialog_that_opened_while_nobody_listened_is_seen(server: Server, tmp_path: Path) -> None:
+async def test_a_dialog_opened_while_the_daemon_was_down_is_reported(server: Server, tmp_path: Path) -> None:
     server.status = {SESSION: {"type": "busy"}}
     server.permissions = [
         {"id": "per_1", "sessionID": SESSION, "permission": "edit", "patterns": ["a.py"], "metadata": {}}
     ]
-    assert states([one async for one in _missed(server, tmp_path)])[-1] == r.PermissionReport(
+    assert states([batch async for batch in _missed(server, tmp_path)])[-1] == r.PermissionReport(
         "edit", "a.py", request="per_1"
     )
 
 
-async def test_it_listens_until_the_agent_has_ended_whatever_becomes_of_the_stream(
+async def test_listening_lasts_until_the_agent_has_ended(
     agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plugin, "STARTING_PAUSE", 0.01)
@@ -89,12 +89,12 @@ async def test_it_listens_until_the_agent_has_ended_whatever_becomes_of_the_stre
             server.messages = record(events[: number + 1])
             server.status = {SESSION: {"type": "busy"}}
             server.events.put_nowait(None)  # the stream is cut
-    await _until(lambda: bool(of(r.TurnReport, heard)))
+    await _until(lambda: bool(reports_of(r.TurnReport, heard)))
     run.ended.set()
     server.events.put_nowait(None)
     await asyncio.wait_for(task, 60)
     assert states(heard) == [IDLE, ACTIVE, r.TurnReport("Hello.")]
-    assert len(of(r.MessageTakenReport, heard)) == 1 and len(of(r.UsageReport, heard)) == 1
+    assert len(reports_of(r.MessageTakenReport, heard)) == 1 and len(reports_of(r.UsageReport, heard)) == 1
 
 
 async def _until(holds: Callable[[], bool]) -> None:
@@ -114,7 +114,7 @@ async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
     heard: list[ReportBatch] = []
     task = asyncio.create_task(_listen(agent, run, heard))
     await _until(lambda: server.paths().count(posted) == 2)
-    assert len({body["messageID"] for _, path, body in server.asked if path == posted}) == 1
+    assert len({body["messageID"] for _, path, body in server.requests if path == posted}) == 1
     for status in ("busy", "idle"):
         properties = {"sessionID": SESSION, "status": {"type": status}}
         server.events.put_nowait({"type": "session.status", "properties": properties})
@@ -126,5 +126,5 @@ async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
 
 
 async def _listen(agent: OpenCode, run: RunningLaunch, heard: list[ReportBatch]) -> None:
-    async for one in agent.listen(run):
-        heard.append(one)  # noqa: PERF401 - looked at while it grows
+    async for batch in agent.listen(run):
+        heard.append(batch)  # noqa: PERF401 - looked at while it grows

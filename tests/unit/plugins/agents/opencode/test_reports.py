@@ -1,4 +1,4 @@
-"""What is read from the events of OpenCode's server."""
+"""Reports derived from the events of OpenCode's server."""
 
 from __future__ import annotations
 
@@ -13,52 +13,52 @@ from agent_orchestrator.protocols import (
     ReportBatch,
 )
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, of, states, told
+from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, recorded_reports, reports_of, states
 from tests.unit.plugins.agents.opencode.server import SESSION, recorded
 
 
 def test_a_turn_from_its_message_to_its_last_words() -> None:
     heard = heard_in("turn")
-    assert told(heard)[0] == r.ConversationReport(SESSION)
+    assert recorded_reports(heard)[0] == r.ConversationReport(SESSION)
     assert states(heard) == [ACTIVE, r.TurnReport("Hello.")]
-    assert of(r.MessageTakenReport, heard) == [r.MessageTakenReport("once only [[say: Hello.]]")]
+    assert reports_of(r.MessageTakenReport, heard) == [r.MessageTakenReport("once only [[say: Hello.]]")]
     usage = r.UsageReport("scripted/gpt-5", input=1200, output=50, cache_read=300, usd=0.00133)
-    assert of(r.UsageReport, heard) == [usage]
+    assert reports_of(r.UsageReport, heard) == [usage]
 
 
 def test_the_same_message_again_is_nothing_new() -> None:
     ears = ConversationReader(None, 0, {})
     heard = heard_in("turn", ears)
-    again = [one for event in recorded("again")[1:] for one in ears.hear(event)]
+    again = [batch for event in recorded("again")[1:] for batch in ears.hear(event)]
     assert states([*heard, *again]) == [ACTIVE, r.TurnReport("Hello."), ACTIVE, IDLE]
-    assert of(r.MessageTakenReport, [*heard, *again]) == of(r.MessageTakenReport, heard)
-    assert of(r.UsageReport, [*heard, *again]) == of(r.UsageReport, heard)
+    assert reports_of(r.MessageTakenReport, [*heard, *again]) == reports_of(r.MessageTakenReport, heard)
+    assert reports_of(r.UsageReport, [*heard, *again]) == reports_of(r.UsageReport, heard)
 
 
 def test_a_permission_is_asked_and_given() -> None:
     heard = heard_in("permission")
-    asked = of(r.PermissionReport, heard)
-    assert [(one.tool, one.command) for one in asked] == [("bash", "touch other.txt")]
-    assert asked[0].request.startswith("per_")
-    assert states(heard) == [ACTIVE, asked[0], ACTIVE, r.TurnReport("Done.")]
-    assert len(of(r.UsageReport, heard)) == 4
+    requests = reports_of(r.PermissionReport, heard)
+    assert [(request.tool, request.command) for request in requests] == [("bash", "touch other.txt")]
+    assert requests[0].request.startswith("per_")
+    assert states(heard) == [ACTIVE, requests[0], ACTIVE, r.TurnReport("Done.")]
+    assert len(reports_of(r.UsageReport, heard)) == 4
 
 
 @pytest.mark.parametrize(("section", "words"), [("denied with a word", "Then not."), ("denied", "")])
 def test_a_permission_is_denied(section: str, words: str) -> None:
     heard = heard_in(section)
-    assert states(heard) == [ACTIVE, *of(r.PermissionReport, heard), ACTIVE, r.TurnReport(words)]
+    assert states(heard) == [ACTIVE, *reports_of(r.PermissionReport, heard), ACTIVE, r.TurnReport(words)]
 
 
 def test_its_to_do_list_is_progress() -> None:
-    assert of(r.ProgressReport, heard_in("todo")) == [r.ProgressReport(1, 3, "two")]
+    assert reports_of(r.ProgressReport, heard_in("todo")) == [r.ProgressReport(1, 3, "two")]
 
 
 @pytest.mark.parametrize("section", ["interrupted", "interrupted in a retry"])
 def test_an_interruption_is_no_end_of_the_turn(section: str) -> None:
-    found = [one for one in states(heard_in(section)) if one != ACTIVE]
-    assert found[-1] == r.ActivityReport(Activity.INTERRUPTED)
-    assert not of(r.TurnReport, heard_in(section))
+    other_states = [report for report in states(heard_in(section)) if report != ACTIVE]
+    assert other_states[-1] == r.ActivityReport(Activity.INTERRUPTED)
+    assert not reports_of(r.TurnReport, heard_in(section))
 
 
 def test_a_turn_that_is_stopped_for_a_message_is_not_shown_as_interrupted() -> None:
@@ -76,9 +76,9 @@ def test_an_error_that_ends_the_turn_needs_a_person() -> None:
 
 
 def test_a_message_that_cannot_even_be_begun_with_needs_a_person() -> None:
-    found = states(heard_in("no agent"))
-    assert isinstance(found[-1], r.ActivityReport) and found[-1].state == Activity.WAITING_INPUT
-    assert "Agent not found" in found[-1].detail
+    states_heard = states(heard_in("no agent"))
+    assert isinstance(states_heard[-1], r.ActivityReport) and states_heard[-1].state == Activity.WAITING_INPUT
+    assert "Agent not found" in states_heard[-1].detail
 
 
 def test_a_usage_limit_has_its_reset() -> None:
@@ -87,22 +87,22 @@ def test_a_usage_limit_has_its_reset() -> None:
     )
     ahead = datetime.now(UTC).timestamp() + 3600
     ears = ConversationReader(SESSION, 0, {})
-    limit = [one for heard in ears.status({**status, "next": ahead * 1000}) for one in heard.reports]
+    limit = [report for heard in ears.status({**status, "next": ahead * 1000}) for report in heard.reports]
     assert limit == [r.LimitReport(datetime.fromtimestamp(ahead, UTC))]
 
 
 def test_a_question_is_asked_and_answered() -> None:
     heard = heard_in("question")
-    asked = r.AskReport("Which database?\n- sqlite: small")
-    assert states(heard) == [ACTIVE, asked, ACTIVE, r.TurnReport("ok")]
-    assert r.MessageTakenReport("use duckdb") in told(heard)
+    question = r.AskReport("Which database?\n- sqlite: small")
+    assert states(heard) == [ACTIVE, question, ACTIVE, r.TurnReport("ok")]
+    assert r.MessageTakenReport("use duckdb") in recorded_reports(heard)
 
 
 def test_a_subagents_turn_is_not_the_agents_but_what_it_spends_counts() -> None:
     heard = heard_in("subagent")
     assert states(heard) == [ACTIVE, r.TurnReport("main done")]
-    assert len(of(r.MessageTakenReport, heard)) == 1
-    assert len(of(r.UsageReport, heard)) == 3
+    assert len(reports_of(r.MessageTakenReport, heard)) == 1
+    assert len(reports_of(r.UsageReport, heard)) == 3
 
 
 def test_messages_that_came_while_it_was_busy_are_taken_up_by_the_next_answer() -> None:
@@ -118,9 +118,11 @@ def test_messages_that_came_while_it_was_busy_are_taken_up_by_the_next_answer() 
         heard += ears.message(info)
         ears.part({"id": f"prt{key}", "messageID": key, "type": "text", "text": f"text of {key}"})
         ears.part({"id": f"pra{key}", "messageID": key, "type": "text", "text": "a file", "synthetic": True})
-    assert of(r.MessageTakenReport, heard) == [r.MessageTakenReport("text of msg_1")]
+    assert reports_of(r.MessageTakenReport, heard) == [r.MessageTakenReport("text of msg_1")]
     heard += ears.message({"id": "msg_5", "role": "assistant", "sessionID": SESSION, "time": {"created": 5}})
-    assert of(r.MessageTakenReport, heard) == [r.MessageTakenReport(f"text of msg_{number}") for number in (1, 3, 4)]
+    assert reports_of(r.MessageTakenReport, heard) == [
+        r.MessageTakenReport(f"text of msg_{number}") for number in (1, 3, 4)
+    ]
 
 
 def _hear(ears: ConversationReader, kind: str, **properties: Any) -> list[r.Report]:
@@ -137,7 +139,7 @@ def test_a_dialog_stays_open_whatever_else_goes_on() -> None:
     assert _hear(ears, "permission.replied", sessionID=SESSION, requestID="per_2", reply="once") == [ACTIVE]
 
 
-def test_an_end_is_told_once() -> None:
+def test_an_end_is_reported_once() -> None:
     ears = ConversationReader(None, 0, {})
     heard_in("401", ears)
     assert _hear(ears, "session.status", sessionID=SESSION, status={"type": "idle"}) == []
@@ -151,14 +153,14 @@ def test_only_a_conversation_of_its_own_takes_the_session_along() -> None:
     assert _hear(ears, "session.status", sessionID="ses_3", status={"type": "busy"}) == [ACTIVE]
 
 
-def test_a_message_that_is_stored_again_in_its_turn_is_not_taken_up_twice() -> None:
+def test_a_message_stored_again_during_its_turn_is_reported_once() -> None:
     ears = ConversationReader(SESSION, 0, {})
     user = {"id": "msg_1", "role": "user", "sessionID": SESSION, "time": {"created": 1}}
     part = {"id": "prt_1", "messageID": "msg_1", "type": "text", "text": "once"}
-    taken: list[ReportBatch] = []
+    batches: list[ReportBatch] = []
     for created in (2, 3):
-        taken += ears.message(user)
+        batches += ears.message(user)
         ears.part(part)
         answer = {"id": f"msg_{created}", "role": "assistant", "sessionID": SESSION, "time": {"created": created}}
-        taken += ears.message(answer)
-    assert of(r.MessageTakenReport, taken) == [r.MessageTakenReport("once")]
+        batches += ears.message(answer)
+    assert reports_of(r.MessageTakenReport, batches) == [r.MessageTakenReport("once")]

@@ -1,4 +1,4 @@
-"""What plugins of agent CLIs share."""
+"""Functions shared by the plugins of agent CLIs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from agent_orchestrator.protocols import AgentContext
 
 
 def context(**more: object) -> AgentContext:
-    given = {"prompt": "Fix it", "task_file": Path("/t/task.md"), "private": Path("/t"), **more}
-    return AgentContext("s", "p", Path("/w"), "b", "main", **given)  # type: ignore[arg-type]
+    fields = {"prompt": "Fix it", "task_file": Path("/t/task.md"), "private": Path("/t"), **more}
+    return AgentContext("s", "p", Path("/w"), "b", "main", **fields)  # type: ignore[arg-type]
 
 
 def test_the_first_message_has_the_rules_before_it() -> None:

@@ -1,4 +1,4 @@
-"""A journal may be of any length: while it is read, nobody else waits."""
+"""Reading journals of any length without blocking other tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def turns_while_read(path: Path) -> tuple[int, int]:
-    """How many lines a journal has, and how often others had their turn meanwhile."""
+    """Return the number of lines of a journal, and how often another task ran meanwhile."""
     turns, over = 0, False
 
     async def others() -> None:
@@ -26,10 +26,10 @@ async def turns_while_read(path: Path) -> tuple[int, int]:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(others())
-    found = [line async for line in Journal(path, make_run(path.parent)).lines()]
+    lines = [line async for line in Journal(path, make_run(path.parent)).lines()]
     over = True
     await task
-    return len(found), turns
+    return len(lines), turns
 
 
 async def test_others_have_their_turn_between_many_short_lines(tmp_path: Path) -> None:

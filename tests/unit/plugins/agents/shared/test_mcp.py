@@ -20,13 +20,17 @@ TOKEN = "aos_app-x.1.secret"
 
 
 def launched(agent: str, program: str, folder: Path, **more: Any) -> AgentLaunch:
-    place = folder / "bin" / program
-    place.parent.mkdir(exist_ok=True)
-    place.write_text("#!/bin/sh\nexit 0\n")
-    place.chmod(0o755)
+    program_file = folder / "bin" / program
+    program_file.parent.mkdir(exist_ok=True)
+    program_file.write_text("#!/bin/sh\nexit 0\n")
+    program_file.chmod(0o755)
     for name in ("home", "w", "private"):
         (folder / name).mkdir(exist_ok=True)
-    env = {"HOME": str(folder / "home"), "PATH": f"{place.parent}{os.pathsep}{os.environ['PATH']}", "AO_TOKEN": TOKEN}
+    env = {
+        "HOME": str(folder / "home"),
+        "PATH": f"{program_file.parent}{os.pathsep}{os.environ['PATH']}",
+        "AO_TOKEN": TOKEN,
+    }
     context = AgentContext(
         session="app-x",
         project="app",
@@ -40,9 +44,9 @@ def launched(agent: str, program: str, folder: Path, **more: Any) -> AgentLaunch
         env=env,
         **more,
     )
-    made = Registry().make("agent", agent, {}, LocalHost())
-    assert isinstance(made, Agent)
-    return asyncio.run(made.launch(context))
+    plugin = Registry().make("agent", agent, {}, LocalHost())
+    assert isinstance(plugin, Agent)
+    return asyncio.run(plugin.launch(context))
 
 
 @pytest.mark.parametrize(
@@ -53,11 +57,11 @@ def test_the_token_is_neither_on_a_command_line_nor_in_a_file(
     agent: str, program: str, url: str, tmp_path: Path
 ) -> None:
     plan = launched(agent, program, tmp_path, mcp=url)
-    told = json.dumps([plan.argv, dict(plan.env), dict(plan.plugin_data)])
-    assert TOKEN not in told
+    plan_text = json.dumps([plan.argv, dict(plan.env), dict(plan.plugin_data)])
+    assert TOKEN not in plan_text
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
     assert not [file for file in files if TOKEN in file.read_text()]
-    everything = told + "".join(file.read_text() for file in (tmp_path / "private").rglob("*") if file.is_file())
+    everything = plan_text + "".join(file.read_text() for file in (tmp_path / "private").rglob("*") if file.is_file())
     assert "AO_TOKEN" in everything
     assert (url in everything) == url.startswith("http:")
     assert ("agent_orchestrator" in everything) == url.startswith("https:"), "it has our certificate from nowhere"

@@ -1,4 +1,4 @@
-"""When a program reads a line from its user, by what its terminal showed."""
+"""Detection of open prompts in a terminal's log."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def test_a_prompt_is_open_between_its_two_switches(log: Path) -> None:
     prompts = PromptLog(log, 0)
     assert prompts.look() is None
     show(log, f"hello\r\n{OPENS}\x1b[0m> ")
-    found = prompts.look()
-    assert found is not None
-    assert (found.start, found.text, found.before) == (7, "> ", "hello\n")
+    prompt = prompts.look()
+    assert prompt is not None
+    assert (prompt.start, prompt.text, prompt.before) == (7, "> ", "hello\n")
     show(log, f"typed\r\n{CLOSES}working")
     assert prompts.look() is None
     assert prompts.tail() == "working"
     show(log, f" hard{OPENS}> ")
     again = prompts.look()
-    assert again is not None and again.start > found.start and again.before == "working hard"
+    assert again is not None and again.start > prompt.start and again.before == "working hard"
 
 
 def test_a_prompt_that_came_and_went_between_two_looks_is_closed(log: Path) -> None:
@@ -51,8 +51,8 @@ def test_a_switch_cut_in_two_is_seen(log: Path, cut: int) -> None:
     show(log, "x" + OPENS[:cut])
     assert prompts.look() is None
     show(log, OPENS[cut:] + "> ")
-    found = prompts.look()
-    assert found is not None and (found.start, found.text) == (1, "> ")
+    prompt = prompts.look()
+    assert prompt is not None and (prompt.start, prompt.text) == (1, "> ")
     show(log, CLOSES[:cut])
     assert prompts.look() is not None
     show(log, CLOSES[cut:])
@@ -62,19 +62,19 @@ def test_a_switch_cut_in_two_is_seen(log: Path, cut: int) -> None:
 def test_a_long_log_is_read_from_its_last_switch(log: Path) -> None:
     show(log, f"{OPENS}> {CLOSES}" + "x" * 200_000 + OPENS + "> " + "y" * 100_000)
     prompts = PromptLog(log, 0)
-    found = prompts.look()
-    assert found is not None and found.start == len(f"{OPENS}> {CLOSES}") + 200_000
-    assert found.text.startswith("> y")
+    prompt = prompts.look()
+    assert prompt is not None and prompt.start == len(f"{OPENS}> {CLOSES}") + 200_000
+    assert prompt.text.startswith("> y")
 
 
-def test_what_an_earlier_launch_showed_does_not_count(log: Path) -> None:
+def test_output_of_an_earlier_launch_does_not_count(log: Path) -> None:
     show(log, f"{OPENS}> killed at its prompt")
     size = log.stat().st_size
     prompts = PromptLog(log, size)
     assert prompts.look() is None and not prompts.began
     show(log, f"starting{OPENS}> ")
-    found = prompts.look()
-    assert found is not None and found.start == size + len("starting")
+    prompt = prompts.look()
+    assert prompt is not None and prompt.start == size + len("starting")
 
 
 def test_a_turn_is_over_at_a_later_prompt_or_when_the_log_had_time_to_tell(log: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_turn_is_over_at_a_later_prompt_or_when_the_log_had_time_to_tell(log: 
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "expected"),
     [
         ("a.py", "a.py"),
         ("src/../a.py", "a.py"),
@@ -101,10 +101,10 @@ def test_a_turn_is_over_at_a_later_prompt_or_when_the_log_had_time_to_tell(log: 
         ("link/a.py", "{parent}/elsewhere/a.py"),
     ],
 )
-def test_a_file_is_told_relative_only_if_it_is_in_the_workspace(tmp_path: Path, path: str, told: str) -> None:
+def test_a_path_is_relative_only_inside_the_workspace(tmp_path: Path, path: str, expected: str) -> None:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     (tmp_path / "elsewhere").mkdir()
     (workspace / "link").symlink_to(tmp_path / "elsewhere")
     parent = str(tmp_path.resolve())
-    assert relative_to_workspace(workspace, path.format(workspace=workspace)) == told.format(parent=parent)
+    assert relative_to_workspace(workspace, path.format(workspace=workspace)) == expected.format(parent=parent)

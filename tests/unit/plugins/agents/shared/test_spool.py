@@ -1,4 +1,4 @@
-"""Spool lines: whatever an agent writes becomes a report or says why not; no line is lost, doubled or torn."""
+"""Spool lines: each becomes a report or a named problem; no line is lost, duplicated or torn."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_kind_of_line(line: str, report: Report) -> None:
         (b'{"event": "done", "summary": "' + b"x" * spool.MAX_LINE + b'"}', "longer than"),
     ],
 )
-def test_what_cannot_be_used_says_why(line: bytes, reason: str) -> None:
+def test_an_unusable_line_is_reported_with_its_problem(line: bytes, reason: str) -> None:
     report = parse(line)
     assert isinstance(report, InvalidReport)
     assert reason in report.reason
@@ -155,18 +155,18 @@ def test_any_split_of_writes_gives_the_same_lines(tmp_path: Path, lines: list[by
     path.unlink(missing_ok=True)
     content = b"".join(line + b"\n" for line in lines)
     reader = SpoolReader(path)
-    seen: list[tuple[int, bytes]] = []
+    read_lines: list[tuple[int, bytes]] = []
     written = 0
     while written < len(content):
         size = data.draw(st.integers(1, len(content) - written))
         with path.open("ab") as file:
             file.write(content[written : written + size])
         written += size
-        seen += reader.read()
+        read_lines += reader.read()
         if data.draw(st.booleans()):
             reader = SpoolReader(path, reader.offset)
-    assert [line for _, line in seen] == lines
-    assert all(content[offset : offset + len(line)] == line for offset, line in seen)
+    assert [line for _, line in read_lines] == lines
+    assert all(content[offset : offset + len(line)] == line for offset, line in read_lines)
     assert reader.offset == len(content)
     assert reader.take_problems() == []
 
@@ -177,7 +177,7 @@ def test_a_missing_file_is_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_is_no_plain_file_is_not_read(tmp_path: Path, kind: str) -> None:
+def test_only_a_regular_file_is_read(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "spool"
     if kind == "pipe":
         os.mkfifo(path)
@@ -193,7 +193,7 @@ def test_what_is_no_plain_file_is_not_read(tmp_path: Path, kind: str) -> None:
     assert reader.read() == [(0, b"one")]
 
 
-def test_the_rest_counts_once_nobody_writes(tmp_path: Path) -> None:
+def test_the_last_line_counts_when_the_writer_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "spool"
     path.write_bytes(b"one\ntwo")
     reader = SpoolReader(path)
@@ -205,7 +205,7 @@ def test_the_rest_counts_once_nobody_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_cut_file_is_told_and_nothing_is_read_twice(tmp_path: Path, replaced: bool) -> None:
+def test_a_truncated_file_is_reported_and_nothing_is_read_twice(tmp_path: Path, replaced: bool) -> None:
     path = tmp_path / "spool"
     path.write_bytes(b"one\ntwo\n")
     reader = SpoolReader(path)
