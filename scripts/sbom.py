@@ -14,26 +14,28 @@ _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
 
 
 def from_python() -> list[dict[str, Any]]:
-    """What is installed beside the wheel, at the versions that it was tried with."""
-    found = []
+    """Return the components for the Python packages of `requirements/runtime.lock`."""
+    components = []
     for block in re.split(r"\n(?=\S)", (ROOT / "requirements/runtime.lock").read_text()):
-        if named := _PINNED.match(block):
-            hashes = [{"alg": "SHA-256", "content": one} for one in sorted(re.findall(r"sha256:([0-9a-f]{64})", block))]
-            found.append(_component("pypi", named[1], named[2], hashes))
-    return found
+        if match := _PINNED.match(block):
+            hashes = [
+                {"alg": "SHA-256", "content": digest} for digest in sorted(re.findall(r"sha256:([0-9a-f]{64})", block))
+            ]
+            components.append(_component("pypi", match[1], match[2], hashes))
+    return components
 
 
 def from_dashboard() -> list[dict[str, Any]]:
-    """What is built into the dashboard."""
+    """Return the components for the packages that are built into the dashboard."""
     packages = json.loads((ROOT / "dashboard" / "package-lock.json").read_text())["packages"]
-    found = {}
-    for path, one in packages.items():
-        if path and not one.get("dev") and not one.get("optional"):
-            kind, _, digest = one["integrity"].partition("-")
+    components = {}
+    for path, package in packages.items():
+        if path and not package.get("dev") and not package.get("optional"):
+            kind, _, digest = package["integrity"].partition("-")
             hashes = [{"alg": kind.upper().replace("SHA", "SHA-"), "content": base64.b64decode(digest).hex()}]
-            component = _component("npm", path.rpartition("node_modules/")[2], one["version"], hashes)
-            found[component["purl"]] = component
-    return [found[purl] for purl in sorted(found)]
+            component = _component("npm", path.rpartition("node_modules/")[2], package["version"], hashes)
+            components[component["purl"]] = component
+    return [components[purl] for purl in sorted(components)]
 
 
 def _component(kind: str, name: str, version: str, hashes: list[dict[str, str]]) -> dict[str, Any]:
@@ -42,7 +44,7 @@ def _component(kind: str, name: str, version: str, hashes: list[dict[str, str]])
 
 
 def main(target: Path) -> None:
-    """Write it."""
+    """Write the bill of materials to a file."""
     source = (ROOT / "src" / "agent_orchestrator" / "__init__.py").read_text()
     version = re.findall(r'^__version__ = "(.+)"', source, re.MULTILINE)[0]
     document = {

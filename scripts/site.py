@@ -1,4 +1,4 @@
-"""What the documentation's site needs beside the pages: those outside `docs`, and headings' anchors as the forges make them."""
+"""MkDocs hooks of the documentation site: pages from outside `docs`, and heading anchors like those of forges."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ OUTSIDE = {"CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 
 
 def on_config(config: Any) -> Any:
-    """Links to headings are the same here and in a forge."""
+    """Make anchors of headings as forges do, so that links work in both."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = _anchor
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """The two pages that lie where forges look for them."""
+    """Add the pages that lie in the repository's root."""
     for name, page in OUTSIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text.replace("](docs/", "](")))
@@ -27,7 +27,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links that lead out of `docs`: to those pages; a file of the sources is only named."""
+    """Rewrite links to files outside `docs`: link to the added pages, and only name source files."""
     for name, page in OUTSIDE.items():
         markdown = markdown.replace(f"](../{name}", f"]({page}")
     return re.sub(r"\[([^\]]+)\]\(\.\./((?:src|examples|tests)/[^)]+)\)", r"\1 (`\2`)", markdown)

@@ -1,4 +1,4 @@
-"""A real daemon, a real agent CLI and the scripted model, for each test. `make test-agents` installs the CLIs before."""
+"""Fixtures: a real daemon, a real agent CLI and the scripted model for each test. `make test-agents` installs the CLIs first."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ INSTALLER = Path(__file__).parents[2] / "scripts" / "agents"
 
 @pytest.fixture(scope="session")
 def installed() -> dict[str, Any]:
-    """The agent CLIs that are on this machine, as the installer knows them."""
-    done = subprocess.run([sys.executable, str(INSTALLER), "--json"], capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    """The agent CLIs installed on this machine, as `scripts/agents --json` prints them."""
+    process = subprocess.run([sys.executable, str(INSTALLER), "--json"], capture_output=True, text=True, check=True)
+    agents: dict[str, Any] = json.loads(process.stdout)
+    return agents
 
 
 @pytest.fixture
 def lab(agent: str, installed: dict[str, Any]) -> Lab:
-    """The agent under test; skipped by name where it cannot be had."""
+    """The agent under test; the test is skipped if it is not installed."""
     if agent not in installed:
-        pytest.skip(f"{agent} cannot be had here")
+        pytest.skip(f"{agent} is not installed")
     return LABS[agent]
 
 
@@ -56,15 +56,15 @@ def permissions() -> str:
 def rbox(
     tmp_path: Path, lab: Lab, model: ScriptedModel, installed: dict[str, Any], mode: str, permissions: str
 ) -> Iterator[Sandbox]:
-    """A repository whose agent is the one under test, as a user would have it."""
+    """A sandbox with a repository whose agent is the one under test, configured as by a user."""
     if not have_tmux():
         pytest.skip("tmux is not installed")
-    known = installed[lab.agent]
-    path = os.pathsep.join([*known["path"], os.environ["PATH"]])
+    installed_agent = installed[lab.agent]
+    path = os.pathsep.join([*installed_agent["path"], os.environ["PATH"]])
     temporary = tmp_path / "tmp"  # Codex makes no helpers for its sandbox where a home is below the temporary folder
     temporary.mkdir()
     with Sandbox(tmp_path, "tmux", {**lab.env(model.url), "PATH": path, "TMPDIR": str(temporary)}) as box:
-        for folder, source in known.get("seeds", {}).items():
+        for folder, source in installed_agent.get("seeds", {}).items():
             shutil.copytree(source, box.user_home / folder, symlinks=True)
         write_files(box.user_home, lab.files(model.url))
         agent_config = {"permissions": permissions, "mode": mode, **({"model": lab.model} if lab.model else {})}

@@ -1,6 +1,6 @@
-"""How each real agent CLI is pointed to the scripted model: variables, files of its home, and what it can do.
+"""How each real agent CLI is connected to the scripted model: environment variables, files in its home, and its abilities.
 
-The files stand for what a user has after logging in; everything else (trust, onboarding, permissions) is the plugins' own work.
+The files are those of a user who has logged in; everything else (trust, onboarding, permissions) is done by the plugins.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ from pathlib import Path
 Files = Mapping[str, str]
 
 CAN = frozenset({"dialog", "escape", "retrying", "limit", "resume", "usage", "todo", "queue", "headless", "system"})
-"""What the common tests ask of an agent; a lab leaves out what its agent cannot do, and its page says so."""
+"""The abilities that the common tests need; a lab leaves out what its agent cannot do, as the agent's page says."""
 
 
 @dataclass(frozen=True)
 class Lab:
-    """One agent on the scripted model."""
+    """One agent connected to the scripted model."""
 
     agent: str
     env: Callable[[str], Mapping[str, str]]
     files: Callable[[str], Files] = lambda _url: {}
-    """Files below the home, by the model's URL."""
+    """Returns the files below the home, given the model's URL."""
     model: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
     can: frozenset[str] = CAN
     start_within: float = 60.0
     failures: int = 3
-    """So many requests must fail in a row until it shows that it tries again."""
+    """How many requests must fail in a row until the agent shows that it retries."""
     gives_up: frozenset[int] = frozenset()
-    """Statuses that end its turn at once."""
+    """HTTP statuses that end its turn immediately."""
 
     def ask(self, command: str) -> str:
-        """Make it ask for the permission to run a command."""
+        """Return a directive that makes the agent request permission to run a command."""
         if self.agent == "codex":  # its sandbox refuses what was not asked for
-            asked = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "May I?"}
-            return f"[[tool: exec_command {json.dumps(asked)}]]"
+            arguments = {"cmd": command, "sandbox_permissions": "require_escalated", "justification": "May I?"}
+            return f"[[tool: exec_command {json.dumps(arguments)}]]"
         return f"[[sh: {command}]]"
 
-    def commit(self, path: str, text: str, said: str = "All is done.") -> str:
-        """A task: write a file, commit it, say something."""
+    def commit(self, path: str, text: str, final_words: str = "All is done.") -> str:
+        """Return the text of a task: write a file, commit it, print a text."""
         if self.agent == "aider":
-            return f"[[write: {path}|{text}]] [[say: {said}]]"
-        return f"[[write: {path}|{text}]] [[sh: git add {path}]] [[sh: git commit -m made]] [[say: {said}]]"
+            return f"[[write: {path}|{text}]] [[say: {final_words}]]"
+        return f"[[write: {path}|{text}]] [[sh: git add {path}]] [[sh: git commit -m made]] [[say: {final_words}]]"
 
 
 def _opencode(url: str) -> Files:
@@ -184,7 +184,7 @@ LABS = {
 
 
 def write_files(home: Path, files: Files) -> None:
-    """The files of a user who has logged in."""
+    """Write the files of a user who has logged in."""
     for name, text in files.items():
         path = home / name
         path.parent.mkdir(parents=True, exist_ok=True)

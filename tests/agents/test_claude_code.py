@@ -22,26 +22,26 @@ class TestClaudeCodeHeadless(HeadlessDriven):
 
 
 class TestClaudeCodeWithSubscription(Basic):
-    """With a login instead of an API key: only then does it say when a usage limit ends."""
+    """With a login instead of an API key: only then does Claude Code report when a usage limit ends."""
 
     agent_name = "claude-code"
 
     @pytest.fixture
     def lab(self, agent: str, installed: dict[str, object]) -> Lab:
         if agent not in installed:
-            pytest.skip(f"{agent} cannot be had here")
-        known = LABS[agent]
+            pytest.skip(f"{agent} is not installed")
+        api_key_lab = LABS[agent]
 
         def env(url: str) -> dict[str, str]:
-            variables = {name: value for name, value in known.env(url).items() if name != "ANTHROPIC_API_KEY"}
+            variables = {name: value for name, value in api_key_lab.env(url).items() if name != "ANTHROPIC_API_KEY"}
             return {**variables, "CLAUDE_CODE_OAUTH_TOKEN": TOKEN}
 
-        return replace(known, env=env)
+        return replace(api_key_lab, env=env)
 
     def test_a_usage_limit_is_shown_with_its_reset(self, rbox: Sandbox, lab: Lab) -> None:
-        self.new(rbox, lab, "Begin. [[say: Ready.]]")
-        self.idle(rbox)
+        self.start_session(rbox, lab, "Begin. [[say: Ready.]]")
+        self.wait_until_idle(rbox)
         rbox.ao("send", "s", "more [[limit: 3600]]")
-        rbox.until(lambda: self.look(rbox, "s")["status"] == "limited", "the limit", 40)
-        told = next(one for one in rbox.events("s") if one["type"] == "agent-limit")
-        assert told["data"]["resetsAt"]
+        rbox.until(lambda: self.session(rbox, "s")["status"] == "limited", "the limit", 40)
+        limit_event = next(event for event in rbox.events("s") if event["type"] == "agent-limit")
+        assert limit_event["data"]["resetsAt"]

@@ -7,44 +7,46 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.agents.labs import Lab
 from tests.agents.suite import Driven, HeadlessDriven
 
-MENDS = '[[sh: git rm -q broken.txt]] [[sh: git commit -m "Mend it"]] [[say: The check passes.]]'
-GREETS = "[[write: hello.txt|hello]] [[sh: git add hello.txt]] [[sh: git commit -m Greet]] [[say: It greets.]]"
+FIX_SCRIPT = '[[sh: git rm -q broken.txt]] [[sh: git commit -m "Fix it"]] [[say: The check passes.]]'
+GREETING_SCRIPT = "[[write: hello.txt|hello]] [[sh: git add hello.txt]] [[sh: git commit -m Greet]] [[say: It greets.]]"
 
 
-def as_asked(request: Request) -> str | None:
-    """A model that does what the daemon sends it, which is no script."""
+def follow_instructions(request: Request) -> str | None:
+    """Return the model's script for the daemon's messages, which contain none."""
     if "checks fail" in request.user:
-        return MENDS
-    return GREETS if "Please greet" in request.user else None
+        return FIX_SCRIPT
+    return GREETING_SCRIPT if "Please greet" in request.user else None
 
 
 class TestCodex(Driven):
     agent_name = "codex"
 
-    def test_a_red_check_and_a_review_go_back_to_it_and_its_change_lands(
+    def test_codex_fixes_a_failed_check_and_a_review_and_its_change_is_merged(
         self, rbox: Sandbox, lab: Lab, model: ScriptedModel
     ) -> None:
-        model.rule = as_asked
+        model.rule = follow_instructions
         rbox.ao("config", "set", "projects.app.ci.command", "test ! -e broken.txt")
-        self.new(rbox, lab, lab.commit("broken.txt", "x"))
-        rbox.until(lambda: self.look(rbox, "s")["status"] == "review_pending", "its check to be mended", 90)
+        self.start_session(rbox, lab, lab.commit("broken.txt", "x"))
+        rbox.until(lambda: self.session(rbox, "s")["status"] == "review_pending", "its check to pass", 90)
         assert model.count("checks fail") == 1
         rbox.ao("review", "s", "--request-changes", "-m", "Please greet")
         rbox.until(lambda: rbox.session("s")["status"] == "review_pending", "what the review asked for", 90)
         assert model.count("Please greet") == 1
         rbox.ao("review", "s", "--approve")
         rbox.ao("merge", "s")
-        landed = rbox.git("ls-tree", "--name-only", "main").split()
-        assert "hello.txt" in landed and "broken.txt" not in landed
+        merged_files = rbox.git("ls-tree", "--name-only", "main").split()
+        assert "hello.txt" in merged_files and "broken.txt" not in merged_files
         assert rbox.session("s")["status"] == "merged"
 
-    def test_one_that_mends_nothing_is_told_again_and_then_a_person_is_called(self, rbox: Sandbox, lab: Lab) -> None:
+    def test_an_agent_that_fixes_nothing_is_retried_and_then_a_person_is_notified(
+        self, rbox: Sandbox, lab: Lab
+    ) -> None:
         rbox.ao("config", "set", "projects.app.ci.command", "test ! -e broken.txt")
         rbox.ao("config", "set", "reactions.ci-failed.backoff", "1s..1s")
-        self.new(rbox, lab, lab.commit("broken.txt", "x"))
-        rbox.until(lambda: self.look(rbox, "s")["column"] == "Needs you", "a person to be called", 90)
-        called = rbox.session("s")
-        assert (called["status"], called["waitingFor"], called["attempts"]) == ("ci_failed", "you", {"ci-failed": 2})
+        self.start_session(rbox, lab, lab.commit("broken.txt", "x"))
+        rbox.until(lambda: self.session(rbox, "s")["column"] == "Needs you", "a person to be called", 90)
+        session = rbox.session("s")
+        assert (session["status"], session["waitingFor"], session["attempts"]) == ("ci_failed", "you", {"ci-failed": 2})
 
 
 class TestCodexHeadless(HeadlessDriven):

@@ -16,5 +16,5 @@ class TestGooseHeadless(HeadlessDriven):
 
     @pytest.fixture
     def permissions(self) -> str:
-        """Without a terminal nobody can be asked."""
+        """Without a terminal there are no permission dialogs."""
         return "full"

@@ -1,4 +1,4 @@
-"""A real coordinating agent on the scripted model: it starts and steers a worker by our MCP tools, and is told by a digest."""
+"""A real coordinating agent on the scripted model: it starts a worker and sends it messages with our MCP tools, and gets a digest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.agents.labs import Lab
 
 
-class Coordinated:
+class CoordinatorTests:
     agent_name: str
     prefix = "mcp__ao__"
 
@@ -21,11 +21,11 @@ class Coordinated:
         return self.agent_name
 
     def tool(self, name: str, **arguments: Any) -> str:
-        """A directive that has the model call one of our tools; the brackets of directives for others are escaped in it."""
+        """Return a directive that makes the model call one of our tools, with the brackets of inner directives escaped."""
         inside = json.dumps(arguments).replace("[[", r"\u005b\u005b").replace("]]", r"\u005d\u005d")
         return f"[[tool: {self.prefix}{name} {inside}]]"
 
-    def test_it_starts_and_steers_a_worker(self, rbox: Sandbox, lab: Lab, model: ScriptedModel) -> None:
+    def test_the_coordinator_starts_and_messages_a_worker(self, rbox: Sandbox, lab: Lab, model: ScriptedModel) -> None:
         file = rbox.repo / "agent-orchestrator.yaml"
         settings = json.loads(file.read_text())
         file.write_text(json.dumps({**settings, "orchestrator": {"coordinator": {"digest": "1s"}}}))
@@ -34,25 +34,27 @@ class Coordinated:
             "orchestrator",
             f"Have a file made. {self.tool('spawn_session', prompt=work, title='Make it')} [[say: Started.]]",
         )
-        rbox.until(lambda: "app-make-it" in {one["id"] for one in rbox.sessions()}, "the worker", 2 * lab.start_within)
-        made = rbox.session("app-make-it")
-        assert made["kind"] == "worker"
+        rbox.until(
+            lambda: "app-make-it" in {session["id"] for session in rbox.sessions()}, "the worker", 2 * lab.start_within
+        )
+        worker = rbox.session("app-make-it")
+        assert worker["kind"] == "worker"
         rbox.until(lambda: rbox.session("app-make-it")["pr"], "its commit", 90)
         rbox.until(lambda: model.count("News from app") > 0, "the digest to reach the coordinator's model", 60)
-        told = next(one.user for one in model.requests if "News from app" in one.user)
-        assert "app-make-it" in told
-        rbox.until(lambda: rbox.session("app-coordinator")["activity"] == "idle", "it to rest", 60)
-        more = self.tool("send_message", session="app-make-it", text="go on with the xylophone [[say: I do.]]")
-        rbox.ao("orchestrator", f"Steer it. {more} [[say: Steered.]]")
+        digest_message = next(request.user for request in model.requests if "News from app" in request.user)
+        assert "app-make-it" in digest_message
+        rbox.until(lambda: rbox.session("app-coordinator")["activity"] == "idle", "it to be idle", 60)
+        steering = self.tool("send_message", session="app-make-it", text="go on with the xylophone [[say: I do.]]")
+        rbox.ao("orchestrator", f"Steer it. {steering} [[say: Steered.]]")
         rbox.until(
-            lambda: any(one.user.strip().startswith("go on with the xylophone") for one in model.requests),
-            "the worker to hear it",
+            lambda: any(request.user.strip().startswith("go on with the xylophone") for request in model.requests),
+            "the message at the worker's model",
             60,
         )
-        sent = [one for one in rbox.events("app-make-it") if one["type"] == "message-queued"]
-        assert sent[-1]["data"]["sender"] == "session app-coordinator"
+        queued_messages = [event for event in rbox.events("app-make-it") if event["type"] == "message-queued"]
+        assert queued_messages[-1]["data"]["sender"] == "session app-coordinator"
 
-    def test_it_changes_nothing_and_its_token_is_written_nowhere(
+    def test_the_coordinator_changes_no_files_and_its_token_is_in_no_file(
         self, rbox: Sandbox, lab: Lab, model: ScriptedModel
     ) -> None:
         rbox.ao("orchestrator", "Try. [[write: forbidden.txt|no]] [[say: Tried.]]")
@@ -60,15 +62,19 @@ class Coordinated:
         rbox.until(
             lambda: rbox.session("app-coordinator")["activity"] in ("idle", "blocked"), "the end of its turn", 60
         )
-        mine = rbox.session("app-coordinator")
+        coordinator = rbox.session("app-coordinator")
         assert rbox.git("status", "--porcelain", cwd=rbox.folder / "ao" / "worktrees" / "app" / "coordinator") == ""
-        token = json.loads(rbox.ao("api", "GET", f"/sessions/{mine['id']}/environment").stdout)["env"]["AO_TOKEN"]
-        private = rbox.home.session(mine["id"])
-        assert not [file for file in private.rglob("*") if file.is_file() and token.encode() in file.read_bytes()]
+        token = json.loads(rbox.ao("api", "GET", f"/sessions/{coordinator['id']}/environment").stdout)["env"][
+            "AO_TOKEN"
+        ]
+        session_folder = rbox.home.session(coordinator["id"])
+        assert not [
+            file for file in session_folder.rglob("*") if file.is_file() and token.encode() in file.read_bytes()
+        ]
 
 
-class Secured(Coordinated):
-    """The daemon serves by TLS, with a certificate that no agent knows."""
+class TLSCoordinatorTests(CoordinatorTests):
+    """The daemon serves with TLS and a self-signed certificate."""
 
     @pytest.fixture
     def rbox(self, rbox: Sandbox) -> Sandbox:
@@ -77,22 +83,22 @@ class Secured(Coordinated):
         return rbox
 
 
-class TestClaudeCode(Coordinated):
+class TestClaudeCode(CoordinatorTests):
     agent_name = "claude-code"
 
 
-class TestClaudeCodeSecured(Secured):
+class TestClaudeCodeSecured(TLSCoordinatorTests):
     agent_name = "claude-code"
 
 
-class TestCodex(Coordinated):
+class TestCodex(CoordinatorTests):
     agent_name = "codex"
 
 
-class TestCodexSecured(Secured):
+class TestCodexSecured(TLSCoordinatorTests):
     agent_name = "codex"
 
 
-class TestOpencode(Coordinated):
+class TestOpencode(CoordinatorTests):
     agent_name = "opencode"
     prefix = "ao_"

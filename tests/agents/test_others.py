@@ -1,4 +1,4 @@
-"""The basic case on more real agent CLIs."""
+"""The basic tests on more real agent CLIs."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from tests.agents.suite import Basic
 
 @pytest.mark.parametrize("agent", ["gemini", "copilot", "kimicode", "qwen"])
 class TestOthers(Basic):
-    """Each as a user would have it."""
+    """Each agent with the configuration of a user."""

@@ -1,5 +1,5 @@
-"""Is what is shown true? Five sessions of a real agent at once, looked at every half second, sent messages at random moments; then
-everything is compared with the model's own log.
+"""Checks that the shown activity is true: five sessions of a real agent are sampled every half second and get messages at random
+moments; then the samples and messages are compared with the model's log.
 
     python -m tests.agents.truth --agent claude-code --messages 200 --seed 1
 """
@@ -25,16 +25,16 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.agents.labs import LABS, Lab, write_files
 
 SESSIONS = 5
-EVERY = 0.5
-LAG = 1.0
-"""Seconds by which what is shown may be behind, or the agent's own word before, the model's log."""
+SAMPLE_INTERVAL = 0.5
+TOLERANCE = 1.0
+"""Seconds by which the shown activity may differ from the model's log, in both directions."""
 BUSY = frozenset({"active", "retrying"})
 QUIET = frozenset({"idle", "waiting_input", "interrupted"})
 
 
 @dataclass
 class Result:
-    """What came of it."""
+    """The counts and errors of a run."""
 
     samples: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -50,29 +50,29 @@ class Result:
 
 
 class Sampler(threading.Thread):
-    """Looks at all sessions every half second."""
+    """Samples all sessions every half second."""
 
     def __init__(self, box: Sandbox) -> None:
         super().__init__(daemon=True)
         self.box = box
-        self.seen: list[tuple[float, str, str]] = []
+        self.samples: list[tuple[float, str, str]] = []
         self.ended = threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(EVERY):
+        while not self.ended.wait(SAMPLE_INTERVAL):
             before = time.time()
             sessions = self.box.sessions()
-            if time.time() - before < EVERY / 2:  # otherwise nobody knows when it was so
-                self.seen += [(before, one["name"], one["activity"]) for one in sessions]
+            if time.time() - before < SAMPLE_INTERVAL / 2:  # otherwise the moment of the sample is not exact
+                self.samples += [(before, session["name"], session["activity"]) for session in sessions]
 
 
-def measure(lab: Lab, known: dict[str, Any], folder: Path, messages: int, seed: int) -> Result:
-    """Run it all."""
+def measure(lab: Lab, installed_agent: dict[str, Any], folder: Path, messages: int, seed: int) -> Result:
+    """Run the sessions, sample them, and return the result."""
     result, chance = Result(), random.Random(seed)
     with ScriptedModel() as model:
-        path = os.pathsep.join([*known["path"], os.environ["PATH"]])
+        path = os.pathsep.join([*installed_agent["path"], os.environ["PATH"]])
         with Sandbox(folder, "tmux", {**lab.env(model.url), "PATH": path}) as box:
-            for name, source in known.get("seeds", {}).items():
+            for name, source in installed_agent.get("seeds", {}).items():
                 shutil.copytree(source, box.user_home / name, symlinks=True)
             write_files(box.user_home, lab.files(model.url))
             agent = {"permissions": "auto-edit", **({"model": lab.model} if lab.model else {})}
@@ -92,8 +92,8 @@ def measure(lab: Lab, known: dict[str, Any], folder: Path, messages: int, seed: 
             sent = _send(box, model, names, messages, chance)
             sampler.ended.set()
             sampler.join()
-            _judge_messages(box, model, sent, result)
-            _judge_states(model, sampler.seen, result)
+            _check_messages(box, model, sent, result)
+            _check_states(model, sampler.samples, result)
             result.commits = sum(
                 f"{name}.txt" in box.git("ls-tree", "--name-only", f"feature/{name}").split() for name in names
             )
@@ -110,19 +110,21 @@ def _send(
         sent[f"message {number:04}"] = (name, answer["messageId"])
         time.sleep(chance.expovariate(1.0))
 
-    def settled() -> bool:
+    def all_acknowledged() -> bool:
         states = [
-            one["state"] for name in names for one in box.request("GET", f"/api/sessions/{name}/messages")["messages"]
+            message["state"]
+            for name in names
+            for message in box.request("GET", f"/api/sessions/{name}/messages")["messages"]
         ]
         busy = any(box.session(name)["activity"] in BUSY for name in names)
         return all(state in ("acknowledged", "failed") for state in states) and not busy
 
-    box.until(settled, "all messages to be acknowledged", 60 + messages)
-    time.sleep(2 * EVERY)
+    box.until(all_acknowledged, "all messages to be acknowledged", 60 + messages)
+    time.sleep(2 * SAMPLE_INTERVAL)
     return sent
 
 
-def _judge_messages(box: Sandbox, model: ScriptedModel, sent: dict[str, tuple[str, str]], result: Result) -> None:
+def _check_messages(box: Sandbox, model: ScriptedModel, sent: dict[str, tuple[str, str]], result: Result) -> None:
     result.messages = len(sent)
     acknowledged: dict[str, int] = {}
     for name in {name for name, _ in sent.values()}:
@@ -143,37 +145,42 @@ def _judge_messages(box: Sandbox, model: ScriptedModel, sent: dict[str, tuple[st
             result.unacknowledged.append(f"{name}: {text} {acknowledged.get(message, 0)} times")
 
 
-def _judge_states(model: ScriptedModel, seen: list[tuple[float, str, str]], result: Result) -> None:
-    folders = {one.request.session: Path(one.request.folder or "").name for one in model.exchanges}
+def _check_states(model: ScriptedModel, samples: list[tuple[float, str, str]], result: Result) -> None:
+    folders = {exchange.request.session: Path(exchange.request.folder or "").name for exchange in model.exchanges}
     turns: dict[str, list[Turn]] = {}
     for turn in model.turns():
         turns.setdefault(folders.get(turn.session, ""), []).append(turn)
-    for at, name, activity in seen:
+    for sampled_at, name, activity in samples:
         if activity not in BUSY | QUIET:
-            continue  # starting: it claims nothing
+            continue  # starting: no activity is shown yet
         result.samples += 1
-        shown = activity in BUSY
-        if not any(_busy(turns.get(name, []), at + shift / 10) == shown for shift in range(-int(LAG * 10), 11)):
-            result.wrong.append(f"{name} at {at:.1f}: shown {activity}")
+        is_shown_busy = activity in BUSY
+        if not any(
+            _busy(turns.get(name, []), sampled_at + shift / 10) == is_shown_busy
+            for shift in range(-int(TOLERANCE * 10), 11)
+        ):
+            result.wrong.append(f"{name} at {sampled_at:.1f}: shown {activity}")
 
 
-def _busy(turns: list[Turn], at: float) -> bool:
-    return any(turn.began <= at <= (turn.ended or at) for turn in turns)
+def _busy(turns: list[Turn], moment: float) -> bool:
+    return any(turn.began <= moment <= (turn.ended or moment) for turn in turns)
 
 
 def main() -> int:
-    """Print the figures; 1 if anything was not true."""
+    """Print the figures; return 1 if anything was wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agent", default="claude-code")
     parser.add_argument("--messages", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    options = parser.parse_args()
     installer = Path(__file__).parents[2] / "scripts" / "agents"
-    known = json.loads(subprocess.check_output([sys.executable, str(installer), "--json"]))
+    installed_agents = json.loads(subprocess.check_output([sys.executable, str(installer), "--json"]))
     with tempfile.TemporaryDirectory(prefix="ao-truth-") as folder:
-        result = measure(LABS[given.agent], known[given.agent], Path(folder), given.messages, given.seed)
+        result = measure(
+            LABS[options.agent], installed_agents[options.agent], Path(folder), options.messages, options.seed
+        )
     sys.stdout.write(
-        f"{given.agent}: {result.commits} of {SESSIONS} committed; {result.samples} samples, {len(result.wrong)} not true; "
+        f"{options.agent}: {result.commits} of {SESSIONS} committed; {result.samples} samples, {len(result.wrong)} not true; "
         f"{result.messages} messages, {len(result.lost)} lost, {len(result.doubled)} doubled, "
         f"{len(result.unacknowledged)} not acknowledged exactly once\n"
     )

@@ -1,5 +1,5 @@
-"""Real projects from the registries, and the suite that tries `ao` on them: `make test-projects`.
+"""Real projects from package registries, and the suite that runs `ao` on them: `make test-projects`.
 
-`corpus/*.toml` describes one project each; `corpus.py` reads it, `registry.py` fetches it, `verify.py` proves the
-description without our product. Nothing of the projects themselves is kept in the repository.
+Each `corpus/*.toml` describes one project; `corpus.py` reads it, `registry.py` fetches it, `verify.py` checks the
+description without our product. No files of the projects are kept in the repository.
 """

@@ -1,4 +1,4 @@
-"""The description of one real project: where it comes from, how it is really set up and tested, and a bug that its own tests find."""
+"""The description of one real project: its source, how it is set up and tested, and a bug that its tests find."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ REGISTRIES = ("pypi", "npm", "debian")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """Replaces `old`, which is in `file` exactly once, by `new`."""
+    """A replacement of `old`, which occurs in `file` exactly once, by `new`."""
 
     file: str
     old: str
     new: str
 
     def apply(self, tree: Path) -> None:
-        """Change the file in this tree; an error if `old` is not there exactly once."""
+        """Change the file in this tree; raise `ValueError` if `old` does not occur exactly once."""
         path = tree / self.file
         text = path.read_bytes().decode()
         if text.count(self.old) != 1:
@@ -48,40 +48,40 @@ class Project:
     passed: int
     bug: Change
     accepted: Sequence[int] = ()
-    """Other numbers of passing tests that a right test command may show."""
+    """Other numbers of passing tests that a correct test command may show."""
     tools: Sequence[str] = ()
-    """Commands of tools.toml that a developer of this project has installed."""
+    """Commands of tools.toml that developers of this project have installed."""
     packages: Sequence[str] = ()
-    """Debian packages that it needs."""
+    """Debian packages that the project needs."""
     env: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Variables that its developers set in their login environment."""
+    """Environment variables that its developers set at login."""
     tag: str = ""
     """The tag of its version, `v<version>` unless given."""
     remove: Sequence[str] = ()
-    """What the registry's archive has and the project's repository has not (patterns)."""
+    """Patterns of files that are in the registry's archive but not in the project's repository."""
     patches: Sequence[Change] = ()
-    """Changes without which it fails on this machine, bug or not."""
+    """Changes without which its tests fail on this machine, with or without the bug."""
 
     @property
     def needs_set_up(self) -> bool:
-        """Whether its tests need a set-up."""
+        """Return whether its tests need a set-up."""
         return bool(self.set_up)
 
 
 def load(path: Path) -> Project:
-    """The project that a file describes; `ValueError` names the file and the field that is wrong."""
+    """Return the project that a file describes; raise `ValueError` with the file and the wrong field."""
     try:
-        given = tomllib.loads(path.read_text())
-        bug = Change(**given.pop("bug"))
-        patches = tuple(Change(**one) for one in given.pop("patches", ()))
-        project = Project(name=path.stem, bug=bug, patches=patches, **given)
-        _check(project, given)
+        fields = tomllib.loads(path.read_text())
+        bug = Change(**fields.pop("bug"))
+        patches = tuple(Change(**patch) for patch in fields.pop("patches", ()))
+        project = Project(name=path.stem, bug=bug, patches=patches, **fields)
+        _check(project, fields)
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"{path.name}: {error}") from None
     return project
 
 
-def _check(project: Project, given: Mapping[str, Any]) -> None:
+def _check(project: Project, fields: Mapping[str, Any]) -> None:
     if project.registry not in REGISTRIES:
         raise ValueError(f"registry: {project.registry} is none of {', '.join(REGISTRIES)}")
     if project.runner not in RUNNERS:
@@ -93,13 +93,13 @@ def _check(project: Project, given: Mapping[str, Any]) -> None:
     if project.bug.old == project.bug.new:
         raise ValueError("bug: old and new are the same")
     for field in ("set_up", "tools", "packages", "remove"):
-        if not all(isinstance(one, str) for one in given.get(field, ())):
+        if not all(isinstance(value, str) for value in fields.get(field, ())):
             raise ValueError(f"{field}: a list of texts is needed")
 
 
 def corpus(only: Sequence[str] = ()) -> list[Project]:
-    """All projects, or those with these names; `ValueError` for a name that is none."""
+    """Return all projects, or those with these names; raise `ValueError` for unknown names."""
     projects = [load(path) for path in sorted(FOLDER.glob("*.toml"))]
-    if unknown := set(only) - {one.name for one in projects}:
+    if unknown := set(only) - {project.name for project in projects}:
         raise ValueError(f"no such project: {', '.join(sorted(unknown))}")
-    return [one for one in projects if not only or one.name in only]
+    return [project for project in projects if not only or project.name in only]

@@ -1,4 +1,4 @@
-"""How many tests passed, by what the runners print: the corpus's own measure, independent of the product's."""
+"""How many tests passed, read from the runners' output, independently of the product."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ _COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def _sum(pattern: str) -> Callable[[str], int]:
-    found = re.compile(pattern, re.M)
-    return lambda text: sum(int(one) for one in found.findall(text))
+    regex = re.compile(pattern, re.M)
+    return lambda text: sum(int(number) for number in regex.findall(text))
 
 
 def _unittest(text: str) -> int:
-    ran = _sum(r"^Ran (\d+) tests? in")(text)
+    total = _sum(r"^Ran (\d+) tests? in")(text)
     return (
-        ran
+        total
         - _sum(r"^(?:FAILED|OK) \(.*?failures=(\d+)")(text)
-        - sum(_sum(rf"^(?:FAILED|OK) \(.*?\b{one}=(\d+)")(text) for one in ("errors", "skipped", "expected failures"))
+        - sum(
+            _sum(rf"^(?:FAILED|OK) \(.*?\b{outcome}=(\d+)")(text)
+            for outcome in ("errors", "skipped", "expected failures")
+        )
     )
 
 
@@ -45,9 +48,9 @@ RUNNERS: Mapping[str, Callable[[str], int]] = {
     "printed": _sum(r"^\s*(?:PASSED|passing):\s+(\d+)"),
     "automake": _sum(r"^# PASS:\s+(\d+)"),
 }
-"""By the runner's name; node:test and tape are `tap`; `printed` is what tap-spec and some programs of tests print last."""
+"""Counting functions by the runner's name; node:test and tape are `tap`; `printed` is the last line of tap-spec and similar programs."""
 
 
 def passed(runner: str, output: str) -> int:
-    """The number of tests that passed according to a runner's output; 0 if it shows none."""
+    """Return the number of tests that passed according to a runner's output; 0 if it shows none."""
     return RUNNERS[runner](_COLOUR.sub("", output))

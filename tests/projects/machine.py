@@ -1,4 +1,4 @@
-"""What the corpus uses of this machine: the cache, the programs of a project's developers and the environment they log in to."""
+"""What the corpus uses of this machine: the cache, the developers' programs, and their login environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CACHE = ROOT / ".cache" / "projects"
 
 
 class Unavailable(Exception):
-    """A registry did not give what was asked for."""
+    """A registry or tool failed."""
 
 
 _CACHES = {
@@ -34,10 +34,10 @@ _CACHES = {
     "YARN_CACHE_FOLDER": "yarn",
     "npm_config_store_dir": "pnpm",
 }
-"""Package caches that all homes share, by the variable that names them."""
+"""Package caches that all homes share, by the environment variable."""
 
-_KEPT = ("LANG", "LC_ALL", "TZ", "TERM", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-_PIP_AND_CO = (
+_KEPT_VARIABLES = ("LANG", "LC_ALL", "TZ", "TERM", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_KEPT_PREFIXES = (
     "PIP_",
     "UV_",
     "NPM_CONFIG_",
@@ -51,17 +51,23 @@ _PIP_AND_CO = (
 
 
 def python() -> str:
-    """A Python that is not our virtual environment's."""
+    """Return a Python outside our virtual environment."""
     return str(Path(sys.base_prefix) / "bin" / "python3")
 
 
 def environment(project: Project, home: Path) -> dict[str, str]:
-    """What a developer of this project has in the login environment, with this home."""
-    env = {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith(_PIP_AND_CO)}
+    """Return the login environment of a developer of this project, with this home."""
+    env = {
+        name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
+    }
     env |= {name: str(CACHE / "packages" / folder) for name, folder in _CACHES.items()}
     env |= _registries(Path.home())
-    ours = str(ROOT / ".venv")
-    path = [one for one in os.environ.get("PATH", "").split(os.pathsep) if one and not one.startswith(ours)]
+    virtual_environment = str(ROOT / ".venv")
+    path = [
+        entry
+        for entry in os.environ.get("PATH", "").split(os.pathsep)
+        if entry and not entry.startswith(virtual_environment)
+    ]
     env["PATH"] = os.pathsep.join([*map(str, _tool_folders(project.tools)), str(Path(sys.base_prefix) / "bin"), *path])
     if "poetry" in project.tools:
         env["POETRY_PYPI_MIRROR_URL"] = _index()
@@ -70,23 +76,23 @@ def environment(project: Project, home: Path) -> dict[str, str]:
 
 
 def _registries(home: Path) -> dict[str, str]:
-    """Where this machine's user has said which registries there are: a fresh home has not."""
+    """Return the variables that point to the registry settings of this machine's user, which a fresh home lacks."""
     files = {"PIP_CONFIG_FILE": ".config/pip/pip.conf", "NPM_CONFIG_USERCONFIG": ".npmrc", "RUSTUP_HOME": ".rustup"}
     return {name: str(home / file) for name, file in files.items() if (home / file).exists()}
 
 
 @cache
 def _index() -> str:
-    """The index that pip uses: poetry asks for more than every index has, its mirror plugin for no more than pip does."""
-    said = subprocess.run(
+    """Return the index URL that pip uses, for Poetry's mirror plugin: Poetry itself needs an API that not every index has."""
+    process = subprocess.run(
         [python(), "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
     )
     default = [python(), "-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"]
-    return said.stdout.strip() or subprocess.run(default, capture_output=True, text=True, check=True).stdout.strip()
+    return process.stdout.strip() or subprocess.run(default, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def home(folder: Path, env: Mapping[str, str]) -> Path:
-    """A new home whose login shell sets up this environment."""
+    """Make a new home whose login shell sets this environment, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"export {name}={_quoted(value)}" for name, value in env.items() if name not in ("HOME", "TERM")]
     (folder / ".profile").write_text("\n".join(lines) + "\n")
@@ -104,7 +110,7 @@ def _tool_folders(tools: Sequence[str]) -> list[Path]:
 
 
 def _tool(name: str) -> Path:
-    """A folder that holds only this program, installed on first use."""
+    """Return a folder that contains only this program; install it on first use."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "tools.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -112,45 +118,49 @@ def _tool(name: str) -> Path:
 
 
 def _installed_tool(name: str) -> Path:
-    given = tomllib.loads((Path(__file__).parent / "tools.toml").read_text())[name]
-    folder = CACHE / "tools" / f"{name}-{given['version']}"
-    shown = folder / "shown"
-    command = given.get("command", name)
-    if (shown / command).exists():  # not so if the cache was moved: the link is absolute, and so is what it leads to
-        return shown
+    tool = tomllib.loads((Path(__file__).parent / "tools.toml").read_text())[name]
+    folder = CACHE / "tools" / f"{name}-{tool['version']}"
+    program_folder = folder / "shown"
+    command = tool.get("command", name)
+    if (
+        program_folder / command
+    ).exists():  # not so if the cache was moved: the link is absolute, and so is what it leads to
+        return program_folder
     shutil.rmtree(folder, ignore_errors=True)
-    what = f"{given['package']}{'==' if given['registry'] == 'pypi' else '@'}{given['version']}"
-    if given["registry"] == "pypi":
+    requirement = f"{tool['package']}{'==' if tool['registry'] == 'pypi' else '@'}{tool['version']}"
+    if tool["registry"] == "pypi":
         _run([python(), "-m", "venv", str(folder / "venv")])
-        _run([str(folder / "venv/bin/pip"), "install", "-qq", what, *given.get("with", ())])
+        _run([str(folder / "venv/bin/pip"), "install", "-qq", requirement, *tool.get("with", ())])
         program = folder / "venv/bin" / command
     else:
-        _run(["npm", "install", "--silent", "--prefix", str(folder), what])
+        _run(["npm", "install", "--silent", "--prefix", str(folder), requirement])
         program = folder / "node_modules/.bin" / command
     (folder / "making").mkdir()
     (folder / "making" / command).symlink_to(program)
-    (folder / "making").rename(shown)
-    return shown
+    (folder / "making").rename(program_folder)
+    return program_folder
 
 
 def _run(argv: Sequence[str]) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unavailable(f"{' '.join(argv)}: {done.stderr.strip()[-800:]}")
+    process = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise Unavailable(f"{' '.join(argv)}: {process.stderr.strip()[-800:]}")
 
 
 def install_packages(project: Project) -> str:
-    """Install the Debian packages that a project needs where that asks no questions; what is missing, or ""."""
+    """Install the Debian packages that a project needs if that works without questions; return the missing ones, or ""."""
     if not all(map(_installed, project.packages)) and os.geteuid() == 0 and shutil.which("apt-get"):
         CACHE.mkdir(parents=True, exist_ok=True)
         with (CACHE / "packages.lock").open("w") as lock:  # two that install at once refuse each other
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if missing := [one for one in project.packages if not _installed(one)]:
+            if missing := [package for package in project.packages if not _installed(package)]:
                 for argv in (["update"], ["install", "-y", "--no-install-recommends", *missing]):
                     subprocess.run(["apt-get", *argv], check=False, capture_output=True)
-    return ", ".join(one for one in project.packages if not _installed(one))
+    return ", ".join(package for package in project.packages if not _installed(package))
 
 
 def _installed(package: str) -> bool:
-    done = subprocess.run(["dpkg-query", "-W", "-f", "${Status}", package], capture_output=True, text=True, check=False)
-    return done.stdout.endswith("ok installed")
+    process = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Status}", package], capture_output=True, text=True, check=False
+    )
+    return process.stdout.endswith("ok installed")

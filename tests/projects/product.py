@@ -1,6 +1,6 @@
-"""The stages that try our product on one project: `ao init`, a harmless change, the bug, and both without the set-up.
+"""The stages that run our product on one project: `ao init`, a harmless change, the bug, and both without the set-up.
 
-Each returns what was seen; `wrong` names what must not be.
+Each returns a result; its `wrong` lists the problems.
 """
 
 from __future__ import annotations
@@ -19,41 +19,47 @@ from tests.projects.machine import environment, home
 from tests.projects.registry import repository
 from tests.projects.shell import shell
 from tests.projects.state import Result
-from tests.projects.trial import CONFIG, PLENTY, Json, Trial, harmless, planted
+from tests.projects.trial import CONFIG, TIMEOUT, Json, Trial, bug_script, harmless_script
 
 FALSE_GREEN = "false green"
 FALSE_RED = "false red"
 
 
 def init(project: Project, trial: Trial) -> Result:
-    """`ao init --yes` as a new user does it: is the set-up found and proven, the test command right?"""
-    done = trial.box.ao("init", "--yes", "--json", check=False)
-    answer = json.loads(done.stdout) if done.stdout.strip().startswith("{") else {}
+    """Run `ao init --yes` as a new user; check that the set-up is found and proven and the test command is correct."""
+    process = trial.box.ao("init", "--yes", "--json", check=False)
+    answer = json.loads(process.stdout) if process.stdout.strip().startswith("{") else {}
     proof = answer.get("proof") or {}
     checks = proof.get("checks", [])
-    written = (trial.box.repo / CONFIG).is_file()
-    config = trial.configuration() if written else ""
-    proven = done.returncode == 0 and bool(proof.get("proven")) and all(one["state"] == "success" for one in checks)
-    right = (project.passed, *project.accepted)
-    counts = [one["passed"] for one in checks if one["name"] != "lint"]
-    is_right = any(count in right for count in counts) or (bool(checks) and _counted(project, proof) in right)
-    left = [one for one in trial.box.git("status", "--porcelain").splitlines() if not one.endswith(CONFIG)]
+    has_config = (trial.box.repo / CONFIG).is_file()
+    config = trial.configuration() if has_config else ""
+    proven = (
+        process.returncode == 0 and bool(proof.get("proven")) and all(check["state"] == "success" for check in checks)
+    )
+    expected_counts = (project.passed, *project.accepted)
+    counts = [check["passed"] for check in checks if check["name"] != "lint"]
+    is_right = any(count in expected_counts for count in counts) or (
+        bool(checks) and _count_passed(project, proof) in expected_counts
+    )
+    changed_files = [
+        check for check in trial.box.git("status", "--porcelain").splitlines() if not check.endswith(CONFIG)
+    ]
     return {
-        "ok": proven and is_right and not left,
+        "ok": proven and is_right and not changed_files,
         "proven": proven,
         "right": is_right,
         "setUp": proof.get("setUp", {}).get("commands", []),
-        "test": {one["name"]: one["command"] for one in checks},
+        "test": {check["name"]: check["command"] for check in checks},
         "counts": counts,
-        "left": left,
-        "why": proof.get("reason") or "" if proof else (done.stderr or done.stdout).strip()[-400:],
+        "left": changed_files,
+        "why": proof.get("reason") or "" if proof else (process.stderr or process.stdout).strip()[-400:],
         "config": config,
     }
 
 
-def _counted(project: Project, proof: Json) -> int:
-    """How many tests pass with the commands that were written, by our own count."""
-    commands = [one["command"] for one in proof.get("checks", []) if one["name"] != "lint"]
+def _count_passed(project: Project, proof: Json) -> int:
+    """Return how many tests pass with the configured commands, counted without the product."""
+    commands = [result["command"] for result in proof.get("checks", []) if result["name"] != "lint"]
     with tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-", ignore_cleanup_errors=True) as folder:
         env = environment(project, Path(folder, "home"))
         home(Path(folder, "home"), env)
@@ -62,57 +68,63 @@ def _counted(project: Project, proof: Json) -> int:
         for command in proof["setUp"]["commands"]:
             if shell(command, tree, env).code:
                 return 0
-        done = [shell(command, tree, env) for command in commands]
-    return 0 if any(one.code for one in done) else sum(passed(project.runner, one.output) for one in done)
+        results = [shell(command, tree, env) for command in commands]
+    return (
+        0
+        if any(result.code for result in results)
+        else sum(passed(project.runner, result.output) for result in results)
+    )
 
 
 def intact(project: Project, trial: Trial) -> Result:
-    """A change that breaks nothing is green and merged."""
-    seen = trial.session("harmless", harmless("harmless"))
+    """Check that a harmless change passes its checks and is merged."""
+    session = trial.session("harmless", harmless_script("harmless"))
     before = trial.main()
-    code, said = trial.merge(seen["id"])
+    code, output = trial.merge(session["id"])
     merged = trial.main() != before
-    wrong = [] if _green(seen) else [f"{FALSE_RED}: the check of a harmless change is {_states(seen)}"]
-    wrong += [] if merged and code == 0 else [f"{FALSE_RED}: a harmless change is not merged: {said[-300:]}"]
-    return _result(wrong, check=_states(seen), merged=merged)
+    problems = [] if _green(session) else [f"{FALSE_RED}: the check of a harmless change is {_states(session)}"]
+    problems += [] if merged and code == 0 else [f"{FALSE_RED}: a harmless change is not merged: {output[-300:]}"]
+    return _result(problems, check=_states(session), merged=merged)
 
 
 def broken(project: Project, trial: Trial) -> Result:
-    """The bug is red, and nothing merges it; `ao fix` finds it and does not merge it either."""
+    """Check that the bug fails its checks and is never merged, and that `ao fix` finds it and does not merge it either."""
     before = trial.main()
     trial.set_auto_merge()
-    seen = trial.session("broken", planted(project))
-    wrong = _not_merged(trial, seen, before)
+    session = trial.session("broken", bug_script(project))
+    problems = _merge_problems(trial, session, before)
     trial.branch("with-bug", {}, [project.bug])
-    dry = trial.box.ao("fix", "--dry-run", "--base", "with-bug", "--json", check=False)
-    run = json.loads(dry.stdout) if dry.stdout.strip().startswith("{") else {}
-    found = run.get("before")
-    unmeasured = dry.returncode and run.get("state") == "failed"  # the bug breaks a set-up that runs the tests
-    if not found and not unmeasured:
-        wrong.append(
-            f"{FALSE_GREEN}: ao fix --dry-run finds {found} failures: {(dry.stderr or dry.stdout).strip()[-300:]}"
+    process = trial.box.ao("fix", "--dry-run", "--base", "with-bug", "--json", check=False)
+    fix_run = json.loads(process.stdout) if process.stdout.strip().startswith("{") else {}
+    failure_count = fix_run.get("before")
+    set_up_failed = (
+        process.returncode and fix_run.get("state") == "failed"
+    )  # the bug breaks a set-up that runs the tests
+    if not failure_count and not set_up_failed:
+        problems.append(
+            f"{FALSE_GREEN}: ao fix --dry-run finds {failure_count} failures: {(process.stderr or process.stdout).strip()[-300:]}"
         )
-    wrong_fix, outcome = _fixed(project, trial)
-    wrong += wrong_fix
-    wrong += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before else []
-    return _result(wrong, check=_states(seen), fix=found, outcome=outcome)
+    wrong_fix, outcome = _try_fix(project, trial)
+    problems += wrong_fix
+    problems += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before else []
+    return _result(problems, check=_states(session), fix=failure_count, outcome=outcome)
 
 
-def _not_merged(trial: Trial, seen: Json, before: str) -> list[str]:
-    """What is wrong where a session with the bug is green or gets merged by `ao merge` or, approved, by auto-merge."""
-    wrong = [f"{FALSE_GREEN}: the check of the bug is {_states(seen)}"] if _green(seen) else []
-    trial.approve(seen["id"])
-    code, _ = trial.merge(seen["id"])
+def _merge_problems(trial: Trial, session: Json, before: str) -> list[str]:
+    """Return the problems of a session with the bug: passed checks, or a merge by `ao merge` or, approved, by auto-merge."""
+    problems = [f"{FALSE_GREEN}: the check of the bug is {_states(session)}"] if _green(session) else []
+    trial.approve(session["id"])
+    code, _ = trial.merge(session["id"])
     if code == 0 or trial.main() != before:
-        wrong.append(f"{FALSE_GREEN}: the bug was merged by ao merge or auto-merge")
-    return wrong
+        problems.append(f"{FALSE_GREEN}: the bug was merged by ao merge or auto-merge")
+    return problems
 
 
-def _fixed(project: Project, trial: Trial) -> tuple[list[str], str]:
-    """What is wrong where `ao fix` merges a fix that brings the bug with it, and what came of each cause."""
+def _try_fix(project: Project, trial: Trial) -> tuple[list[str], str]:
+    """Run `ao fix` with an agent whose fix contains the bug; return the problems and the outcomes of each cause."""
     trial.branch("to-fix", {"ao-fails.txt": "This file is the failure.\n"})
     before = trial.box.git("rev-parse", "to-fix")
-    script = f"[[sh: git rm -q ao-fails.txt]] {planted(project)} [[commit: Remove it]] [[done: removed]]"
+    script = f"[[sh: git rm -q ao-fails.txt]] {bug_script(project)} [[commit: Remove it]] [[done: removed]]"
     yaml = YAML()
     data = yaml.load(trial.configuration())
     data.setdefault("agents", {})["breaker"] = {"tool": "demo", "script": script}
@@ -120,57 +132,59 @@ def _fixed(project: Project, trial: Trial) -> tuple[list[str], str]:
         yaml.dump(data, file)
     trial.box.ao("trust", "--yes")
     argv = ["--base", "to-fix", "--command", "test ! -e ao-fails.txt", "--agent", "breaker", "--max-rounds", "1"]
-    done = trial.box.ao("fix", *argv, "--no-wait", "--json", check=False)
-    if done.returncode:
-        return [f"ao fix did not begin: {(done.stderr or done.stdout).strip()[-300:]}"], ""
-    run = json.loads(done.stdout)["id"]
+    process = trial.box.ao("fix", *argv, "--no-wait", "--json", check=False)
+    if process.returncode:
+        return [f"ao fix did not begin: {(process.stderr or process.stdout).strip()[-300:]}"], ""
+    fix_id = json.loads(process.stdout)["id"]
 
-    def ended() -> Json:
-        found: Json = trial.box.request("GET", f"/api/fixes/{run}")
-        return found if found["ended"] else {}
+    def ended_fix() -> Json:
+        fix: Json = trial.box.request("GET", f"/api/fixes/{fix_id}")
+        return fix if fix["ended"] else {}
 
-    rounds = trial.box.until(ended, f"the end of {run}", PLENTY)["rounds"]
-    groups = [group for each in rounds for group in each["groups"]]
+    rounds = trial.box.until(ended_fix, f"the end of {fix_id}", TIMEOUT)["rounds"]
+    groups = [group for fix_round in rounds for group in fix_round["groups"]]
     merged = trial.box.git("rev-parse", "to-fix") != before
-    wrong = [f"{FALSE_GREEN}: the bug was merged by ao fix"] if merged else []
+    problems = [f"{FALSE_GREEN}: the bug was merged by ao fix"] if merged else []
     if not any(group.get("session") for group in groups):
-        wrong.append(f"ao fix sent no agent, so its own merge was not tried: {[one.get('outcome') for one in groups]}")
-    return wrong, ", ".join(f"{one.get('outcome')}: {one.get('reason') or ''}" for one in groups)[:200]
+        problems.append(
+            f"ao fix sent no agent, so its own merge was not tried: {[group.get('outcome') for group in groups]}"
+        )
+    return problems, ", ".join(f"{group.get('outcome')}: {group.get('reason') or ''}" for group in groups)[:200]
 
 
 def bare(project: Project, trial: Trial) -> Result:
-    """With the set-up taken away: no verdict, or the right one where the tests' command sets up by itself."""
-    seen = trial.session("harmless", harmless("harmless"))
-    wrong = []
-    if not _green(seen) and not _unknown(seen):
-        wrong.append(f"{FALSE_RED}: without set-up, the check of a harmless change is {_states(seen)}")
+    """Remove the set-up; check that there is no verdict, or the correct one if the test command does the set-up."""
+    session = trial.session("harmless", harmless_script("harmless"))
+    problems = []
+    if not _green(session) and not _unknown(session):
+        problems.append(f"{FALSE_RED}: without set-up, the check of a harmless change is {_states(session)}")
     before = trial.main()
     trial.set_auto_merge()
-    bug = trial.session("broken", planted(project))
-    wrong += _not_merged(trial, bug, before)
-    wrong += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before and not wrong else []
-    shown = trial.box.ao("checks", bug["id"], check=False).stdout.strip().splitlines()[:3]
-    return _result(wrong, check=_states(seen), bug=_states(bug), said=shown)
+    bug = trial.session("broken", bug_script(project))
+    problems += _merge_problems(trial, bug, before)
+    problems += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before and not problems else []
+    check_output = trial.box.ao("checks", bug["id"], check=False).stdout.strip().splitlines()[:3]
+    return _result(problems, check=_states(session), bug=_states(bug), said=check_output)
 
 
 STAGES: dict[str, Callable[[Project, Trial], Result]] = {"init": init, "intact": intact, "broken": broken, "bare": bare}
 
 
-def _states(seen: Json) -> str:
-    checks = seen["pr"]["checks"] if seen["pr"] else []
-    return ", ".join(sorted({one["state"] for one in checks})) or f"none ({seen['status']})"
+def _states(session: Json) -> str:
+    checks = session["pr"]["checks"] if session["pr"] else []
+    return ", ".join(sorted({check["state"] for check in checks})) or f"none ({session['status']})"
 
 
-def _green(seen: Json) -> bool:
-    checks = seen["pr"]["checks"] if seen["pr"] else []
-    return bool(checks) and all(one["state"] in ("success", "flaky") for one in checks)
+def _green(session: Json) -> bool:
+    checks = session["pr"]["checks"] if session["pr"] else []
+    return bool(checks) and all(check["state"] in ("success", "flaky") for check in checks)
 
 
-def _unknown(seen: Json) -> bool:
-    """Whether no check claims a failure of the content."""
-    checks = seen["pr"]["checks"] if seen["pr"] else []
-    return all(one["state"] in ("not_set_up", "success", "flaky") for one in checks)
+def _unknown(session: Json) -> bool:
+    """Return whether no check reports a failure of the content."""
+    checks = session["pr"]["checks"] if session["pr"] else []
+    return all(check["state"] in ("not_set_up", "success", "flaky") for check in checks)
 
 
-def _result(wrong: list[str], **seen: object) -> Result:
-    return {"ok": not wrong, "why": "; ".join(wrong), "wrong": wrong, **seen}
+def _result(problems: list[str], **values: object) -> Result:
+    return {"ok": not problems, "why": "; ".join(problems), "wrong": problems, **values}

@@ -1,4 +1,4 @@
-"""The figures of a run: false greens, false reds, how often the set-up was found and proven and the test command right."""
+"""The figures of a run: false greens, false reds, proven set-ups and correct test commands."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ _STAGES = ("verify", "init", "intact", "broken", "bare")
 
 def write(projects: Sequence[Project], results: Mapping[str, Mapping[str, Result]]) -> bool:
     """Write report.json and report.md, print the totals, and return whether they are within the bounds."""
-    seen = {one.name: results.get(one.name, {}) for one in projects}
-    wrong = [text for stages in seen.values() for result in stages.values() for text in result.get("wrong", [])]
-    tried = [stages["init"] for stages in seen.values() if "init" in stages]
+    results_by_project = {project.name: results.get(project.name, {}) for project in projects}
+    problems = [
+        text for stages in results_by_project.values() for result in stages.values() for text in result.get("wrong", [])
+    ]
+    init_results = [stages["init"] for stages in results_by_project.values() if "init" in stages]
     figures = {
         "projects": len(projects),
-        "complete": sum(set(_STAGES) <= set(stages) for stages in seen.values()),
-        "falseGreens": sum(text.startswith(FALSE_GREEN) for text in wrong),
-        "falseReds": sum(text.startswith(FALSE_RED) for text in wrong),
-        "otherwiseWrong": [text for text in wrong if not text.startswith((FALSE_GREEN, FALSE_RED))],
-        "setUpProven": _share(sum(one["proven"] for one in tried), len(tried)),
-        "commandRight": _share(sum(one["right"] for one in tried), len(tried)),
-        "unverified": [name for name, stages in seen.items() if not stages.get("verify", {}).get("ok")],
+        "complete": sum(set(_STAGES) <= set(stages) for stages in results_by_project.values()),
+        "falseGreens": sum(text.startswith(FALSE_GREEN) for text in problems),
+        "falseReds": sum(text.startswith(FALSE_RED) for text in problems),
+        "otherwiseWrong": [text for text in problems if not text.startswith((FALSE_GREEN, FALSE_RED))],
+        "setUpProven": _share(sum(project["proven"] for project in init_results), len(init_results)),
+        "commandRight": _share(sum(project["right"] for project in init_results), len(init_results)),
+        "unverified": [name for name, stages in results_by_project.items() if not stages.get("verify", {}).get("ok")],
     }
-    good = (
+    is_good = (
         figures["falseGreens"] == figures["falseReds"] == 0
         and not figures["otherwiseWrong"]
         and not figures["unverified"]
@@ -38,28 +40,28 @@ def write(projects: Sequence[Project], results: Mapping[str, Mapping[str, Result
         and (figures["setUpProven"] or 0.0) >= SET_UP_BOUND
         and (figures["commandRight"] or 0.0) >= COMMAND_BOUND
     )
-    (CACHE / "report.json").write_text(json.dumps({"figures": figures, "projects": seen}, indent=1))
-    text = _markdown(projects, seen, figures)
+    (CACHE / "report.json").write_text(json.dumps({"figures": figures, "projects": results_by_project}, indent=1))
+    text = _markdown(projects, results_by_project, figures)
     (CACHE / "report.md").write_text(text)
     print(text)
-    return good
+    return is_good
 
 
-def _share(part: int, whole: int) -> float | None:
-    return round(part / whole, 3) if whole else None
+def _share(part: int, total: int) -> float | None:
+    return round(part / total, 3) if total else None
 
 
 def _markdown(
-    projects: Sequence[Project], seen: Mapping[str, Mapping[str, Result]], figures: Mapping[str, object]
+    projects: Sequence[Project], results_by_project: Mapping[str, Mapping[str, Result]], figures: Mapping[str, object]
 ) -> str:
     rows = [
         "| project | stands for | set-up proven | command right | harmless | bug | without set-up |",
         "|---|---|---|---|---|---|---|",
     ]
     for project in projects:
-        stages = seen[project.name]
-        first = stages.get("init", {})
-        cells = [project.name, project.kind, _word(first, "proven"), _word(first, "right")]
+        stages = results_by_project[project.name]
+        init_result = stages.get("init", {})
+        cells = [project.name, project.kind, _word(init_result, "proven"), _word(init_result, "right")]
         cells += [
             _cell(stages.get("intact"), "check"),
             _cell(stages.get("broken"), "check"),
@@ -68,7 +70,7 @@ def _markdown(
         rows.append(f"| {' | '.join(cells)} |")
     notes = [
         f"- {name}, {stage}: {result['why']}"
-        for name, stages in seen.items()
+        for name, stages in results_by_project.items()
         for stage, result in stages.items()
         if not result["ok"]
     ]

@@ -1,4 +1,4 @@
-"""Runs a project's commands as its developers would, each in a shell of its own, with a bound and the output kept."""
+"""Runs a project's commands as its developers would, each in a new shell, with a time limit and captured output."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ LIMIT = 900.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Done:
-    """How a command ended."""
+class CommandResult:
+    """The exit code, output and duration of a command."""
 
     code: int
     output: str
     seconds: float
 
 
-def shell(command: str, folder: Path, env: Mapping[str, str], limit: float = LIMIT) -> Done:
-    """Run it; after the limit it and all it started is ended, and the code is 124."""
+def shell(command: str, folder: Path, env: Mapping[str, str], limit: float = LIMIT) -> CommandResult:
+    """Run the command; after the limit, kill it and its children and return the code 124."""
     began = time.monotonic()
-    running = subprocess.Popen(
+    process = subprocess.Popen(
         ["/bin/sh", "-c", command],
         cwd=folder,
         env=dict(env),
@@ -36,11 +36,11 @@ def shell(command: str, folder: Path, env: Mapping[str, str], limit: float = LIM
         start_new_session=True,
     )
     try:
-        output, _ = running.communicate(timeout=limit)
-        code = running.returncode
+        output, _ = process.communicate(timeout=limit)
+        code = process.returncode
     except subprocess.TimeoutExpired:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-        output, _ = running.communicate()
+            os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
         code = 124
-    return Done(code, output.decode(errors="replace"), time.monotonic() - began)
+    return CommandResult(code, output.decode(errors="replace"), time.monotonic() - began)

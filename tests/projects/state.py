@@ -1,4 +1,4 @@
-"""The results so far, one file per project: a stage is not repeated while what it depends on is the same."""
+"""The stored results, one file per project: a stage is not repeated while its inputs are the same."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ Result = dict[str, Any]
 
 
 def stage(project: Project, name: str, key: str, run: Callable[[], Result]) -> Result:
-    """The stored result of this stage if it has this key and was right, else what `run` returns, which is stored."""
-    found = known(project).get(name)
-    if found is not None and found["key"] == key and found["ok"]:
-        return found
+    """Return the stored result of this stage if it has this key and succeeded; otherwise run it and store the result."""
+    stored = stored_results(project).get(name)
+    if stored is not None and stored["key"] == key and stored["ok"]:
+        return stored
     result = {**run(), "key": key}
-    place = _place(project)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.with_suffix(".new").write_text(json.dumps(known(project) | {name: result}, indent=1))
-    place.with_suffix(".new").rename(place)
+    file = _state_file(project)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_suffix(".new").write_text(json.dumps(stored_results(project) | {name: result}, indent=1))
+    file.with_suffix(".new").rename(file)
     return result
 
 
-def known(project: Project) -> dict[str, Result]:
-    """The stored results of a project, by stage."""
-    place = _place(project)
-    return json.loads(place.read_text()) if place.is_file() else {}
+def stored_results(project: Project) -> dict[str, Result]:
+    """Return the stored results of a project, by stage."""
+    file = _state_file(project)
+    return json.loads(file.read_text()) if file.is_file() else {}
 
 
-def _place(project: Project) -> Path:
+def _state_file(project: Project) -> Path:
     return CACHE / "state" / f"{project.name}.json"
 
 
 def data_key(project: Project) -> str:
-    """Changes with the project's description."""
+    """Return a key that changes with the project's description."""
     return _digest([FOLDER / f"{project.name}.toml"])
 
 
 def product_key(project: Project) -> str:
-    """Changes with the project's description, our product and this suite."""
+    """Return a key that changes with the project's description, our product and this suite."""
     return f"{data_key(project)}-{_product()}"
 
 
@@ -57,7 +57,7 @@ def _product() -> str:
 
 
 def _digest(files: list[Path]) -> str:
-    whole = hashlib.sha256()
+    digest = hashlib.sha256()
     for path in files:
-        whole.update(path.name.encode() + b"\0" + path.read_bytes())
-    return whole.hexdigest()[:16]
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

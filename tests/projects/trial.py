@@ -1,4 +1,4 @@
-"""A new user with one project: a fresh home, a clone, a real daemon, and sessions of the scripted agent. Cleans up by process id."""
+"""A new user with one project: a fresh home, a clone, a real daemon, and sessions of the scripted agent. Ends its processes by id."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from tests.projects.registry import repository
 
 Json = dict[str, Any]
 
-PLENTY = 900.0
+TIMEOUT = 900.0
 RUNNING = ("queued", "running")
 CONFIG = "agent-orchestrator.yaml"
 
 
 class Trial:
-    """One project in a place of its own; commands are run in its clone."""
+    """One project in a temporary folder; commands run in its clone."""
 
     def __init__(self, project: Project) -> None:
         self.project = project
-        self.place = tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-", ignore_cleanup_errors=True)
-        self.box = Sandbox(Path(self.place.name))
+        self.folder = tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-", ignore_cleanup_errors=True)
+        self.box = Sandbox(Path(self.folder.name))
         env = environment(project, self.box.user_home)
         kept = ("HOME", "AO_HOME", "GIT_CONFIG_NOSYSTEM", "DBUS_SESSION_BUS_ADDRESS", "SHELL")
         self.box.env = {**env, **{name: self.box.env[name] for name in kept}}
-        self.box.repo = Path(self.place.name, project.name)
+        self.box.repo = Path(self.folder.name, project.name)
 
     def __enter__(self) -> Trial:
         self.box.__enter__()
@@ -48,12 +48,12 @@ class Trial:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.box.clean_up()
-        self.place.cleanup()
+        self.folder.cleanup()
 
     # -- configuration -------------------------------------------------------------------------------------------------
 
     def configure(self, text: str, *, set_up: bool = True) -> None:
-        """Write this configuration as the user's own, without its set-up if so wanted, and register the project."""
+        """Write this configuration, without its set-up unless `set_up`, and trust the project."""
         yaml = YAML()
         data = yaml.load(text)
         if not set_up:
@@ -64,52 +64,56 @@ class Trial:
         self.box.ao("trust", "--yes")
 
     def configuration(self) -> str:
-        """The configuration as it is."""
+        """Return the text of the configuration."""
         return (self.box.repo / CONFIG).read_text()
 
     def set_auto_merge(self) -> None:
-        """Have what is approved and green merged without a person."""
+        """Turn on the automatic merge of approved changes with passed checks."""
         self.box.ao("config", "set", "reactions.approved-and-green.auto", "true")
         self.box.ao("trust", "--yes")
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def session(self, name: str, *changes: str) -> Json:
-        """A session whose agent makes these changes, commits them and says that it is done; returned with its checks' verdicts."""
+        """Start a session whose agent makes these changes and commits them; return it once its checks have ended."""
         script = " ".join([*changes, f"[[commit: {name}]]", f"[[done: {name}]]"])
         body = {"name": name, "title": name, "prompt": script, "agent": "demo", "runtime": "process"}
-        made = self.box.request("POST", "/api/sessions", body)
-        return self.verdict(made["id"])
+        session = self.box.request("POST", "/api/sessions", body)
+        return self.verdict(session["id"])
 
     def verdict(self, session: str) -> Json:
-        """The session, once each of its checks at its head has a state that stays."""
+        """Wait until each check of the session's head has a final state; return the session."""
 
-        def look() -> Json:
-            now = self.box.session(session)
-            checks = now["pr"]["checks"] if now["pr"] and now["pr"]["head"] == now["head"] != now["base"] else []
-            settled = checks and all(one["state"] not in RUNNING for one in checks)
-            failed = now["status"] in ("failed", "exited", "not_set_up") and not checks
-            return now if settled or failed else {}
+        def read_settled() -> Json:
+            shown_session = self.box.session(session)
+            checks = (
+                shown_session["pr"]["checks"]
+                if shown_session["pr"] and shown_session["pr"]["head"] == shown_session["head"] != shown_session["base"]
+                else []
+            )
+            settled = checks and all(check["state"] not in RUNNING for check in checks)
+            failed = shown_session["status"] in ("failed", "exited", "not_set_up") and not checks
+            return shown_session if settled or failed else {}
 
-        return self.box.until(look, f"the checks of {session}", PLENTY)
+        return self.box.until(read_settled, f"the checks of {session}", TIMEOUT)
 
     def main(self) -> str:
-        """The commit of the base branch."""
+        """Return the commit of the base branch."""
         return self.box.git("rev-parse", "main")
 
     def merge(self, session: str) -> tuple[int, str]:
-        """What `ao merge` exits with and says; a person at no terminal, no force."""
-        done = self.box.ao("merge", session, check=False)
-        return done.returncode, (done.stdout + done.stderr).strip()
+        """Run `ao merge` without a terminal and without force; return its exit code and output."""
+        process = self.box.ao("merge", session, check=False)
+        return process.returncode, (process.stdout + process.stderr).strip()
 
     def approve(self, session: str) -> None:
-        """Approve it, and wait until that is known."""
+        """Approve the session's change and wait until the approval is recorded."""
         self.box.request("POST", f"/api/sessions/{session}/review", {"verdict": "approved"})
-        self.box.until(lambda: self.box.session(session)["pr"]["review"] == "approved", "the approval", PLENTY)
+        self.box.until(lambda: self.box.session(session)["pr"]["review"] == "approved", "the approval", TIMEOUT)
 
     def branch(self, name: str, files: dict[str, str], changes: Sequence[Change] = ()) -> None:
-        """A branch off main with one more commit, made in a clone of its own."""
-        with tempfile.TemporaryDirectory(dir=self.place.name) as folder:
+        """Make a branch off main with one more commit, in a temporary worktree."""
+        with tempfile.TemporaryDirectory(dir=self.folder.name) as folder:
             tree = Path(folder, "tree")
             self.box.git("worktree", "add", "-q", "-b", name, str(tree), "main")
             for path, text in files.items():
@@ -122,20 +126,20 @@ class Trial:
 
 
 def _without(data: Any, key: str) -> None:
-    """Take a key away wherever it is."""
+    """Remove a key at all levels."""
     if isinstance(data, dict):
         data.pop(key, None)
         for value in data.values():
             _without(value, key)
 
 
-def harmless(name: str) -> str:
-    """What the agent does for a change that can break nothing."""
+def harmless_script(name: str) -> str:
+    """Return the agent's script for a change that breaks nothing."""
     return f"[[write: {name}.txt|A change that breaks nothing.]]"
 
 
-def planted(project: Project) -> str:
-    """What the agent does to plant the bug: it applies a patch that is in its script."""
+def bug_script(project: Project) -> str:
+    """Return the agent's script that adds the bug, by a patch inside the script."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         subprocess.run(["git", "clone", "-q", str(repository(project)), str(tree)], check=True)

@@ -1,4 +1,4 @@
-"""Proves a description without our product: set-up and tests succeed, as many pass as it says, and the tests find the bug."""
+"""Checks a description without our product: set-up and tests succeed, the count is as described, and the tests find the bug."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.projects.corpus import Project
 from tests.projects.counts import passed
 from tests.projects.machine import environment, home, install_packages
 from tests.projects.registry import repository
-from tests.projects.shell import Done, shell
+from tests.projects.shell import CommandResult, shell
 from tests.projects.state import Result
 
 
 def verify(project: Project) -> Result:
-    """Whether the description holds; with `why` if not."""
+    """Return whether the description is correct, with the reason as `why` if not."""
     if missing := install_packages(project):
         return {"ok": False, "why": f"Debian packages are missing: {missing}"}
     with tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-") as folder:  # not below our own pyproject.toml
@@ -24,35 +24,37 @@ def verify(project: Project) -> Result:
         home(Path(folder, "home"), env)
         tree = Path(folder, project.name)
         subprocess.run(["git", "clone", "-q", str(repository(project)), str(tree)], check=True)
-        return _verified(project, tree, env)
+        return _verify_tree(project, tree, env)
 
 
-def _verified(project: Project, tree: Path, env: dict[str, str]) -> Result:
+def _verify_tree(project: Project, tree: Path, env: dict[str, str]) -> Result:
     seconds = 0.0
     for command in project.set_up:
-        done = shell(command, tree, env)
-        seconds += done.seconds
-        if done.code:
-            return _wrong(f"set-up `{command}` ended with {done.code}", done)
-    intact = shell(project.test, tree, env)
-    count = passed(project.runner, intact.output)
-    if intact.code or count != project.passed:
-        return _wrong(f"tests ended with {intact.code}, {count} passed, not {project.passed}", intact)
+        result = shell(command, tree, env)
+        seconds += result.seconds
+        if result.code:
+            return _failure(f"set-up `{command}` ended with {result.code}", result)
+    intact_result = shell(project.test, tree, env)
+    count = passed(project.runner, intact_result.output)
+    if intact_result.code or count != project.passed:
+        return _failure(f"tests ended with {intact_result.code}, {count} passed, not {project.passed}", intact_result)
     project.bug.apply(tree)
     for cached in tree.rglob("__pycache__"):
         shutil.rmtree(cached)  # a file of the same size and second would be taken for unchanged
-    broken = shell(project.test, tree, env)
-    left = passed(project.runner, broken.output)
-    if not broken.code or left >= count:
-        return _wrong(f"with the bug, tests ended with {broken.code}, {left} passed of {count}", broken)
+    broken_result = shell(project.test, tree, env)
+    remaining = passed(project.runner, broken_result.output)
+    if not broken_result.code or remaining >= count:
+        return _failure(
+            f"with the bug, tests ended with {broken_result.code}, {remaining} passed of {count}", broken_result
+        )
     return {
         "ok": True,
         "passed": count,
-        "left": left,
+        "left": remaining,
         "setUpSeconds": round(seconds, 1),
-        "testSeconds": round(intact.seconds, 1),
+        "testSeconds": round(intact_result.seconds, 1),
     }
 
 
-def _wrong(why: str, done: Done) -> Result:
-    return {"ok": False, "why": why, "output": done.output[-4000:]}
+def _failure(reason: str, result: CommandResult) -> Result:
+    return {"ok": False, "why": reason, "output": result.output[-4000:]}
