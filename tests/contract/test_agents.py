@@ -1,4 +1,4 @@
-"""The built-in agents keep the contract that any agent plugin runs."""
+"""The built-in agents against the contract of agent plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aider and goose keep the contract that any agent plugin runs; stand-ins take the place of their programs."""
+"""aider and goose against the contract of agent plugins, with stand-ins for their programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make(name: str) -> Agent:
 
 
 def with_program(folder: Path, name: str) -> Mapping[str, str]:
-    """An environment in which a program of this name is found."""
+    """Return an environment with a program of this name on the PATH."""
     program = folder / "bin" / name
     program.parent.mkdir()
     program.write_text("#!/bin/sh\n")

@@ -1,4 +1,4 @@
-"""`claude-code` keeps the contract that any agent plugin runs; a stand-in on PATH is its program."""
+"""`claude-code` against the contract of agent plugins, with a stand-in for its program."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from agent_orchestrator.testing.contracts.agent import AgentContract
 class TestClaudeCode(AgentContract):
     @pytest.fixture
     def agent(self) -> Agent:
-        made = Registry().make("agent", "claude-code", {}, LocalHost())
-        assert isinstance(made, Agent)
-        return made
+        plugin = Registry().make("agent", "claude-code", {}, LocalHost())
+        assert isinstance(plugin, Agent)
+        return plugin
 
     @pytest.fixture
     def absent(self, agent: Agent) -> Agent:

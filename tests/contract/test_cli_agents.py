@@ -1,4 +1,4 @@
-"""The plugins of agent CLIs keep the contract that any agent plugin runs; a stand-in program takes each CLI's place."""
+"""The plugins of agent CLIs against the contract of agent plugins, with stand-ins for the CLIs."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PROGRAMS = {
 class TestCli(AgentContract):
     @pytest.fixture
     def agent(self, name: str) -> Agent:
-        made = Registry().make("agent", name, {}, LocalHost())
-        assert isinstance(made, Agent)
-        return made
+        plugin = Registry().make("agent", name, {}, LocalHost())
+        assert isinstance(plugin, Agent)
+        return plugin
 
     @pytest.fixture
     def absent(self, agent: Agent) -> Agent:

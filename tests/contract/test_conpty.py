@@ -1,4 +1,4 @@
-"""The process runtime as it is on Windows, by the contract of all runtimes: over loopback with a token, around a stand-in for pywinpty."""
+"""The process runtime as on Windows, against the contract of runtimes: over loopback with a token and a stand-in for pywinpty."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class TestConsoles(RuntimeContract):
         return Process({"home": str(home)}, LocalHost(), StandIn())
 
     async def test_standard_input_can_be_a_file(self, bench: Bench) -> None:
-        """It cannot: consoles of Windows take none, which is said."""
-        given = bench.work / "given"
-        given.write_text("the task\n")
+        """Consoles of Windows accept no file as standard input, which is reported."""
+        task_file = bench.work / "given"
+        task_file.write_text("the task\n")
         with pytest.raises(Temporary, match="takes no standard input from a file"):
-            await bench.launch(["cat"], stdin=given)
+            await bench.launch(["cat"], stdin=task_file)
 
     @pytest.mark.parametrize(
         "first", [b"Q\0\0\0\6screen", b"T\0\0\0\4nope", b"A\0\0\0\4\0\x50\0\x18", b"K\0\0\0\5hello", b"T\0\0\0\0"]
     )
-    async def test_who_does_not_know_the_token_is_sent_away(self, bench: Bench, first: bytes) -> None:
+    async def test_a_connection_without_the_token_is_closed(self, bench: Bench, first: bytes) -> None:
         handle = await bench.launch(["sleep", "60"])
         port, token = read_address(handle.address["socket"])
         assert len(token) == 32 and Path(handle.address["socket"]).stat().st_mode & 0o077 == 0

@@ -1,4 +1,4 @@
-"""The local forge keeps the contracts of its slots, on the daemon's own records; and it is made as any other plugin is."""
+"""The local forge against the contracts of its slots, on the daemon's own records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SESSIONS = ("app-x", "app-y")
 
 @pytest.fixture
 async def flow() -> AsyncIterator[Flow]:
-    """A daemon's facts."""
+    """Yield a started flow."""
     flow = make_flow()
     await flow.start()
     yield flow
@@ -35,12 +35,12 @@ async def flow() -> AsyncIterator[Flow]:
 
 
 def make_plugin(flow: Flow, slot: str, path: str = "") -> Any:
-    """The plugin as the daemon makes it."""
+    """Return the plugin as the daemon creates it."""
     records = ForgeRecords(flow, Numbers(flow)).of(slot, "app")
     return Registry().make(slot, "local", {"path": path, "records": records}, LocalHost())
 
 
-def happened(body: e.Body, key: str, session: str) -> Event:
+def session_event(body: e.Body, key: str, session: str) -> Event:
     return Event(body, 1.0, "person", key, "app", session)
 
 
@@ -57,21 +57,21 @@ class TestPullRequests(SCMContract):
 
     @pytest.fixture
     async def scm(self, flow: Flow, repository: str) -> SCM:
-        """A forge whose branch `feature/x` a session works on."""
+        """Return a forge with a session on the branch `feature/x`."""
         await flow.append(created(SESSIONS[0], branch="feature/x"))
-        made: SCM = make_plugin(flow, "scm", repository)
-        return made
+        plugin: SCM = make_plugin(flow, "scm", repository)
+        return plugin
 
     @pytest.fixture
     def restarted(self, flow: Flow, scm: SCM) -> SCM:
-        made: SCM = make_plugin(flow, "scm", scm.push_url()[0])
-        return made
+        plugin: SCM = make_plugin(flow, "scm", scm.push_url()[0])
+        return plugin
 
     @pytest.fixture
     def ask(self, flow: Flow) -> Ask:
         async def ask(pull: PullState, path: str, line: int, text: str) -> None:
-            asked = e.CommentAdded("c-1", text, "rev", path, line, head=pull.head)
-            await flow.append(happened(asked, "asked", SESSIONS[0]))
+            comment = e.CommentAdded("c-1", text, "rev", path, line, head=pull.head)
+            await flow.append(session_event(comment, "asked", SESSIONS[0]))
 
         return ask
 
@@ -79,7 +79,7 @@ class TestPullRequests(SCMContract):
     def review(self, flow: Flow) -> Review:
         async def review(pull: PullState, verdict: str, text: str) -> None:
             submitted = e.ReviewSubmitted("r-1", verdict, pull.head, "rev", text)
-            await flow.append(happened(submitted, "submitted", SESSIONS[0]))
+            await flow.append(session_event(submitted, "submitted", SESSIONS[0]))
 
         return review
 
@@ -89,7 +89,7 @@ class TestPullRequests(SCMContract):
 
     @pytest.mark.usefixtures("clone")
     async def test_a_closed_pull_request_does_not_prevent_a_new_one(self, scm: SCM, restarted: SCM) -> None:
-        """A session has one pull request: whoever goes on with the branch when it is closed is another one."""
+        """A session has one pull request, so another session continues with the branch."""
         await self.flow.append(created(SESSIONS[1], branch="feature/x"))
         await super().test_a_closed_pull_request_does_not_prevent_a_new_one(scm, restarted)
 
@@ -97,36 +97,37 @@ class TestPullRequests(SCMContract):
 class TestIssues(TrackerContract):
     @pytest.fixture
     def tracker(self, flow: Flow) -> Tracker:
-        made: Tracker = make_plugin(flow, "tracker")
-        return made
+        plugin: Tracker = make_plugin(flow, "tracker")
+        return plugin
 
     @pytest.fixture
     def restarted(self, flow: Flow) -> Tracker:
-        made: Tracker = make_plugin(flow, "tracker")
-        return made
+        plugin: Tracker = make_plugin(flow, "tracker")
+        return plugin
 
 
 @pytest.mark.anyio
-async def test_a_session_gets_a_pull_request_of_its_own_also_on_a_branch_that_has_one(flow: Flow) -> None:
+async def test_each_session_gets_its_own_pull_request_on_a_shared_branch(flow: Flow) -> None:
     scm = make_plugin(flow, "scm")
     spec = PullSpec("feature/x", "main", "Fix it", "")
     await flow.append(*(created(session, branch="feature/x") for session in SESSIONS))
     numbers = [
-        (await scm.open(PullSpec(spec.branch, spec.base, spec.title, "", session=one))).number for one in SESSIONS
+        (await scm.open(PullSpec(spec.branch, spec.base, spec.title, "", session=session))).number
+        for session in SESSIONS
     ]
     assert numbers == [1, 2]
-    assert [pr.number for one in SESSIONS if (pr := flow.sessions[one].pr)] == [1, 2]
+    assert [pr.number for session in SESSIONS if (pr := flow.sessions[session].pr)] == [1, 2]
 
 
 @pytest.mark.anyio
-async def test_issues_and_pull_requests_are_numbered_together_and_recorded_as_ever(flow: Flow) -> None:
+async def test_issues_and_pull_requests_share_one_sequence_of_numbers(flow: Flow) -> None:
     scm, tracker = make_plugin(flow, "scm"), make_plugin(flow, "tracker")
     await flow.append(created(SESSIONS[0], branch="feature/x"))
     issue = await tracker.create("One")
     pull = await scm.open(PullSpec("feature/x", "main", "Two", ""))
     await scm.ready(pull)
     assert (issue.id, pull.number) == ("1", 2)
-    kept = [(one.type, one.source, one.key) for one in await flow.store.events(0, 100, session=SESSIONS[0])][1:]
+    kept = [(event.type, event.source, event.key) for event in await flow.store.events(0, 100, session=SESSIONS[0])][1:]
     assert kept == [
         ("pr-opened", "forge", f"open-pr:{SESSIONS[0]}:done"),
         ("pr-ready", "forge", f"ready-pr:{SESSIONS[0]}:None:done"),
@@ -134,7 +135,7 @@ async def test_issues_and_pull_requests_are_numbered_together_and_recorded_as_ev
 
 
 @pytest.mark.anyio
-async def test_issues_of_a_service_are_not_among_them(flow: Flow) -> None:
+async def test_issues_of_a_service_are_not_listed(flow: Flow) -> None:
     tracker = make_plugin(flow, "tracker")
     await flow.append(Event(e.IssueOpened(7, "Elsewhere", tracker="github"), 1.0, "github", "opened", "app"))
     assert await tracker.list(state="all") == []
@@ -143,6 +144,6 @@ async def test_issues_of_a_service_are_not_among_them(flow: Flow) -> None:
 
 
 @pytest.mark.parametrize("slot", ["scm", "tracker"])
-def test_without_the_daemon_it_says_what_it_needs(slot: str) -> None:
+def test_without_the_daemons_records_the_plugin_is_refused(slot: str) -> None:
     with pytest.raises(UsageError, match="needs the daemon's records"):
         Registry().make(slot, "local", {}, LocalHost())

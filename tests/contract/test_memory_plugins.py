@@ -1,4 +1,4 @@
-"""The plugins that keep all in memory: those that can keep their slots' contracts do, the others do what the daemon asks for."""
+"""The in-memory plugins: against the contracts of their slots where possible, otherwise in single tests."""
 
 from __future__ import annotations
 
@@ -68,13 +68,15 @@ class TestNotifier(NotifierContract):
 
     @pytest.fixture
     def sent(self, notifier: plugins.MemoryNotifier) -> Callable[[], Sequence[str]]:
-        return lambda: [f"{one.title} {one.message} {one.session_id}" for one in notifier.sent]
+        return lambda: [
+            f"{notification.title} {notification.message} {notification.session_id}" for notification in notifier.sent
+        ]
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        made = plugins.MemoryNotifier()
-        made.failing = Temporary("nobody is there", "try again")
-        return made
+        notifier = plugins.MemoryNotifier()
+        notifier.failing = Temporary("nobody is there", "try again")
+        return notifier
 
 
 def spec(tmp_path: Path, session: str = "app-fix", generation: int = 1) -> LaunchSpec:
@@ -83,7 +85,7 @@ def spec(tmp_path: Path, session: str = "app-fix", generation: int = 1) -> Launc
 
 
 @pytest.mark.anyio
-async def test_a_runtime_without_processes(tmp_path: Path) -> None:
+async def test_the_memory_runtime_needs_no_processes(tmp_path: Path) -> None:
     runtime = plugins.MemoryRuntime()
     assert isinstance(runtime, Runtime)
     handle = await runtime.launch(spec(tmp_path))
@@ -114,22 +116,22 @@ async def test_a_runtime_without_processes(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_workspace_without_git(tmp_path: Path) -> None:
+async def test_the_memory_workspace_needs_no_git(tmp_path: Path) -> None:
     workspace = plugins.MemoryWorkspace()
     assert isinstance(workspace, Workspace)
-    wanted = spec_for(tmp_path, tmp_path, "fix")
-    assert await workspace.abandon(wanted) is None
-    made = await workspace.create(wanted, silent)
-    assert (made.path, made.branch) == (wanted.path, "feature/fix") and wanted.path.is_dir()
-    assert await workspace.create(wanted, silent) == await workspace.abandon(wanted) == made
-    await workspace.publish(wanted)
-    await workspace.remove(wanted)
-    await workspace.remove(wanted)
-    assert (workspace.published, workspace.specs, wanted.path.exists()) == (["app-fix"], {}, False)
+    spec = spec_for(tmp_path, tmp_path, "fix")
+    assert await workspace.abandon(spec) is None
+    created = await workspace.create(spec, silent)
+    assert (created.path, created.branch) == (spec.path, "feature/fix") and spec.path.is_dir()
+    assert await workspace.create(spec, silent) == await workspace.abandon(spec) == created
+    await workspace.publish(spec)
+    await workspace.remove(spec)
+    await workspace.remove(spec)
+    assert (workspace.published, workspace.specs, spec.path.exists()) == (["app-fix"], {}, False)
 
 
 @pytest.mark.anyio
-async def test_a_terminal_that_opens_nothing(tmp_path: Path) -> None:
+async def test_the_memory_terminal_records_windows(tmp_path: Path) -> None:
     terminal = plugins.MemoryTerminal()
     assert isinstance(terminal, Terminal)
     window = Window("app-fix", ("ao", "attach", "app-fix"), tmp_path)
@@ -137,6 +139,6 @@ async def test_a_terminal_that_opens_nothing(tmp_path: Path) -> None:
     assert terminal.opened == [window]
 
 
-def test_each_slot_has_one() -> None:
+def test_each_slot_has_a_memory_plugin() -> None:
     kinds = {"Agent", "Runtime", "Workspace", "Tracker", "SCM", "Notifier", "Terminal"}
     assert {name.removeprefix("Memory") for name in vars(plugins) if name.startswith("Memory")} == kinds

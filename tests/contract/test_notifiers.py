@@ -1,4 +1,4 @@
-"""The built-in notifiers do what every notifier must, against services that refuse what the real ones refuse."""
+"""The built-in notifiers against the contract of notifiers, with services that validate like the real ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from agent_orchestrator.testing.chat import ChatServer, called
 from agent_orchestrator.testing.chat.server import KEY, SECRET, TOKEN
 from agent_orchestrator.testing.contracts.notifier import NotifierContract
 
-NOBODY = "http://127.0.0.1:9"
+UNUSED_ADDRESS = "http://127.0.0.1:9"
 Sent = Callable[[], Sequence[str]]
 
 
 class _AtChat(NotifierContract):
-    """What is refused there is an error here, so arriving means that no rule was broken."""
+    """A notifier at a validating server: an invalid message fails the test."""
 
     kind = ""
 
@@ -40,9 +40,9 @@ class _AtChat(NotifierContract):
     @pytest.fixture
     def sent(self, chat: ChatServer) -> Sent:
         def texts() -> list[str]:
-            for one in chat.received:
-                assert called(self.kind, one.body) == []
-            return [json.dumps(one.body, ensure_ascii=False) for one in chat.received]
+            for message in chat.received:
+                assert called(self.kind, message.body) == []
+            return [json.dumps(message.body, ensure_ascii=False) for message in chat.received]
 
         return texts
 
@@ -56,7 +56,7 @@ class TestSlackWebhook(_AtChat):
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        return Slack({"webhookUrl": NOBODY}, LocalHost())
+        return Slack({"webhookUrl": UNUSED_ADDRESS}, LocalHost())
 
 
 class TestSlackBot(_AtChat):
@@ -76,7 +76,7 @@ class TestDiscord(_AtChat):
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        return Discord({"webhookUrl": NOBODY}, LocalHost())
+        return Discord({"webhookUrl": UNUSED_ADDRESS}, LocalHost())
 
 
 class TestWebhook(_AtChat):
@@ -88,11 +88,11 @@ class TestWebhook(_AtChat):
 
     @pytest.fixture
     def sent(self, chat: ChatServer) -> Sent:
-        return lambda: [json.dumps(one.body, ensure_ascii=False) for one in chat.received]
+        return lambda: [json.dumps(message.body, ensure_ascii=False) for message in chat.received]
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        return Webhook({"webhookUrl": NOBODY}, LocalHost())
+        return Webhook({"webhookUrl": UNUSED_ADDRESS}, LocalHost())
 
 
 class TestComposioSlack(_AtChat):
@@ -108,19 +108,19 @@ class TestComposioDiscord(_AtChat):
 
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        given = {"apiKey": KEY, "defaultApp": "discord", "channelId": "1", "apiUrl": chat.composio}
-        return Composio(given, LocalHost())
+        config = {"apiKey": KEY, "defaultApp": "discord", "channelId": "1", "apiUrl": chat.composio}
+        return Composio(config, LocalHost())
 
 
 class TestComposioMail(_AtChat):
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        given = {"apiKey": KEY, "defaultApp": "gmail", "emailTo": "me@example.com", "apiUrl": chat.composio}
-        return Composio(given, LocalHost())
+        config = {"apiKey": KEY, "defaultApp": "gmail", "emailTo": "me@example.com", "apiUrl": chat.composio}
+        return Composio(config, LocalHost())
 
     @pytest.fixture
     def sent(self, chat: ChatServer) -> Sent:
-        return lambda: [json.dumps(one.body, ensure_ascii=False) for one in chat.received]
+        return lambda: [json.dumps(message.body, ensure_ascii=False) for message in chat.received]
 
 
 class TestOpenClaw(_AtChat):
@@ -130,11 +130,11 @@ class TestOpenClaw(_AtChat):
 
     @pytest.fixture
     def sent(self, chat: ChatServer) -> Sent:
-        return lambda: [json.dumps(one.body, ensure_ascii=False) for one in chat.received]
+        return lambda: [json.dumps(message.body, ensure_ascii=False) for message in chat.received]
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        return OpenClaw({"url": NOBODY, "token": TOKEN}, LocalHost())
+        return OpenClaw({"url": UNUSED_ADDRESS, "token": TOKEN}, LocalHost())
 
 
 class TestApprise(_AtChat):
@@ -150,26 +150,26 @@ class TestApprise(_AtChat):
 
 
 class TestDesktop(NotifierContract):
-    """Against a `notify-send` that writes down what it is given."""
+    """The desktop notifier with a `notify-send` that writes its arguments to a file."""
 
     @pytest.fixture
-    def shown(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        shown, program = tmp_path / "shown", tmp_path / "bin" / "notify-send"
+    def notifications_folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        folder, program = tmp_path / "shown", tmp_path / "bin" / "notify-send"
         program.parent.mkdir()
-        shown.mkdir()
-        program.write_text(f'#!/bin/sh\nfor one; do printf "%s\\n" "$one"; done > "{shown}/$$"\n')
+        folder.mkdir()
+        program.write_text(f'#!/bin/sh\nfor one; do printf "%s\\n" "$one"; done > "{folder}/$$"\n')
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
         monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-        return shown
+        return folder
 
     @pytest.fixture
-    def notifier(self, shown: Path) -> Notifier:
-        assert shown.is_dir()
+    def notifier(self, notifications_folder: Path) -> Notifier:
+        assert notifications_folder.is_dir()
         return Desktop({}, LocalHost(), "linux")
 
     @pytest.fixture
-    def sent(self, shown: Path) -> Sent:
-        return lambda: [path.read_text() for path in shown.iterdir()]
+    def sent(self, notifications_folder: Path) -> Sent:
+        return lambda: [path.read_text() for path in notifications_folder.iterdir()]
 
     @pytest.fixture
     def unreachable(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notifier:

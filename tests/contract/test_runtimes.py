@@ -1,4 +1,4 @@
-"""Both runtimes of ours, by the contract that every runtime runs."""
+"""The built-in runtimes against the contract of runtimes."""
 
 from __future__ import annotations
 

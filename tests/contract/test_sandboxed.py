@@ -1,4 +1,4 @@
-"""What the runtimes' contract says of a command holds for one in bubblewrap; where its pids and signals show, what is so instead."""
+"""The contract of runtimes for commands in bubblewrap, with the differences of pids and signals."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from agent_orchestrator.testing.terminals import eventually
 
 BWRAP = shutil.which("bwrap") or ""
 
-_TELL = """
+_REPORT_SCRIPT = """
 import json, os, signal, sys
 ignored = [n.name for n in signal.Signals if n not in (9, 19) and signal.getsignal(n) == signal.SIG_IGN]
-json.dump([sys.argv[1:], dict(os.environ), os.getcwd(), os.getpid(), ignored], open('told.new', 'w'))
-os.rename('told.new', 'told')
+json.dump([sys.argv[1:], dict(os.environ), os.getcwd(), os.getpid(), ignored], open('report.new', 'w'))
+os.rename('report.new', 'report')
 """
 _APART = "setsid sleep 600 & trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
@@ -58,31 +58,34 @@ class Sandboxed:
         RuntimeContract.test_orphaned_terminals_are_the_launches_without_a_known_handle
     )
 
-    async def test_it_gets_its_arguments_environment_and_signals_as_they_are(self, bench: Bench) -> None:
-        hostile, given = ["", "a b", "--", "$(id)", "ü\n"], {"PATH": os.environ["PATH"], "TERM": "xterm", "A": "x'\n"}
+    async def test_arguments_environment_and_signals_are_passed_on(self, bench: Bench) -> None:
+        hostile, env_given = (
+            ["", "a b", "--", "$(id)", "ü\n"],
+            {"PATH": os.environ["PATH"], "TERM": "xterm", "A": "x'\n"},
+        )
         away = {"SSH_AUTH_SOCK": "/run/agent", "DISPLAY": ":0"}
-        await bench.launch(python(_TELL, *hostile), env={**given, **away})
-        await eventually((bench.work / "told").exists)
-        arguments, environment, folder, pid, ignored = json.loads((bench.work / "told").read_text())
+        await bench.launch(python(_REPORT_SCRIPT, *hostile), env={**env_given, **away})
+        await eventually((bench.work / "report").exists)
+        arguments, environment, folder, pid, ignored = json.loads((bench.work / "report").read_text())
         environment.pop("LC_CTYPE", None)  # set by its own start
         assert (arguments, folder, pid) == (hostile, str(bench.work.resolve()), 2)
-        assert environment == {**given, "TMPDIR": "/tmp", "PWD": folder}
+        assert environment == {**env_given, "TMPDIR": "/tmp", "PWD": folder}
         assert not {"SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGTSTP"} & set(ignored)
 
     @pytest.mark.parametrize(
         ("script", "how"), [("exit 3", 3), ("exec /no/such", 127), ("kill -9 $$", 137), ("sleep 60 & exit 4", 4)]
     )
-    async def test_an_end_is_told_as_an_exit_code(self, bench: Bench, script: str, how: int) -> None:
+    async def test_an_end_is_reported_as_an_exit_code(self, bench: Bench, script: str, how: int) -> None:
         handle = await bench.launch(["sh", "-c", script])
         assert await bench.runtime.ended(handle) == Gone(Exit(how))
         await eventually(lambda: not _inside(handle))
 
-    async def test_a_program_that_is_not_there_is_named(self, bench: Bench) -> None:
+    async def test_a_missing_program_is_named(self, bench: Bench) -> None:
         handle = await bench.launch(["no-such-program-anywhere"])
         assert await bench.runtime.ended(handle) == Gone(Exit(127))
         assert "no-such-program-anywhere" in await bench.runtime.screen(handle)
 
-    async def test_control_c_reaches_the_agent_and_not_its_sandbox(self, bench: Bench) -> None:
+    async def test_ctrl_c_reaches_the_agent_but_not_its_sandbox(self, bench: Bench) -> None:
         handle = await bench.launch(
             ["sh", "-c", "trap 'echo held; exit 5' INT; echo ready; while :; do sleep 0.1; done"]
         )
@@ -90,20 +93,20 @@ class Sandboxed:
         await bench.runtime.press(handle, ["C-c"])
         assert await bench.runtime.ended(handle) == Gone(Exit(5))
 
-    async def test_stopping_ends_all_that_is_inside(self, bench: Bench) -> None:
+    async def test_stopping_ends_every_process_inside(self, bench: Bench) -> None:
         handle = await bench.launch(["sh", "-c", _APART])
         await _shows(bench, handle, "ready")
         inside = _inside(handle)
         assert len(inside) >= 4
         await bench.runtime.stop(handle, grace=0.1)
-        await eventually(lambda: not [one for one in inside if LocalHost().process(one.pid) == one])
+        await eventually(lambda: not [process for process in inside if LocalHost().process(process.pid) == process])
 
-    async def test_it_ends_with_whoever_holds_its_terminal(self, bench: Bench) -> None:
+    async def test_the_sandbox_ends_with_the_holder_of_its_terminal(self, bench: Bench) -> None:
         handle = await bench.launch(["sh", "-c", "trap '' HUP; " + _APART])
         await _shows(bench, handle, "ready")
         inside = _inside(handle)
         os.kill(_parent(handle.pid), signal.SIGKILL)
-        await eventually(lambda: not [one for one in inside if LocalHost().process(one.pid) == one])
+        await eventually(lambda: not [process for process in inside if LocalHost().process(process.pid) == process])
 
 
 @pytest.mark.tmux
@@ -135,7 +138,7 @@ def _parent(pid: int) -> int:
 
 
 async def _shows(bench: Bench, handle: Handle, text: str) -> None:
-    async def shown() -> bool:
+    async def is_visible() -> bool:
         return text in await bench.runtime.screen(handle)
 
-    await eventually(shown)
+    await eventually(is_visible)

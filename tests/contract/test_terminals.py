@@ -1,4 +1,4 @@
-"""The built-in terminals do what every terminal must, with stand-ins for the programs that they start."""
+"""The built-in terminals against the contract of terminals, with stand-ins for their programs."""
 
 from __future__ import annotations
 
@@ -49,13 +49,15 @@ class TestKitty(TerminalContract):
     def bare(self, empty: Programs) -> Terminal:
         return Kitty({}, empty.host, {})
 
-    async def test_one_that_listens_gets_a_tab(self, programs: Programs, window: Window) -> None:
+    async def test_a_listening_kitty_gets_a_tab(self, programs: Programs, window: Window) -> None:
         await Kitty({}, programs.host, {"KITTY_LISTEN_ON": "unix:/tmp/kitty"}).open(window)
-        asked = ["kitty", "@", "--to", "unix:/tmp/kitty", "launch", "--type=tab", "--title", "app-fix-login"]
-        asked += ["--tab-title", "app-fix-login", "--cwd", str(window.cwd), *window.command]
-        assert programs.started() == [asked]
+        expected = ["kitty", "@", "--to", "unix:/tmp/kitty", "launch", "--type=tab", "--title", "app-fix-login"]
+        expected += ["--tab-title", "app-fix-login", "--cwd", str(window.cwd), *window.command]
+        assert programs.started() == [expected]
 
-    async def test_one_that_does_not_is_started(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+    async def test_a_kitty_that_does_not_listen_is_started(
+        self, terminal: Terminal, programs: Programs, window: Window
+    ) -> None:
         await terminal.open(window)
         new = ["kitty", "--title", "app-fix-login", "--directory", str(window.cwd), *window.command]
         assert programs.started() == [new]
@@ -74,13 +76,13 @@ class TestWezTerm(TerminalContract):
     def bare(self, empty: Programs) -> Terminal:
         return WezTerm({}, empty.host, {})
 
-    async def test_from_inside_it_gets_a_tab_with_a_title(self, programs: Programs, window: Window) -> None:
+    async def test_inside_wezterm_a_tab_with_a_title_is_opened(self, programs: Programs, window: Window) -> None:
         await WezTerm({}, programs.host, {"WEZTERM_PANE": "3"}).open(window)
         spawn = ["wezterm", "cli", "spawn", "--cwd", str(window.cwd), "--", *window.command]
         named = ["wezterm", "cli", "set-tab-title", "--pane-id", "42", "app-fix-login"]
         assert programs.started(2) == [spawn, named]
 
-    async def test_a_window_instead(self, programs: Programs, window: Window) -> None:
+    async def test_a_window_can_be_configured(self, programs: Programs, window: Window) -> None:
         await WezTerm({"as": "window"}, programs.host, {"WEZTERM_PANE": "3"}).open(window)
         assert programs.started(2)[0][:4] == ["wezterm", "cli", "spawn", "--new-window"]
 
@@ -100,10 +102,10 @@ class TestGnomeTerminal(TerminalContract):
 
     async def test_a_tab(self, terminal: Terminal, programs: Programs, window: Window) -> None:
         await terminal.open(window)
-        shown = ["--tab", "--title=app-fix-login", f"--working-directory={window.cwd}"]
-        assert programs.started() == [["gnome-terminal", *shown, "--", *window.command]]
+        options = ["--tab", "--title=app-fix-login", f"--working-directory={window.cwd}"]
+        assert programs.started() == [["gnome-terminal", *options, "--", *window.command]]
 
-    async def test_what_it_complains_of_is_told(self, tmp_path: Path, window: Window) -> None:
+    async def test_the_error_of_gnome_terminal_is_reported(self, tmp_path: Path, window: Window) -> None:
         failing = Programs(
             tmp_path / "f", "gnome-terminal", then={"gnome-terminal": "echo Cannot open display >&2; exit 1"}
         )
@@ -124,29 +126,33 @@ class TestTmux(TerminalContract):
     def bare(self, programs: Programs) -> Terminal:
         return TmuxWindow({}, programs.host, {})
 
-    async def test_a_window_with_its_name(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+    async def test_a_window_has_its_name(self, terminal: Terminal, programs: Programs, window: Window) -> None:
         await terminal.open(window)
         named = ["tmux", "new-window", "-n", "app-fix-login", "-c", str(window.cwd)]
         assert programs.started() == [[*named, "--", *window.command]]
 
     @pytest.mark.skipif(not have_tmux(), reason="there is no tmux")
-    @pytest.mark.parametrize("shown", ["window", "pane"])
-    async def test_no_folder_is_a_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: str) -> None:
-        """A repository's own configuration may say where its workspaces are, inside of it."""
-        socket, there, cwd = tmp_path / "tmux.sock", tmp_path / "there", tmp_path / f"w#(touch {tmp_path.name})#{{pid}}"
+    @pytest.mark.parametrize("kind", ["window", "pane"])
+    async def test_no_folder_is_a_command(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+        """The folder of workspaces may be configured by the repository."""
+        socket, output, cwd = (
+            tmp_path / "tmux.sock",
+            tmp_path / "there",
+            tmp_path / f"w#(touch {tmp_path.name})#{{pid}}",
+        )
         cwd.mkdir()
         tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
         subprocess.run([*tmux, "new-session", "-d", "-c", str(tmp_path), "sleep 60"], check=True)
         try:
             monkeypatch.setenv("TMUX", f"{socket},1,0")
-            opened = TmuxWindow({"as": shown}, LocalHost())
-            await opened.open(Window("app-#(touch s)", ("sh", "-c", 'pwd > "$0"', str(there)), cwd))
+            opened = TmuxWindow({"as": kind}, LocalHost())
+            await opened.open(Window("app-#(touch s)", ("sh", "-c", 'pwd > "$0"', str(output)), cwd))
             async with asyncio.timeout(60):
-                while not there.exists() or not there.read_text():
+                while not output.exists() or not output.read_text():
                     await asyncio.sleep(0.01)
         finally:
             subprocess.run([*tmux, "kill-server"], check=True)
-        assert there.read_text() == f"{cwd}\n"
+        assert output.read_text() == f"{cwd}\n"
         assert sorted(path.name for path in tmp_path.iterdir() if path != socket) == ["there", cwd.name]
 
 
@@ -166,7 +172,7 @@ class TestITerm2(TerminalContract):
     def command_words(self, argv: Sequence[str]) -> Sequence[str]:
         return shlex.split(argv[argv.index("--") + 1])
 
-    async def test_the_script_is_always_the_same(self, terminal: Terminal, programs: Programs, window: Window) -> None:
+    async def test_the_script_is_constant(self, terminal: Terminal, programs: Programs, window: Window) -> None:
         await terminal.open(window)
         (argv,) = programs.started()
         script = [word for line in iterm2.SCRIPT for word in ("-e", line)]
@@ -189,12 +195,12 @@ class TestWindowsTerminal(TerminalContract):
     def command_words(self, argv: Sequence[str]) -> Sequence[str]:
         return [word.replace("\\;", ";") for word in argv]
 
-    async def test_no_semicolon_begins_another_command(
+    async def test_a_semicolon_begins_no_other_command(
         self, terminal: Terminal, programs: Programs, window: Window
     ) -> None:
         await terminal.open(Window("app-x", ("ao", "attach", "a;b"), window.cwd))
-        shown = ["wt.exe", "-w", "0", "new-tab", "--title", "app-x", "-d", str(window.cwd)]
-        assert programs.started() == [[*shown, "ao", "attach", "a\\;b"]]
+        expected = ["wt.exe", "-w", "0", "new-tab", "--title", "app-x", "-d", str(window.cwd)]
+        assert programs.started() == [[*expected, "ao", "attach", "a\\;b"]]
 
     async def test_from_a_linux_within_windows(self, programs: Programs, window: Window) -> None:
         await WindowsTerminal({}, programs.host, {"WSL_DISTRO_NAME": "Debian"}).open(window)
@@ -217,7 +223,7 @@ class TestWeb(TerminalContract):
     def bare(self, empty: Programs) -> Terminal:
         return Web({}, empty.host, "linux", {})
 
-    async def test_the_persons_own_browser(self, programs: Programs, window: Window) -> None:
+    async def test_the_configured_browser_is_used(self, programs: Programs, window: Window) -> None:
         await Web({}, programs.host, "linux", {"BROWSER": "lynx"}).open(window)
         assert programs.started() == [["lynx", window.url]]
 
@@ -236,7 +242,7 @@ class TestCommand(TerminalContract):
         return Command({"command": "foot"}, empty.host)
 
     @pytest.mark.parametrize(
-        ("given", "argv"),
+        ("command", "argv"),
         [
             ("foot", ["foot", "ao", "attach", "app-fix-login"]),
             ("foot -D {{cwd}} -- {{command}}", ["foot", "-D", "CWD", "--", "ao", "attach", "app-fix-login"]),
@@ -244,16 +250,16 @@ class TestCommand(TerminalContract):
             (["foot", "{{url}}"], ["foot", "http://127.0.0.1:3000/sessions/app-fix-login"]),
         ],
     )
-    async def test_words_are_filled_in(
-        self, programs: Programs, window: Window, given: str | list[str], argv: list[str]
+    async def test_placeholders_are_filled_in(
+        self, programs: Programs, window: Window, command: str | list[str], argv: list[str]
     ) -> None:
-        if isinstance(given, str):
-            given = given.replace("{{cwd}}", "'{{cwd}}'")
-        await Command({"command": given}, programs.host).open(window)
+        if isinstance(command, str):
+            command = command.replace("{{cwd}}", "'{{cwd}}'")
+        await Command({"command": command}, programs.host).open(window)
         assert programs.started() == [[str(window.cwd) if word == "CWD" else word for word in argv]]
 
     @pytest.mark.parametrize(
-        ("config", "said"),
+        ("config", "message"),
         [
             ({}, "needs a `command`"),
             ({"command": []}, "needs a `command`"),
@@ -263,8 +269,10 @@ class TestCommand(TerminalContract):
             ({"cmd": "foot"}, "knows no 'cmd'"),
         ],
     )
-    async def test_a_wrong_one_is_refused(self, programs: Programs, config: dict[str, object], said: str) -> None:
-        with pytest.raises(UsageError, match=said):
+    async def test_an_invalid_command_is_refused(
+        self, programs: Programs, config: dict[str, object], message: str
+    ) -> None:
+        with pytest.raises(UsageError, match=message):
             Command(config, programs.host)
 
     @pytest.mark.parametrize("word", ["cd {{cwd}}; exec {{command}}", "cd '{{ cwd }}'", "--directory={{cwd}}"])
@@ -277,13 +285,13 @@ class TestCommand(TerminalContract):
         await Command({"command": ["foot", "sh", "-c", 'cd "$1"', "sh", "{{ cwd }}"]}, programs.host).open(window)
         assert programs.started() == [["foot", "sh", "-c", 'cd "$1"', "sh", str(cwd), *window.command]]
 
-    async def test_a_plain_folder_may_be_a_part_of_a_word(self, programs: Programs, window: Window) -> None:
+    async def test_a_plain_folder_may_be_part_of_a_word(self, programs: Programs, window: Window) -> None:
         await Command({"command": ["foot", "sh", "-c", "cd {{cwd}}; exec {{command}}"]}, programs.host).open(
             Window(window.session, window.command, Path("/"))
         )
         assert programs.started() == [["foot", "sh", "-c", "cd /; exec ao attach app-fix-login"]]
 
-    async def test_a_window_that_stays_holds_nobody_up(self, tmp_path: Path, window: Window) -> None:
+    async def test_a_window_that_stays_open_does_not_block(self, tmp_path: Path, window: Window) -> None:
         lasting = Programs(tmp_path / "l", "foot", then={"foot": f'echo $$ > "{tmp_path}/pid"; exec sleep 60'})
         await Command({"command": "foot"}, lasting.host).open(window)
         assert lasting.started() == [["foot", *window.command]]
@@ -315,20 +323,20 @@ class TestCommand(TerminalContract):
         ({"DISPLAY": ":0"}, (), "linux", "web"),
     ],
 )
-def test_the_terminal_that_one_sits_at_is_found(
+def test_the_current_terminal_is_detected(
     tmp_path: Path, environ: dict[str, str], programs: tuple[str, ...], platform: str, chosen: str
 ) -> None:
     assert choose_terminal(Programs(tmp_path, *programs).host, environ, platform)[0] == chosen
 
 
 @pytest.mark.parametrize("environ", [{}, {"DISPLAY": ":0", "SSH_CONNECTION": "10.0.0.1 1 10.0.0.2 22"}])
-def test_where_nobody_would_see_it_nothing_is_opened(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_no_window_is_opened_that_could_not_be_seen(tmp_path: Path, environ: dict[str, str]) -> None:
     with pytest.raises(Missing, match="ao attach"):
         choose_terminal(Programs(tmp_path, "kitty").host, environ, "linux")
 
 
 @pytest.mark.parametrize("name", ["konsole", "alacritty", "foot", "xfce4-terminal", "x-terminal-emulator", "xterm"])
-async def test_others_are_known_by_their_command(tmp_path: Path, name: str) -> None:
+async def test_other_terminals_are_started_by_their_command(tmp_path: Path, name: str) -> None:
     programs = Programs(tmp_path, name)
     chosen, options = choose_terminal(programs.host, {"DISPLAY": ":0"}, "linux")
     await Registry().make("terminal", chosen, options, programs.host).open(Window("s", ("ao", "attach", "s"), tmp_path))
@@ -337,6 +345,6 @@ async def test_others_are_known_by_their_command(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("name", [name for name in BUILT_IN["terminal"] if name != "command"])
-def test_an_option_that_is_not_known_is_refused(tmp_path: Path, name: str) -> None:
+def test_an_unknown_option_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="knows no 'profil'"):
         Registry().make("terminal", name, {"profil": "x"}, Programs(tmp_path).host)

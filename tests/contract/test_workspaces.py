@@ -1,4 +1,4 @@
-"""The built-in workspaces do what every workspace must."""
+"""The built-in workspaces against the contract of workspaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for pywinpty where there is no Windows: the same calls, on a PTY of this system."""
+"""A replacement of pywinpty on other systems: the same calls with a PTY."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import threading
 
 
 class WinptyError(Exception):
-    """What the real one raises at the end of what there is to read."""
+    """The error that pywinpty raises at the end of output."""
 
 
 class PTY:
@@ -25,14 +25,14 @@ class PTY:
 
     def spawn(self, appname: str, cmdline: str | None = None, cwd: str | None = None, env: str | None = None) -> bool:
         argv = [appname, *_words(cmdline or "")]
-        given = dict(one.split("=", 1) for one in (env or "").split("\0") if one)
+        environment = dict(entry.split("=", 1) for entry in (env or "").split("\0") if entry)
         started, starting = os.pipe()  # closed when the program begins: the real call returns no sooner
         self.pid, self._master = pty.fork()
         if self.pid == 0:
             try:
                 fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", self._size[1], self._size[0], 0, 0))
                 os.chdir(cwd or "/")
-                os.execve(appname, argv, given)
+                os.execve(appname, argv, environment)
             finally:
                 os._exit(127)
         os.close(starting)
@@ -70,7 +70,7 @@ class PTY:
 
 
 def _words(line: str) -> list[str]:
-    """A command line as programs of Windows split it."""
+    """Split a command line as Windows programs do."""
     words: list[str] = []
     word, quoted, started, slashes = "", False, False, 0
     for letter in line:
