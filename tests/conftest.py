@@ -1,4 +1,4 @@
-"""What every test gets: asyncio as the only event loop, and a home, a Git identity and a tmux of its own."""
+"""Fixtures of all tests: asyncio as the only event loop, and a private home, Git identity and tmux."""
 
 from __future__ import annotations
 

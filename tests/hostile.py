@@ -1,4 +1,4 @@
-"""What an agent can put in the daemon's way."""
+"""Hostile file system structures that an agent could create."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def nested(folder: Path, depth: int) -> None:
-    """Folders in folders. Where they are more than a thousand, whoever made them has to remove them by `rm`: pytest cannot."""
+    """Create nested folders. More than a thousand of them must be removed by `rm`, because pytest cannot."""
     here = os.open(folder, os.O_RDONLY)
     for _ in range(depth):
         os.mkdir("d", dir_fd=here)

@@ -1,4 +1,4 @@
-"""A `Core` for tests: the daemon's own parts, made in a folder of the test, with what the test gives in their place."""
+"""A `Core` for tests: the daemon's parts in a folder of the test, with replacements that the test passes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def make_core(
     rules: Sequence[Rule] = (),
     nodes: NodeSites | None = None,
 ) -> Core:
-    """Return what nearly every part needs, with its home in `folder`; what is not given is the daemon's own."""
+    """Return the core of a daemon with its home in `folder`; parts that are not passed are the daemon's."""
     home = Home(folder)
     config = config or make_config(home.config)
     flow = flow or make_flow(clock=clock, rules=rules)

@@ -1,8 +1,8 @@
-"""The suite on a machine that is never quite there: processes of the run are stopped at random, each for up to a second or so.
+"""Run the suite while its processes are stopped at random, each for up to about a second.
 
-A test that looks too early, or a program that counts on being quick, fails here within minutes instead of once in fifty runs. With
-`--only daemons` only these are, half of the time: what Git, the agent or the forge knows is then seldom known to the daemon as well.
-With `--only tests` the tests' own processes are: what passes by quickly is seldom seen by them.
+A test that checks too early, or a program that relies on being quick, fails here within minutes instead of once in fifty runs. With
+`--only daemons` only daemons are stopped, half of the time, so that they lag behind Git, agents and forges. With `--only tests` only
+the tests' own processes are, so that they miss short states.
 
 `python -m tests.stalls [--seed N] [--only daemons|tests] [pytest's own arguments]`
 """
@@ -21,34 +21,34 @@ import time
 from pathlib import Path
 
 EVERY = 0.08
-"""Seconds from one stop to the next."""
+"""Seconds between stops."""
 STOPS = (0.05, 0.1, 0.3, 0.6, 1.2)
-"""Seconds that one lasts."""
-AT_ONCE = 4
-"""One in so many is stopped at a time, at most."""
+"""Durations of a stop in seconds."""
+MIN_PROCESSES_PER_STOP = 4
+"""At most one process of this many is stopped at a time."""
 RUNS = 0.5
-"""Seconds that a process is let run from one stop to the next, on average, where only some are stopped."""
-LOOKED_AT = 0.4
-"""Seconds after which it is looked who is there."""
+"""Average seconds between two stops of a process, with `--only`."""
+SCAN_EVERY = 0.4
+"""Seconds between scans for processes."""
 _ONLY = {
     "daemons": (b"\0agent_orchestrator.daemon\0", b"\0agent_orchestrator.testing.preloaded\0"),
     "tests": (b"exec(eval(sys.stdin.readline()))", b"\0agent_orchestrator\0"),
 }
-"""By what is in their command lines; tests run in workers of pytest-xdist."""
+"""Parts of the command lines of `--only`; tests run in workers of pytest-xdist."""
 _LEFT_OUT = b"\0top\0"
 """Continued after a stop, Textual opens the terminal a second time: `ao top` cannot be stopped like this."""
 
 
 class Run:
-    """Processes that have the run's mark in their environment, and all that they started: agents do not get the environment."""
+    """The processes with the run's mark in their environment, and their descendants: agents do not get the environment."""
 
     def __init__(self, mark: str, only: str | None) -> None:
         self._mark = mark.encode()
         self.only = only
-        self._known: dict[tuple[int, str], tuple[bool, bool]] = {}
+        self._inspected: dict[tuple[int, str], tuple[bool, bool]] = {}
 
     def processes(self) -> list[int]:
-        """All of them, now."""
+        """Return the pids of all processes of the run."""
         parents: dict[int, int] = {}
         marked, left_out = set(), set()
         for entry in Path("/proc").iterdir():
@@ -57,19 +57,19 @@ class Run:
                     pid = int(entry.name)
                     fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                     parents[pid] = int(fields[1])
-                    has_mark, is_left_out = self._look(entry, (pid, fields[19]))
+                    has_mark, is_left_out = self._inspect(entry, (pid, fields[19]))
                     marked |= {pid} if has_mark else set()
                     left_out |= {pid} if is_left_out else set()
         return sorted(pid for pid in parents.keys() - left_out if self._below(pid, parents, marked))
 
-    def _look(self, entry: Path, process: tuple[int, str]) -> tuple[bool, bool]:
-        """Whether it has the mark, and whether it is to be left alone."""
-        if process not in self._known:
+    def _inspect(self, entry: Path, process: tuple[int, str]) -> tuple[bool, bool]:
+        """Return whether a process has the mark, and whether it must not be stopped."""
+        if process not in self._inspected:
             environment = (entry / "environ").read_bytes().split(b"\0")
             command = (entry / "cmdline").read_bytes()
             is_other = self.only is not None and not any(name in command for name in _ONLY[self.only])
-            self._known[process] = self._mark in environment, is_other or _LEFT_OUT in command
-        return self._known[process]
+            self._inspected[process] = self._mark in environment, is_other or _LEFT_OUT in command
+        return self._inspected[process]
 
     @staticmethod
     def _below(pid: int, parents: dict[int, int], marked: set[int]) -> bool:
@@ -86,22 +86,22 @@ def _signal(pid: int, number: int) -> None:
 
 
 def stall(run: Run, chance: random.Random, tests: subprocess.Popen[bytes]) -> int:
-    """Stop one after the other for a moment until the tests are over; how often."""
+    """Stop processes for a moment until the tests have ended; return the number of stops."""
     stopped: list[tuple[float, int]] = []
-    there: list[int] = []
-    looked, times = float("-inf"), 0
+    processes: list[int] = []
+    last_scan, times = float("-inf"), 0
     while tests.poll() is None:
         now = time.monotonic()
-        if now > looked + LOOKED_AT:
-            there, looked = run.processes(), now
+        if now > last_scan + SCAN_EVERY:
+            processes, last_scan = run.processes(), now
         while stopped and stopped[0][0] <= now:
             _signal(heapq.heappop(stopped)[1], signal.SIGCONT)
-        held = {pid for _, pid in stopped}
-        free = [pid for pid in there if pid not in held]
+        stopped_pids = {pid for _, pid in stopped}
+        free = [pid for pid in processes if pid not in stopped_pids]
         if run.only:
             chosen = [pid for pid in free if chance.random() < EVERY / RUNS]
         else:
-            chosen = [chance.choice(free)] if len(there) > AT_ONCE * (len(held) + 1) else []
+            chosen = [chance.choice(free)] if len(processes) > MIN_PROCESSES_PER_STOP * (len(stopped_pids) + 1) else []
         for pid in chosen:
             _signal(pid, signal.SIGSTOP)
             heapq.heappush(stopped, (now + chance.choice(STOPS), pid))
@@ -113,7 +113,7 @@ def stall(run: Run, chance: random.Random, tests: subprocess.Popen[bytes]) -> in
 
 
 def main() -> int:
-    """Run the tests; their exit code."""
+    """Run the tests and return their exit code."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
     parser.add_argument("--only", choices=_ONLY)

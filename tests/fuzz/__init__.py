@@ -1,1 +1,1 @@
-"""Inputs that nobody would write: what is kept of them is replayed with the other tests, `make fuzz` looks for new ones."""
+"""Fuzz tests: the stored inputs are replayed with the other tests, `make fuzz` searches for new ones."""

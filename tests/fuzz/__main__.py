@@ -1,4 +1,4 @@
-"""`make fuzz`: half of the time for inputs near to those that are kept, half for Schemathesis on the API (`--only api`: that alone)."""
+"""`make fuzz`: half of the time for mutations of the stored inputs, half for Schemathesis on the API (`--only api`: just that)."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import sys
 
 
 def main() -> int:
-    """One after the other; 1 if either found something."""
+    """Run both and return 1 if either found a failure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--only", default="")
     parser.add_argument("--seed", default="")
-    given = parser.parse_args()
-    parts = ["tests.fuzz.api"] if given.only == "api" else ["tests.fuzz.run"] if given.only else []
+    options = parser.parse_args()
+    parts = ["tests.fuzz.api"] if options.only == "api" else ["tests.fuzz.run"] if options.only else []
     parts = parts or ["tests.fuzz.run", "tests.fuzz.api"]
     failed = 0
     for part in parts:
-        argv = [sys.executable, "-m", part, "--minutes", f"{given.minutes / len(parts):g}"]
-        argv += ["--only", given.only] if given.only not in ("", "api") else []
-        failed |= subprocess.run([*argv, *(["--seed", given.seed] if given.seed else [])]).returncode
+        argv = [sys.executable, "-m", part, "--minutes", f"{options.minutes / len(parts):g}"]
+        argv += ["--only", options.only] if options.only not in ("", "api") else []
+        failed |= subprocess.run([*argv, *(["--seed", options.seed] if options.seed else [])]).returncode
     return 1 if failed else 0
 
 

@@ -1,4 +1,4 @@
-"""What agents keep and print: transcripts, protocols, screens. Whatever is in them, their plugins go on listening."""
+"""Targets that read what agents store and print: transcripts, protocols, screens. Plugins must keep reading after any input."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from tests.fuzz.texts import FACTS, folder, record
 ID = "11111111-2222-4333-8444-555555555555"
 ROLLOUT = "01a1df14-1e00-7000-8000-000000000001"
 BEGIN = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC).timestamp()
-PLACE = b"<<WORKSPACE>>"
-"""Stands for the workspace in what is kept."""
+WORKSPACE_MARK = b"<<WORKSPACE>>"
+"""Placeholder of the workspace's path in stored inputs."""
 
 
-class Looks:
-    """`protocols.Changes`: each look is followed by the next step; after the last one the agent has ended."""
+class ScriptedChanges:
+    """`protocols.Changes` that runs the next step before each change; after the last one the agent has ended."""
 
     def __init__(self, steps: Sequence[Callable[[], object]], ended: asyncio.Event) -> None:
         self.steps, self.ended, self.idle = list(steps), ended, 0
 
     def watch(self, path: Path) -> None:
-        """Everything is looked at each time."""
+        """Do nothing: every step is a change."""
 
     async def next(self, within: float | None = None) -> bool:
-        """Time is up at once; nobody waits for long."""
+        """Run the next step; a wait with a time limit ends at once."""
         self.idle += within is not None
         if within is not None and self.idle < 3:
             return True
@@ -68,23 +68,23 @@ class Looks:
         return True
 
 
-def listened(batches: AsyncIterator[ReportBatch]) -> list[ReportBatch]:
-    """All that is heard until the agent has ended."""
+def collect_reports(batches: AsyncIterator[ReportBatch]) -> list[ReportBatch]:
+    """Return all reports until the agent has ended."""
 
     async def hear() -> list[ReportBatch]:
-        return [one async for one in batches]
+        return [batch async for batch in batches]
 
     return asyncio.run(asyncio.wait_for(hear(), 20))
 
 
-def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: Any) -> RunningLaunch:
-    """A launch that writes its file in three parts, the same to its terminal, and then ends."""
-    workspace, private = place / "workspace", place
+def make_run(folder_path: Path, file: Path, data: bytes, memo: dict[str, str], **fields: Any) -> RunningLaunch:
+    """Return a launch that writes the data in three parts to its file and terminal, and then ends."""
+    workspace, private = folder_path / "workspace", folder_path
     workspace.mkdir(exist_ok=True)
-    log = place / "terminal.log"
+    log = folder_path / "terminal.log"
     log.touch()
     ended = asyncio.Event()
-    shown = data[-4000:].decode(errors="replace")
+    screen_text = data[-4000:].decode(errors="replace")
 
     def write(part: bytes) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,9 +93,9 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
                 opened.write(part)
 
     async def screen() -> str:
-        return shown
+        return screen_text
 
-    data = data.replace(PLACE, str(workspace).encode())
+    data = data.replace(WORKSPACE_MARK, str(workspace).encode())
     third = len(data) // 3
     parts = (data[:third], data[third : 2 * third], data[2 * third :])
     steps = [lambda part=part: write(part) for part in parts]
@@ -110,31 +110,31 @@ def launch(place: Path, file: Path, data: bytes, memo: dict[str, str], **more: A
         conversation=None,
         plugin_data=memo,
         cursors={},
-        changes=Looks(steps, ended),
+        changes=ScriptedChanges(steps, ended),
         screen=screen,
         ended=ended,
     )
-    return replace(run, **more)
+    return replace(run, **fields)
 
 
-def told(found: Sequence[ReportBatch]) -> Counter[str]:
-    """What was heard becomes events and facts; how many of each kind."""
+def reduce_reports(batches: Sequence[ReportBatch]) -> Counter[str]:
+    """Turn reports into events and facts, and count the reports by kind."""
     facts = FACTS
-    for heard in found:
-        assert 0 <= heard.start <= heard.end
-        for report in heard.reports:
+    for batch in batches:
+        assert 0 <= batch.start <= batch.end
+        for report in batch.reports:
             facts = record(report, facts)
-    return Counter(type(report).__name__ for heard in found for report in heard.reports)
+    return Counter(type(report).__name__ for batch in batches for report in batch.reports)
 
 
-def turn(agent: Any) -> Callable[[bytes], Counter[str]]:
-    """A turn without a terminal, line by line, as its program prints it."""
+def turn_check(agent: Any) -> Callable[[bytes], Counter[str]]:
+    """Return a check that reads the output of a headless turn line by line."""
 
     def check(data: bytes) -> Counter[str]:
         reader, kinds = agent({}, LocalHost()), Counter[str]()
         for line in data.decode(errors="replace").split("\n"):
             read = parse_turn_line(reader, line)
-            kinds += told([ReportBatch(tuple(read.reports), "transcript")])
+            kinds += reduce_reports([ReportBatch(tuple(read.reports), "transcript")])
             assert isinstance(read.show, str)
         return kinds
 
@@ -142,119 +142,131 @@ def turn(agent: Any) -> Callable[[bytes], Counter[str]]:
 
 
 def claude(data: bytes) -> Counter[str]:
-    """Claude Code's transcript, hooks and record."""
+    """Read Claude Code's transcript, hooks and record."""
     with folder() as place:
         config = place / "config"
         workspace = place / "workspace"
         file = projects_folder(config, workspace) / f"{ID}.jsonl"
-        run = launch(place, file, data, {"hooks": "hooks.jsonl", "launched": "2026-11-15T12:00:00Z"}, conversation=ID)
+        run = make_run(place, file, data, {"hooks": "hooks.jsonl", "launched": "2026-11-15T12:00:00Z"}, conversation=ID)
         (place / "hooks.jsonl").write_bytes(data)
         (config / "sessions").mkdir(parents=True)
         (config / "sessions" / "4711.json").write_bytes(data.split(b"\n")[0])
 
-        return told(listened(Listener(run, config, lambda: BEGIN).listen()))
+        return reduce_reports(collect_reports(Listener(run, config, lambda: BEGIN).listen()))
 
 
 def codex(data: bytes) -> Counter[str]:
-    """Codex's rollout."""
+    """Read Codex's rollout."""
     with folder() as place:
         home = place / "home"
         remember_start(place, home, None, BEGIN)
         file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
         memo = {"home": str(home), "log": "0", "waits": ""}
         with mock.patch("agent_orchestrator.plugins.agents.codex.plugin.PAUSE", 0):
-            return told(listened(Codex({}, LocalHost()).listen(launch(place, file, data, memo))))
+            return reduce_reports(collect_reports(Codex({}, LocalHost()).listen(make_run(place, file, data, memo))))
 
 
-def of_gemini(data: bytes) -> Counter[str]:
-    """Gemini's chat."""
+def gemini_chat(data: bytes) -> Counter[str]:
+    """Read Gemini's chat."""
     with folder() as place:
         home = place / "home/.gemini"
         file = home / "tmp/x/chats" / f"session-2026-11-15T11-29-{ID[:8]}.jsonl"
         memo = {"home": str(home), "prompt": "yes", "resumed": "", "before": "{}"}
-        return told(listened(Gemini({}, LocalHost()).listen(launch(place, file, data, memo, conversation=ID))))
+        return reduce_reports(
+            collect_reports(Gemini({}, LocalHost()).listen(make_run(place, file, data, memo, conversation=ID)))
+        )
 
 
-def of_copilot(data: bytes) -> Counter[str]:
-    """Copilot's events."""
+def copilot_events(data: bytes) -> Counter[str]:
+    """Read Copilot's events."""
     with folder() as place:
         file = place / "home/session-state" / ID / "events.jsonl"
         memo = {"home": str(place / "home"), "prompt": "yes"}
-        return told(listened(Copilot({}, LocalHost()).listen(launch(place, file, data, memo, conversation=ID))))
+        return reduce_reports(
+            collect_reports(Copilot({}, LocalHost()).listen(make_run(place, file, data, memo, conversation=ID)))
+        )
 
 
 def kimi(data: bytes) -> Counter[str]:
-    """Kimi's wire."""
+    """Read Kimi's wire log."""
     with folder() as place:
         key = folder_key(place / "workspace")
         file = place / "home/sessions" / key / "session_1/agents/main/wire.jsonl"
         memo = {"home": str(place / "home"), "prompt": "yes"}
-        return told(listened(KimiCode({}, LocalHost()).listen(launch(place, file, data, memo))))
+        return reduce_reports(collect_reports(KimiCode({}, LocalHost()).listen(make_run(place, file, data, memo))))
 
 
-def of_cursor(data: bytes) -> Counter[str]:
-    """Cursor's transcript."""
+def cursor_transcript(data: bytes) -> Counter[str]:
+    """Read Cursor's transcript."""
     with folder() as place:
         memo = {"folder": str(place / "transcripts"), "before": "old"}
-        return told(
-            listened(Cursor({}, LocalHost()).listen(launch(place, place / "transcripts/c1/c1.jsonl", data, memo)))
+        return reduce_reports(
+            collect_reports(
+                Cursor({}, LocalHost()).listen(make_run(place, place / "transcripts/c1/c1.jsonl", data, memo))
+            )
         )
 
 
 def aider(data: bytes) -> Counter[str]:
-    """Aider's chat history, and its events."""
+    """Read Aider's chat history and events."""
     with folder() as place:
         (place / "aider").mkdir()
         (place / "aider" / "events.jsonl").write_bytes(data)
-        return told(
-            listened(Aider({}, LocalHost()).listen(launch(place, place / "aider" / "chat.history.md", data, {})))
+        return reduce_reports(
+            collect_reports(
+                Aider({}, LocalHost()).listen(make_run(place, place / "aider" / "chat.history.md", data, {}))
+            )
         )
 
 
 def goose(data: bytes) -> Counter[str]:
-    """goose's store, with what is in it, its log and its terminal."""
+    """Read goose's store, log and terminal."""
     with folder() as place:
         store, logs = place / "sessions.db", place / "logs"
         (place / "goose").mkdir()
-        with contextlib.closing(sqlite3.connect(store)) as link:
-            link.execute(
+        with contextlib.closing(sqlite3.connect(store)) as connection:
+            connection.execute(
                 "CREATE TABLE sessions (id TEXT PRIMARY KEY, name TEXT, updated_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP, extension_data"
                 " TEXT, accumulated_input_tokens INTEGER, accumulated_output_tokens INTEGER, accumulated_cost REAL, model_config_json TEXT)"
             )
-            link.execute(
+            connection.execute(
                 "CREATE TABLE messages (id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT, role TEXT, content_json TEXT)"
             )
             lines = data.decode(errors="replace").split("\n")
             extra = {key: lines[place % len(lines)] for place, key in enumerate(("data", "input", "cost", "model"))}
-            link.execute(
+            connection.execute(
                 "INSERT INTO sessions VALUES ('1', 'app-x-1', 0, :data, :input, :input, :cost, :model)",
                 extra,
             )
             for number, line in enumerate(lines):
                 role = ("user", "assistant")[number % 2]
-                link.execute("INSERT INTO messages (session_id, role, content_json) VALUES ('1', ?, ?)", (role, line))
-            link.commit()
+                connection.execute(
+                    "INSERT INTO messages (session_id, role, content_json) VALUES ('1', ?, ?)", (role, line)
+                )
+            connection.commit()
         memo = {"session": "app-x-1", "store": str(store), "logs": str(logs), "spent": "[0, 0, 0.0]"}
-        return told(listened(Goose({}, LocalHost()).listen(launch(place, logs / "cli/2026-11-15/1.log", data, memo))))
+        return reduce_reports(
+            collect_reports(Goose({}, LocalHost()).listen(make_run(place, logs / "cli/2026-11-15/1.log", data, memo)))
+        )
 
 
 def opencode(data: bytes) -> Counter[str]:
-    """What OpenCode's server tells."""
-    ears = ConversationReader(None, 0.0, {})
-    found: list[ReportBatch] = []
+    """Read the events of OpenCode's server."""
+    reader = ConversationReader(None, 0.0, {})
+    batches: list[ReportBatch] = []
     for line in data.split(b"\n"):
         try:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
-            found += ears.hear(event)
-    ears.stranded()
-    return told(found)
+            batches += reader.hear(event)
+    reader.stranded()
+    return reduce_reports(batches)
 
 
 def screens(data: bytes) -> None:
-    """What is read off screens, by all who read them."""
+    """Run every parser of screens."""
     text = data.decode(errors="replace")
     if dialog := dialogs.read(text):
         for decision in ("allow", "always", "deny"):
@@ -262,13 +274,13 @@ def screens(data: bytes) -> None:
     dialogs.draft(text)
     dialogs.retry(text)
     dialogs.is_put_back(text, text)
-    if asked := codex_screen.read(text):
+    if dialog_request := codex_screen.read(text):
         for decision in ("allow", "always", "deny"):
-            asked.keys(decision)
-        asked.shows(text[:40])
-        asked.may_be(text[:40])
-    found: list[Report | None] = [gemini.dialog_report(text), gemini.opening_screen(text, begun=False)]
-    told([ReportBatch(tuple(report for report in found if report), "screen")])
+            dialog_request.keys(decision)
+        dialog_request.shows(text[:40])
+        dialog_request.may_be(text[:40])
+    reports: list[Report | None] = [gemini.dialog_report(text), gemini.opening_screen(text, begun=False)]
+    reduce_reports([ReportBatch(tuple(report for report in reports if report), "screen")])
     copilot.retry_notice(text)
     listener.shows_dialog(text)
     listener.parse_request(data, [text[:20]], Path("/w"))
@@ -277,43 +289,43 @@ def screens(data: bytes) -> None:
 
 
 def titles(data: bytes) -> None:
-    """The titles that a terminal was given are the same however the output came."""
+    """Check that window titles do not depend on how the output is split."""
 
     def read(cuts: Sequence[bytes]) -> list[tuple[str, int, int]]:
         with folder() as place:
-            run = launch(place, place / "x", b"", {})
-            reader, found = Titles(run), []
+            run = make_run(place, place / "x", b"", {})
+            reader, titles = Titles(run), []
             for cut in cuts:
                 with run.log.open("ab") as file:
                     file.write(cut)
-                found += [(one.text, one.start, one.end) for one in reader.read()]
-            return found
+                titles += [(title.text, title.start, title.end) for title in reader.read()]
+            return titles
 
-    whole = read([data])
+    expected = read([data])
     for cut in (len(data) // 2, len(data) // 3, len(data) - 1):
-        assert read([data[:cut], data[cut:]]) == whole
+        assert read([data[:cut], data[cut:]]) == expected
 
 
 TARGETS = (
     Target("claude", claude, "json", (b'{"type":"user"', b'"message":')),
-    Target("claude-turn", turn(ClaudeCode), "json"),
+    Target("claude-turn", turn_check(ClaudeCode), "json"),
     Target("codex", codex, "json"),
-    Target("codex-turn", turn(Codex), "json"),
-    Target("gemini", of_gemini, "json"),
-    Target("copilot", of_copilot, "json"),
+    Target("codex-turn", turn_check(Codex), "json"),
+    Target("gemini", gemini_chat, "json"),
+    Target("copilot", copilot_events, "json"),
     Target("kimicode", kimi, "json"),
-    Target("cursor", of_cursor, "json"),
+    Target("cursor", cursor_transcript, "json"),
     Target("aider", aider, "json", (b"\n#### ", b"\n> ", b"> Tokens: 8k sent, 1 received. Cost: $")),
-    Target("aider-turn", turn(Aider), "json"),
+    Target("aider-turn", turn_check(Aider), "json"),
     Target("goose", goose, "json"),
-    Target("goose-turn", turn(Goose), "json"),
+    Target("goose-turn", turn_check(Goose), "json"),
     Target(
         "opencode",
         opencode,
         "json",
         seeds=(Path(__file__).parents[1] / "unit/plugins/agents/opencode/server_events.jsonl",),
     ),
-    Target("opencode-turn", turn(OpenCode), "json"),
+    Target("opencode-turn", turn_check(OpenCode), "json"),
     Target("screens", screens, "lines", ("❯ 1. Yes".encode(), "› 2. No".encode(), b"Do you want to proceed?\n"), 30),
     Target("titles", titles, "bytes", (b"\x1b]0;x\x07", b"\x1b]2;", b"\x1b\\"), 20),
 )

@@ -1,4 +1,4 @@
-"""Inputs near to real ones: seeds that are cut, joined, repeated, and have their values replaced by odd ones."""
+"""Mutations of inputs: seeds that are cut, joined, repeated, and have values replaced by unusual ones."""
 
 from __future__ import annotations
 
@@ -93,19 +93,19 @@ ODD_BYTES = (
 )
 
 
-def near(seeds: Sequence[bytes], shape: str, words: Sequence[bytes] = ()) -> SearchStrategy[bytes]:
-    """Bytes near to the seeds. `shape`: `json` has JSON in it, a document or one a line; `lines` is text; `bytes` is neither."""
-    known = [seed for seed in seeds if seed] or [b" "]
-    edits = _edited(known, (*words, *ODD_BYTES))
-    return st.one_of(_told(known), edits) if shape == "json" else edits
+def mutations(seeds: Sequence[bytes], shape: str, words: Sequence[bytes] = ()) -> SearchStrategy[bytes]:
+    """Return mutations of the seeds. `shape`: `json` is one JSON document or one per line; `lines` is text; `bytes` is neither."""
+    usable_seeds = [seed for seed in seeds if seed] or [b" "]
+    edits = _edit_bytes(usable_seeds, (*words, *ODD_BYTES))
+    return st.one_of(_change_documents(usable_seeds), edits) if shape == "json" else edits
 
 
 @st.composite
-def _edited(draw: DrawFn, seeds: Sequence[bytes], words: Sequence[bytes]) -> bytes:
-    """A seed after a few edits of its bytes and lines."""
+def _edit_bytes(draw: DrawFn, seeds: Sequence[bytes], words: Sequence[bytes]) -> bytes:
+    """Draw a seed with a few edits of its bytes and lines."""
     data = draw(st.sampled_from(seeds))
     for _ in range(draw(st.integers(0, 5))):
-        at, end = sorted((_place(draw, data), _place(draw, data)))
+        at, end = sorted((_position(draw, data), _position(draw, data)))
         match draw(st.integers(0, 6)):
             case 0:
                 data = data[:at] + draw(st.sampled_from(words)) + data[at:]
@@ -117,45 +117,60 @@ def _edited(draw: DrawFn, seeds: Sequence[bytes], words: Sequence[bytes]) -> byt
                 data = data[:end] + data[at:end] + data[end:]
             case 4:
                 other = draw(st.sampled_from(seeds))
-                data = data[:at] + other[_place(draw, other) :]
+                data = data[:at] + other[_position(draw, other) :]
             case 5:
                 lines = data.split(b"\n")
-                one, two = draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, len(lines) - 1))
-                lines[one], lines[two] = lines[two], lines[one]
+                first, second = draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, len(lines) - 1))
+                lines[first], lines[second] = lines[second], lines[first]
                 data = b"\n".join(lines)
             case _:
                 data = data[:at]
     return data[: 1 << 16]
 
 
-EACH: tuple[Any, ...] = (None, True, -1, 0.5, 10**40, float("nan"), "x", "\x00", "\ud800", [], {}, [None], [[]], [{}])
+REPLACEMENTS: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    0.5,
+    10**40,
+    float("nan"),
+    "x",
+    "\x00",
+    "\ud800",
+    [],
+    {},
+    [None],
+    [[]],
+    [{}],
+)
 
 
-def each_odd(seed: bytes) -> Iterator[list[bytes]]:
-    """Lines of JSON, each as often as it has values, one of them replaced: all that have the same odd value at a time."""
-    for odd in EACH:
-        found: list[bytes] = []
+def replace_each_value(seed: bytes) -> Iterator[list[bytes]]:
+    """Yield lists of JSON lines, one list per replacement value: each line once per value in it, with that value replaced."""
+    for odd in REPLACEMENTS:
+        lines: list[bytes] = []
         for line in seed.split(b"\n"):
             begin = max(0, line.find(b"{"))
-            document = _loaded(line[begin:])
-            for owner, key in _places(document):
+            document = _load(line[begin:])
+            for owner, key in _locations(document):
                 before, owner[key] = owner[key], odd
-                found.append(line[:begin] + json.dumps(document).encode())
+                lines.append(line[:begin] + json.dumps(document).encode())
                 owner[key] = before
-        yield found
+        yield lines
 
 
-def _place(draw: DrawFn, data: bytes) -> int:
+def _position(draw: DrawFn, data: bytes) -> int:
     return draw(st.integers(0, len(data)))
 
 
 @st.composite
-def _told(draw: DrawFn, seeds: Sequence[bytes]) -> bytes:
-    """A seed whose JSON says something else in a few places."""
+def _change_documents(draw: DrawFn, seeds: Sequence[bytes]) -> bytes:
+    """Draw a seed with changes in its JSON documents."""
     seed = draw(st.sampled_from(seeds))
-    whole = _loaded(seed)
-    lines = [seed] if whole is not None else seed.split(b"\n")
-    documents = [(number, found) for number, line in enumerate(lines) if (found := _loaded(line)) is not None]
+    whole_document = _load(seed)
+    lines = [seed] if whole_document is not None else seed.split(b"\n")
+    documents = [(number, loaded) for number, line in enumerate(lines) if (loaded := _load(line)) is not None]
     if not documents:
         return seed
     for _ in range(draw(st.integers(1, 4))):
@@ -165,20 +180,20 @@ def _told(draw: DrawFn, seeds: Sequence[bytes]) -> bytes:
     return b"\n".join(lines)
 
 
-def _loaded(data: bytes) -> Any:
+def _load(data: bytes) -> Any:
     try:
-        found = json.loads(data)
+        document = json.loads(data)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict | list) and found else None
+    return document if isinstance(document, dict | list) and document else None
 
 
 def _change(draw: DrawFn, document: Any) -> None:
-    """Replace, remove, rename or repeat something at any depth."""
-    places = [(owner, key) for owner, key in _places(document)]
-    if not places:
+    """Replace, remove, rename or repeat a value at any depth."""
+    locations = [(owner, key) for owner, key in _locations(document)]
+    if not locations:
         return
-    owner, key = draw(st.sampled_from(places))
+    owner, key = draw(st.sampled_from(locations))
     match draw(st.integers(0, 5)):
         case 0:
             del owner[key]
@@ -195,11 +210,11 @@ def _change(draw: DrawFn, document: Any) -> None:
             owner[key] = json.loads(json.dumps(odd)) if isinstance(odd, dict | list) else odd
 
 
-def _places(document: Any, depth: int = 12) -> list[tuple[Any, Any]]:
+def _locations(document: Any, depth: int = 12) -> list[tuple[Any, Any]]:
     if not depth:
         return []
     keys = list(document) if isinstance(document, dict) else range(len(document)) if isinstance(document, list) else []
-    found: list[tuple[Any, Any]] = []
+    locations: list[tuple[Any, Any]] = []
     for key in keys:
-        found += [(document, key), *_places(document[key], depth - 1)]
-    return found[:2000]
+        locations += [(document, key), *_locations(document[key], depth - 1)]
+    return locations[:2000]

@@ -1,6 +1,6 @@
-"""Look for inputs that break something, for a while: `python -m tests.fuzz.run --minutes 10 [--only spool] [--seed 1]`.
+"""Search for inputs that break a target: `python -m tests.fuzz.run --minutes 10 [--only spool] [--seed 1]`.
 
-What is found is printed and written to `.cache/fuzz-found`; copied into the target's corpus it is replayed with the other tests for good.
+Failing inputs are printed and written to `.cache/fuzz-found`; copied into the target's corpus they are replayed with the other tests.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pathlib import Path
 from tests.fuzz.target import CORPORA, Broken, Target
 from tests.fuzz.targets import every
 
-FOUND = Path(".cache/fuzz-found")
-AT_ONCE = 100
-"""Inputs of one target before it is another one's turn."""
+FOUND_FOLDER = Path(".cache/fuzz-found")
+EXAMPLES_PER_TURN = 100
+"""Inputs of one target before the next target."""
 
 
 def main() -> int:
-    """Explore; 1 if something broke."""
+    """Explore the targets and return 1 if one is broken."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--only", action="append", default=[], metavar="TARGET")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    given = parser.parse_args()
+    options = parser.parse_args()
     with ExitStack() as stack:
-        targets = every(stack, given.only)
+        targets = every(stack, options.only)
         if not targets:
-            parser.error(f"there is no target {', '.join(given.only)}")
-        return _explore(targets, given.minutes * 60, given.seed)
+            parser.error(f"there is no target {', '.join(options.only)}")
+        return _explore(targets, options.minutes * 60, options.seed)
 
 
 def _explore(targets: list[Target], seconds: float, seed: int) -> int:
@@ -51,22 +51,22 @@ def _explore(targets: list[Target], seconds: float, seed: int) -> int:
             if target.name in broken or time.monotonic() > end:
                 continue
             try:
-                target.explore(min(AT_ONCE, target.examples * 4), number)
-            except Broken as found:
-                broken[target.name] = found
-                _tell(found, number)
-            tried[target.name] += min(AT_ONCE, target.examples * 4)
+                target.explore(min(EXAMPLES_PER_TURN, target.examples * 4), number)
+            except Broken as failure:
+                broken[target.name] = failure
+                _report(failure, number)
+            tried[target.name] += min(EXAMPLES_PER_TURN, target.examples * 4)
     for name, count in sorted(tried.items()):
         _say(f"{name:24} {count:8} inputs{'  BROKEN' if name in broken else ''}")
     return 1 if broken else 0
 
 
-def _tell(found: Broken, number: int) -> None:
-    place = FOUND / found.target / found.file
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(found.data)
-    _say("".join(traceback.format_exception(found)))
-    _say(f"{found.target}: seed {number}. Keep it: cp {place} {CORPORA.relative_to(Path.cwd()) / found.target}/\n")
+def _report(failure: Broken, number: int) -> None:
+    file = FOUND_FOLDER / failure.target / failure.file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(failure.data)
+    _say("".join(traceback.format_exception(failure)))
+    _say(f"{failure.target}: seed {number}. Keep it: cp {file} {CORPORA.relative_to(Path.cwd()) / failure.target}/\n")
 
 
 def _say(text: str) -> None:

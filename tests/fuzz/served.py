@@ -1,4 +1,4 @@
-"""What a daemon is sent from outside: webhooks, requests of any shape, MCP, Git's protocol, terminals, and command lines."""
+"""Targets of a running daemon: webhooks, requests of any shape, MCP, Git's protocol, terminals, and command lines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Served:
         self.world = world
 
     def webhooks(self, data: bytes) -> None:
-        """Name, kind and body, each on a line: signed it is taken or refused, unsigned it is refused and tells nothing."""
+        """Send sender, event and body (one per line): signed it is accepted or refused, unsigned it is refused and records nothing."""
         name, kind, body = ([*data.split(b"\n", 2), b"", b""])[:3]
         sender = name.decode("ascii", "replace").strip()
         if sender not in ("github", "gitlab", "linear", "jira"):
@@ -46,23 +46,21 @@ class Served:
         for headers in ({}, signed(sender, event, number, body, "another")):
             answer = self.world.ask("POST", path, body, {**JSON, **headers}, None)
             assert answer.status == 401 and is_problem(answer), answer
-        assert not self.world.heard(before), "somebody unknown was heard"
+        assert not self.world.forge_events(before), "an unsigned webhook had an effect"
         answer = self.world.ask("POST", path, body, {**JSON, **signed(sender, event, number, body, SECRET)}, None)
         assert answer.status == 202 or (400 <= answer.status < 500 and is_problem(answer)), answer
-        self.world.sound()
+        self.world.assert_healthy()
 
     def requests(self, data: bytes) -> None:
-        """Method, path, body: whoever asks gets an answer that is no fault, and nobody unknown gets anything."""
+        """Send method, path and body: every role gets an answer below 500, and requests without a token are refused."""
         head, _, body = data.partition(b"\n")
         method, path = ([*head.decode(errors="replace").split(" ", 1), "/"])[:2]
-        method = (
-            method if method in METHODS else "POST" if body else "GET"
-        )  # others are refused before anything is read
+        method = method if method in METHODS else "POST" if body else "GET"  # others are refused at once
         path = "/" + "".join(
             c if c.isascii() and c.isprintable() and c != " " else f"%{ord(c) & 255:02X}" for c in path[1:]
         )
         if re.search(r"shutdown|/run\b|follow|/live|/wait|events.*stream|config/value", path):
-            return  # ends the daemon; runs what it is told; has no end; writes where it is told
+            return  # ends the daemon, runs any command, is endless, or writes any file
         for role in ("admin", "viewer", "unix", None):
             answer = self.world.ask(method, path, body or None, JSON, role)
             assert answer.status < 500, (role, answer)
@@ -70,10 +68,10 @@ class Served:
                 assert is_problem(answer), (role, answer)
             if role is None and path.startswith(("/api/", "/mcp", "/git")) and not path.startswith(OPEN):
                 assert answer.status in (400, 401, 403, 404, 405, 413, 414), answer
-        self.world.sound()
+        self.world.assert_healthy()
 
     def mcp(self, data: bytes) -> None:
-        """A message of JSON-RPC is answered by one, whoever asks."""
+        """Send a JSON-RPC message: every role gets a JSON-RPC answer."""
         accept = {**JSON, "Accept": "application/json, text/event-stream"}
         for role in ("admin", "viewer", "unix"):
             answer = self.world.ask("POST", "/mcp", data, accept, role)
@@ -81,10 +79,10 @@ class Served:
             if answer.status == 200:
                 assert json.loads(answer.body)["jsonrpc"] == "2.0"
         assert self.world.ask("POST", "/mcp", data, accept, None).status == 401
-        self.world.sound()
+        self.world.assert_healthy()
 
     def git(self, data: bytes) -> None:
-        """Path and body, as Git's own client would send them."""
+        """Send path and body as Git's client would."""
         head, _, body = data.partition(b"\n")
         path = "/git/" + re.sub(r"[^!-~]", "x", head.decode(errors="replace"))
         kind = "application/x-git-upload-pack-request" if "upload" in path else "application/x-git-receive-pack-request"
@@ -97,49 +95,49 @@ class Served:
                     {"Content-Type": kind, "Git-Protocol": "version=2"},
                     role,
                 )
-                assert 400 <= answer.status < 500, answer  # it is for sessions on other machines alone
+                assert 400 <= answer.status < 500, answer  # only sessions on other machines may use it
                 assert role or answer.status in (400, 401, 403, 404), answer
-        self.world.sound()
+        self.world.assert_healthy()
 
     def terminal(self, data: bytes) -> None:
-        """Frames, each on a line, text but for those that begin with `=`: the session goes on, and so does the daemon."""
+        """Send frames (one per line, text unless it begins with `=`) to a terminal: session and daemon continue."""
         asyncio.run(self._type(data))
         assert self.world.ask("GET", "/api/sessions/app-ask").status == 200
-        self.world.sound()
+        self.world.assert_healthy()
 
     async def _type(self, data: bytes) -> None:
         query = "".join(c for c in data.split(b"\n")[0].decode("ascii", "replace") if c.isalnum() or c in "=&-.")
         address = f"ws://127.0.0.1:{self.world.port}/api/sessions/app-ask/terminal?{query}"
         for role in ("operator", "viewer"):
-            shown = {"Authorization": f"Bearer {self.world.tokens[role]}"}
+            auth_headers = {"Authorization": f"Bearer {self.world.tokens[role]}"}
             with contextlib.suppress(WebSocketException, ConnectionError):
-                async with connect(address, additional_headers=shown, open_timeout=20) as link:
+                async with connect(address, additional_headers=auth_headers, open_timeout=20) as link:
                     for line in data.split(b"\n")[1:20]:
-                        typed = line.replace(b"\x03", b"").replace(b"\x04", b"").replace(b"\x1c", b"")
-                        await link.send(typed[1:] if line[:1] == b"=" else line.decode(errors="replace"))
+                        content = line.replace(b"\x03", b"").replace(b"\x04", b"").replace(b"\x1c", b"")
+                        await link.send(content[1:] if line[:1] == b"=" else line.decode(errors="replace"))
 
     def command(self, data: bytes) -> None:
-        """Arguments of `ao`: it ends by itself, with a code that is documented and at most a line that says why."""
+        """Run `ao` with these arguments: it ends with a documented exit code and an error message."""
         argv = [os.fsdecode(word) for word in data.replace(b"\n", b"\0").split(b"\0") if word][:12]
         if not argv or argv[0] in NOT_RUN or any(word in NOT_GIVEN for word in argv):
             return
-        code, said = run(argv, self.world.box.env, self.world.box.repo)
-        shown = f"ao {shlex.join(argv)}: {code}\n{said}"
-        assert code in (0, 1, 2, 3, 4), shown
-        assert "Traceback" not in said and "unexpected error" not in said, shown
-        assert code in (0, 1) or len(said.strip().splitlines()) >= 1, shown
-        self.world.sound()
+        code, error_text = run(argv, self.world.box.env, self.world.box.repo)
+        description = f"ao {shlex.join(argv)}: {code}\n{error_text}"
+        assert code in (0, 1, 2, 3, 4), description
+        assert "Traceback" not in error_text and "unexpected error" not in error_text, description
+        assert code in (0, 1) or len(error_text.strip().splitlines()) >= 1, description
+        self.world.assert_healthy()
 
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "PROPFIND", "TRACE")
 OPEN = ("/api/login", "/api/webhooks")
 NOT_RUN = ("shutdown", "start", "dashboard", "sh", "attach", "open", "mcp", "completion", "api")
-"""Would end the daemon, start a browser, a shell, an editor, or a conversation without end; `api` is `requests`."""
+"""Commands that would end the daemon, or start a browser, a shell, an editor or an endless conversation; `api` is `requests`."""
 NOT_GIVEN = ("-f", "--follow", "--watch", "-w", "--wait", "--edit", "--fix")
 
 
 def signed(sender: str, kind: str, number: str, body: bytes, secret: str) -> dict[str, str]:
-    """The headers of a delivery."""
+    """Return the headers of a webhook delivery."""
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return {
         "github": {"X-GitHub-Event": kind, "X-GitHub-Delivery": number, "X-Hub-Signature-256": f"sha256={digest}"},
@@ -150,8 +148,8 @@ def signed(sender: str, kind: str, number: str, body: bytes, secret: str) -> dic
 
 
 def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -> tuple[int, str]:
-    """`ao` with these arguments, by a fork: its code, and what it said on standard error."""
-    with tempfile.TemporaryFile() as said, open(os.devnull, "r+b") as nothing:  # noqa: PTH123
+    """Run `ao` with these arguments in a fork; return its exit code and standard error."""
+    with tempfile.TemporaryFile() as error_file, open(os.devnull, "r+b") as null_file:  # noqa: PTH123
         pid = os.fork()
         if pid == 0:
             code = 70
@@ -159,7 +157,7 @@ def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -
                 os.chdir(cwd)
                 os.environ.clear()
                 os.environ.update({**env, "EDITOR": "true", "BROWSER": "true", "PAGER": "cat"})
-                for number, file in enumerate((nothing, nothing, said)):
+                for number, file in enumerate((null_file, null_file, error_file)):
                     os.dup2(file.fileno(), number)
                 sys.stdin = open(0, closefd=False)  # noqa: SIM115
                 sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
@@ -170,12 +168,12 @@ def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -
             finally:
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        said.seek(0)
-        return code, said.read().decode(errors="replace")
+        error_file.seek(0)
+        return code, error_file.read().decode(errors="replace")
 
 
 def targets(world: World) -> list[Target]:
-    """What to try on this daemon."""
+    """Return the targets of this daemon."""
     served = Served(world)
     words = tuple(f"\0{name}\0".encode() for name in cli_words())
     checks: list[tuple[str, Callable[[bytes], None], str, tuple[bytes, ...], int]] = [
@@ -196,7 +194,7 @@ def targets(world: World) -> list[Target]:
 
 
 def cli_words() -> list[str]:
-    """Commands and options that there are."""
+    """Return existing commands and options."""
     from agent_orchestrator.cli.app import COMMANDS
 
     return [*COMMANDS, "--json", "-A", "-p", "app", "--all", "app-ask", "--force", "-m", "--label", "--file", "-"]

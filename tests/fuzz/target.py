@@ -1,4 +1,4 @@
-"""What is fuzzed: a check that any bytes must pass, and the folder of bytes that are kept for it."""
+"""A fuzz target: a check that any bytes must pass, and its corpus of stored inputs."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.mutating import each_odd, near
+from tests.fuzz.mutating import mutations, replace_each_value
 
 CORPORA = Path(__file__).parent / "corpora"
 
 
 @dataclass(frozen=True)
 class Target:
-    """One thing that takes bytes from outside."""
+    """A function that reads bytes from outside."""
 
     name: str
     check: Callable[[bytes], object]
-    """Raises where the bytes did what no bytes may do."""
+    """Raises if the input breaks the target."""
     shape: str = "lines"
     words: tuple[bytes, ...] = ()
     examples: int = 15
-    """Mutations that are tried along with the other tests."""
+    """The number of mutations that are tried with the other tests."""
     seeds: tuple[Path, ...] = ()
-    """Files and folders elsewhere in the tests that are good beginnings, too."""
+    """Files and folders elsewhere in the tests that are used as seeds too."""
     inputs: SearchStrategy[bytes] | None = None
-    """What to try instead of what is near to the seeds."""
+    """The inputs to try instead of mutations of the seeds."""
 
-    def kept(self) -> list[Path]:
-        """The files that are replayed: seeds, and whatever once broke something."""
+    def corpus_files(self) -> list[Path]:
+        """Return the files that are replayed: seeds, and inputs that once broke the target."""
         return sorted(path for path in (CORPORA / self.name).iterdir() if path.is_file())
 
     def strategy(self) -> SearchStrategy[bytes]:
-        """Inputs to try."""
+        """Return the inputs to try."""
         if self.inputs is not None:
             return self.inputs
-        files = [*self.kept(), *_files(self.seeds)]
-        return near([path.read_bytes() for path in files], self.shape, self.words)
+        files = [*self.corpus_files(), *_files(self.seeds)]
+        return mutations([path.read_bytes() for path in files], self.shape, self.words)
 
     def replay(self) -> None:
-        """Check everything that is kept."""
-        for path in self.kept():
+        """Check all stored inputs."""
+        for path in self.corpus_files():
             try:
                 self.check(path.read_bytes())
             except Exception as error:
-                error.add_note(f"{self.name} does not stand {path}")
+                error.add_note(f"{self.name} is broken by {path}")
                 raise
 
     def replace_each(self) -> None:
-        """Check everything that is kept with, behind it, each line as often as it has values, one of them an odd one."""
-        for path in self.kept():
-            for lines in each_odd(path.read_bytes()):
+        """Check each stored input followed by its lines with single values replaced by unusual ones."""
+        for path in self.corpus_files():
+            for lines in replace_each_value(path.read_bytes()):
                 data = b"\n".join([path.read_bytes().rstrip(b"\n"), *lines, b""])
                 try:
                     self.check(data)
                 except Exception as error:
-                    alone = next((line for line in lines if self._breaks(path.read_bytes() + line + b"\n")), data)
-                    error.add_note(f"{self.name} does not stand {alone!r} behind {path}")
+                    single_line = next((line for line in lines if self._breaks(path.read_bytes() + line + b"\n")), data)
+                    error.add_note(f"{self.name} is broken by {single_line!r} behind {path}")
                     raise
 
     def _breaks(self, data: bytes) -> bool:
@@ -72,7 +72,7 @@ class Target:
         return False
 
     def explore(self, examples: int, number: int | None = None) -> None:
-        """Check that many inputs: the same ones each time, or those of a seed. Raises `Broken` with the smallest that fails."""
+        """Check a number of inputs, the same each time or by a seed; raise `Broken` with the smallest that fails."""
         last = b""
 
         def check(data: bytes) -> None:
@@ -97,14 +97,16 @@ class Target:
 
 
 class Broken(AssertionError):
-    """An input that did what no input may do."""
+    """An input that breaks a target."""
 
     def __init__(self, target: str, data: bytes) -> None:
         self.target, self.data = target, data
         self.file = f"{hashlib.sha256(data).hexdigest()[:12]}"
-        super().__init__(f"{target} does not stand {data[:2000]!r}")
+        super().__init__(f"{target} is broken by {data[:2000]!r}")
 
 
 def _files(places: tuple[Path, ...]) -> Iterator[Path]:
-    for place in places:
-        yield from sorted(path for path in place.iterdir() if path.is_file()) if place.is_dir() else (place,)
+    for seed_path in places:
+        yield from (
+            sorted(path for path in seed_path.iterdir() if path.is_file()) if seed_path.is_dir() else (seed_path,)
+        )

@@ -1,4 +1,4 @@
-"""All targets."""
+"""The list of all targets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tests.fuzz.target import Target
 from tests.fuzz.world import world
 
 PURE: tuple[Target, ...] = (*texts.TARGETS, *agents.TARGETS, *tools.TARGETS, *wires.TARGETS)
-"""Those that need nothing but themselves."""
+"""The targets that need no daemon."""
 
 
 def every(stack: ExitStack, only: list[str]) -> list[Target]:
-    """All of them, or those of these names; what they need is ended with the stack."""
-    found = [target for target in PURE if not only or target.name in only]
-    if only and len(found) == len(set(only)):
-        return found
+    """Return all targets, or those with these names; the stack ends the daemon that they need."""
+    selected = [target for target in PURE if not only or target.name in only]
+    if only and len(selected) == len(set(only)):
+        return selected
     daemons = served.targets(stack.enter_context(world()))
-    return [*found, *(target for target in daemons if not only or target.name in only)]
+    return [*selected, *(target for target in daemons if not only or target.name in only)]

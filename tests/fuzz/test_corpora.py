@@ -1,4 +1,4 @@
-"""What is kept is stood, and so are a few inputs near to it, the same ones each time."""
+"""Stored inputs, and a few mutations of them that are the same each time, break no target."""
 
 from __future__ import annotations
 
@@ -7,57 +7,57 @@ from collections import Counter
 import pytest
 
 from tests.fuzz.agents import TARGETS as AGENTS
-from tests.fuzz.mutating import each_odd
+from tests.fuzz.mutating import replace_each_value
 from tests.fuzz.target import CORPORA, Target
 from tests.fuzz.targets import PURE
 from tests.fuzz.world import world
 
 
 @pytest.mark.parametrize("target", PURE, ids=lambda target: target.name)
-def test_any_bytes(target: Target) -> None:
+def test_a_target_accepts_any_bytes(target: Target) -> None:
     target.replay()
     target.explore(target.examples)
 
 
 @pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)
-def test_what_is_kept_of_an_agent_is_heard(target: Target) -> None:
-    """What nobody listens to could do no harm, and would prove nothing."""
-    kinds = {kind for path in target.kept() for kind in counted(target, path.read_bytes())}
+def test_stored_inputs_of_an_agent_yield_reports(target: Target) -> None:
+    """Inputs that are not read at all would prove nothing."""
+    kinds = {kind for path in target.corpus_files() for kind in counted(target, path.read_bytes())}
     assert kinds & {"MessageTakenReport", "TurnReport"}, kinds
 
 
 @pytest.mark.parametrize("target", AGENTS[:-2], ids=lambda target: target.name)
-def test_each_value_may_be_another(target: Target) -> None:
+def test_replacing_single_values_breaks_no_agent_plugin(target: Target) -> None:
     target.replace_each()
 
 
 @pytest.mark.parametrize(
-    "target", [one for one in AGENTS if one.name.endswith("-turn")], ids=lambda target: target.name
+    "target", [target for target in AGENTS if target.name.endswith("-turn")], ids=lambda target: target.name
 )
-def test_a_turn_is_read_whatever_was_read_before(target: Target) -> None:
-    for path in target.kept():
+def test_a_turn_is_read_after_malformed_lines(target: Target) -> None:
+    for path in target.corpus_files():
         seed = path.read_bytes()
-        for lines in each_odd(seed):
+        for lines in replace_each_value(seed):
             odd = b"\n".join([*lines, b""])
             before, both = counted(target, odd), counted(target, odd + seed)
             assert both - before >= counted(target, seed), path
 
 
 def counted(target: Target, data: bytes) -> Counter[str]:
-    found = target.check(data)
-    assert isinstance(found, Counter)
-    return found
+    kinds = target.check(data)
+    assert isinstance(kinds, Counter)
+    return kinds
 
 
-def test_a_daemon_stands_what_it_is_sent() -> None:
+def test_a_daemon_accepts_any_bytes() -> None:
     from tests.fuzz.served import targets
 
-    with world(small=True) as there:
-        for target in targets(there):
+    with world(small=True) as daemon:
+        for target in targets(daemon):
             target.replay()
             target.explore(target.examples)
 
 
-def test_every_corpus_has_its_target() -> None:
-    named = {target.name for target in PURE} | {"webhooks", "requests", "mcp", "git", "terminal", "command"}
-    assert {folder.name for folder in CORPORA.iterdir()} == named
+def test_every_corpus_has_a_target() -> None:
+    target_names = {target.name for target in PURE} | {"webhooks", "requests", "mcp", "git", "terminal", "command"}
+    assert {folder.name for folder in CORPORA.iterdir()} == target_names

@@ -1,4 +1,4 @@
-"""Texts that people, agents and programs write into files and terminals: configuration, spool, output."""
+"""Targets that read texts of people, agents and programs: configuration, spool, terminal output."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ SPEC = e.SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "m
 FACTS = SessionFacts("app-x", "app", SPEC, 0.0, 0.0, wanted="run", admitted=True)
 PRICES = Prices(Path("/nowhere/prices.json"))
 CONTROL = frozenset(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
-"""What a terminal would obey; line feeds and tabs are text."""
+"""Control characters; line feeds and tabs are text."""
 
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder for one input."""
+    """Yield a temporary folder for one input."""
     with tempfile.TemporaryDirectory(prefix="ao-fuzz-") as name:
         yield Path(name)
 
 
 def pieces(data: bytes) -> Iterator[list[bytes]]:
-    """The same bytes, cut in several ways: into single ones, into pieces of a few, in the middle."""
+    """Yield the same bytes cut in several ways: into single bytes, into small pieces, in the middle."""
     size = len(data)
     for step in (1, 3, 7) if size < 2000 else (509,):
         yield [data[at : at + step] for at in range(0, size, step)]
@@ -64,9 +64,9 @@ def pieces(data: bytes) -> Iterator[list[bytes]]:
 
 
 def configuration(data: bytes) -> None:
-    """A file loads, the same way each time, or is refused by an error that names it."""
-    with folder() as place:
-        path = place / "agent-orchestrator.yaml"
+    """Check that a file loads, the same way each time, or is refused by an error that names it."""
+    with folder() as folder_path:
+        path = folder_path / "agent-orchestrator.yaml"
         path.write_bytes(data)
         try:
             loaded = load(path, ENVIRON)
@@ -75,19 +75,19 @@ def configuration(data: bytes) -> None:
             assert error.text.replace("\n", "").isprintable(), error.text
             return
         assert load(path, ENVIRON) == loaded
-        told = loaded.config.model_dump(mode="json", by_alias=True)
-        json.dumps(told, allow_nan=False).encode()
+        dumped = loaded.config.model_dump(mode="json", by_alias=True)
+        json.dumps(dumped, allow_nan=False).encode()
 
 
 def setting(data: bytes) -> None:
-    """`ao config set` changes what it was told to, keeps every comment and is idempotent; or says why not and changes nothing."""
+    """Check that `ao config set` changes the key, keeps comments and is idempotent; or fails and changes nothing."""
     key, value, text = ([*data.split(b"\x00", 2), b"", b""])[:3]
-    with folder() as place:
-        path = place / "agent-orchestrator.yaml"
+    with folder() as folder_path:
+        path = folder_path / "agent-orchestrator.yaml"
         path.write_bytes(text)
-        name, wanted = key.decode(errors="replace"), value.decode(errors="replace")
+        name, new_value = key.decode(errors="replace"), value.decode(errors="replace")
         try:
-            set_value(path, name, wanted, ENVIRON)
+            set_value(path, name, new_value, ENVIRON)
         except AoError:
             assert path.read_bytes() == text
             return
@@ -95,30 +95,30 @@ def setting(data: bytes) -> None:
         load_text(after, path, ENVIRON)
         missing = [word for word in _comments(text.decode("utf-8-sig"), name) if word not in after]
         assert not missing, f"lost {missing} in {after}"
-        value_then = get_value(path, name, ENVIRON)
-        set_value(path, name, wanted, ENVIRON)
-        assert repr(get_value(path, name, ENVIRON)) == repr(value_then)
+        first_value = get_value(path, name, ENVIRON)
+        set_value(path, name, new_value, ENVIRON)
+        assert repr(get_value(path, name, ENVIRON)) == repr(first_value)
         assert not [word for word in _comments(after, name) if word not in path.read_text(encoding="utf-8")]
 
 
 def _comments(text: str, key: str) -> Iterable[str]:
-    """Whole lines of comment, but for what stands in texts of several lines and in the value that is replaced."""
+    """Yield comment lines, except in multi-line texts and in the replaced value."""
     loader = YAML(typ="safe", pure=True)
-    inside = json.dumps(loader.load(text), default=str, ensure_ascii=False)
-    replaced = _lines_of(loader.compose(text), split_key(key))
+    values = json.dumps(loader.load(text), default=str, ensure_ascii=False)
+    replaced = _line_range(loader.compose(text), split_key(key))
     for number, line in enumerate(text.splitlines()):
-        word = line.strip()
+        comment = line.strip()
         if (
-            word.startswith("# ")
-            and word.isascii()
-            and word.isprintable()
-            and word[2:] not in inside
+            comment.startswith("# ")
+            and comment.isascii()
+            and comment.isprintable()
+            and comment[2:] not in values
             and number not in replaced
         ):
-            yield word
+            yield comment
 
 
-def _lines_of(node: Any, steps: Sequence[str]) -> range:
+def _line_range(node: Any, steps: Sequence[str]) -> range:
     for step in steps:
         if isinstance(node, MappingNode):
             folded = step.replace("_", "").lower()
@@ -136,7 +136,7 @@ def _lines_of(node: Any, steps: Sequence[str]) -> range:
 
 
 def plan(data: bytes) -> None:
-    """A plan as a person edited it, or as an agent answered, is read or refused."""
+    """Check that a plan, edited by a person or answered by an agent, is read or refused."""
     text = data.decode(errors="replace")
     try:
         from_yaml(text)
@@ -153,7 +153,7 @@ def plan(data: bytes) -> None:
 
 
 def record(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
-    """What a report leads to: an event that any database keeps, and facts that have a status."""
+    """Turn a report into an event and facts, check that both can be stored, and return the facts."""
     body = body_of(report, facts, "key", PRICES)
     message_with(facts, getattr(report, "text", ""), set())
     if body is None:
@@ -168,93 +168,95 @@ def record(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
 
 
 def spool(data: bytes) -> None:
-    """Each line is one report, whatever is in it, and the lines are the same however they were written."""
+    """Check that each line is one report, and that lines do not depend on how they were written."""
     facts = FACTS
-    whole = _lines([data])
-    for _, line in whole:
+    expected = _lines([data])
+    for _, line in expected:
         facts = record(parse(line), facts)
     for cut in pieces(data):
-        assert _lines(cut) == whole
-    with folder() as place:
-        path = place / "spool"
+        assert _lines(cut) == expected
+    with folder() as folder_path:
+        path = folder_path / "spool"
         path.write_bytes(data)
         reader = SpoolReader(path)
         first = reader.read()
         os.truncate(path, len(data) // 2)
-        torn = reader.read(final=True)
+        after_truncation = reader.read(final=True)
         with path.open("ab") as file:
             file.write(b'\n{"event": "done"}\n')
         after = reader.read(final=True)
-        assert len({offset for offset, _ in [*first, *torn, *after]}) == len([*first, *torn, *after])
+        assert len({offset for offset, _ in [*first, *after_truncation, *after]}) == len(
+            [*first, *after_truncation, *after]
+        )
 
 
 def _lines(cut: list[bytes]) -> list[tuple[int, bytes]]:
-    found = []
-    with folder() as place:
-        path = place / "spool"
+    lines = []
+    with folder() as folder_path:
+        path = folder_path / "spool"
         path.touch()
         reader = SpoolReader(path)
         with path.open("ab", buffering=0) as file:
             for piece in cut:
                 file.write(piece)
-                found += reader.read()
-        return [*found, *reader.read(final=True)]
+                lines += reader.read()
+        return [*lines, *reader.read(final=True)]
 
 
 # -- terminals ---------------------------------------------------------------------------------------------------------
 
 
 def stripping(data: bytes) -> None:
-    """What is shown elsewhere has nothing in it that a terminal would obey, and is stripped once and for all."""
+    """Check that cleaned text has no control characters, and that cleaning is idempotent."""
     text = data.decode(errors="surrogateescape")
     cleaned = clean_text(text)
     assert not CONTROL & set(cleaned)
     assert clean_text(cleaned) == cleaned
     cleaned.encode()
-    shown = readable(data)
-    assert not (CONTROL - {"\b"}) & set(shown), shown
-    shown.encode()
+    readable_text = readable(data)
+    assert not (CONTROL - {"\b"}) & set(readable_text), readable_text
+    readable_text.encode()
     assert "\x1b" not in strip_escapes(data.decode(errors="replace"))
-    with folder() as place:
-        path = place / "log"
+    with folder() as folder_path:
+        path = folder_path / "log"
         path.write_bytes(data)
         assert not (CONTROL - {"\b"}) & set(last_lines(path))
 
 
 def screen(data: bytes) -> None:
-    """Any output has a screen of the right size."""
+    """Check that any output renders to a screen of the right size."""
     for columns, rows in ((80, 24), (1, 1), (20, 3)):
-        shown = _render(data, columns, rows)
-        assert len(shown.split("\n")) == rows + 1
-        assert "\x1b" not in shown
+        rendered = _render(data, columns, rows)
+        assert len(rendered.split("\n")) == rows + 1
+        assert "\x1b" not in rendered
 
 
 def held(data: bytes) -> None:
-    """Modes and scrollback are the same however the output came; a replay asks nothing, and keys without answers are shorter."""
-    whole = Modes()
-    whole.feed(data)
+    """Check that modes and scrollback do not depend on how the output is split, and are bounded by its size."""
+    expected = Modes()
+    expected.feed(data)
     for cut in pieces(data):
         modes, scrollback = Modes(), Scrollback()
         for piece in cut:
             modes.feed(piece)
             scrollback.add(piece)
-        assert modes.on == whole.on
+        assert modes.on == expected.on
         assert len(scrollback.replay()) <= len(data)
     assert len(without_answers(data)) <= len(data)
-    assert len(whole.sequence()) <= len(data) + 64
+    assert len(expected.sequence()) <= len(data) + 64
 
 
 def check_log(data: bytes) -> None:
-    """A check's output is told in the same lines however it came."""
-    told = []
+    """Check that the lines of a check's output do not depend on how it is split."""
+    results = []
     for cut in ([data], *pieces(data)):
         lines: list[str] = []
-        with folder() as place, Log(place / "log", Limits(), lines.append) as log:
+        with folder() as folder_path, Log(folder_path / "log", Limits(), lines.append) as log:
             for piece in cut:
                 log.write(piece)
             log.end(100)
-        told.append(lines)
-    assert all(lines == told[0] for lines in told)
+        results.append(lines)
+    assert all(lines == results[0] for lines in results)
 
 
 TARGETS = (

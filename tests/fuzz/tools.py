@@ -1,4 +1,4 @@
-"""What tools print: test runners, linters, compilers, Git. Their words are about files that an agent named and filled."""
+"""Targets that read the output of tools: test runners, linters, compilers, Git; on files that an agent named and wrote."""
 
 from __future__ import annotations
 
@@ -33,53 +33,57 @@ EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 
 def reports(data: bytes) -> None:
-    """Every parser makes something of it that can be kept and shown, or says that it cannot."""
+    """Check that every parser returns something that can be stored and shown."""
     text = data.decode(errors="replace")
-    with folder() as place:
-        file = place / "junit.xml"
+    with folder() as folder_path:
+        file = folder_path / "junit.xml"
         file.write_bytes(data)
         for kind in PARSERS:
             for out, err in ((text, ""), ("", text)):
-                found = read(ToolOutput(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command")
-                json.dumps([asdict(one) for one in found.failures], allow_nan=False, ensure_ascii=False).encode()
-                json.dumps([found.tests, found.hidden, found.problem], ensure_ascii=False).encode()
+                measurement = read(
+                    ToolOutput(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command"
+                )
+                json.dumps(
+                    [asdict(failure) for failure in measurement.failures], allow_nan=False, ensure_ascii=False
+                ).encode()
+                json.dumps([measurement.tests, measurement.hidden, measurement.problem], ensure_ascii=False).encode()
         with contextlib.suppress(ValueError):
             read_cases(file)
 
 
 def summaries(data: bytes) -> None:
-    """The part of a log that tells what went wrong is short, and without anything for a terminal to obey."""
+    """Check that the relevant part of a log is short and has no escape sequences."""
     text = data.decode(errors="replace")
-    shown = relevant_output(text, 500)
-    assert len(shown) <= 700, len(shown)
-    assert "\x1b" not in shown
+    summary = relevant_output(text, 500)
+    assert len(summary) <= 700, len(summary)
+    assert "\x1b" not in summary
     for code in (0, 1):
-        found = read_outcome(text, [], exit_code=code)
-        assert bool(found.failures) == bool(code)
-        json.dumps([asdict(found), missing_environment(text, found, exit_code=code)], ensure_ascii=False).encode()
-        counts = found.counts
+        outcome = read_outcome(text, [], exit_code=code)
+        assert bool(outcome.failures) == bool(code)
+        json.dumps([asdict(outcome), missing_environment(text, outcome, exit_code=code)], ensure_ascii=False).encode()
+        counts = outcome.counts
         assert counts is None or (min(counts.passed, counts.failed, counts.skipped) >= 0 and counts.total < 1 << 63)
 
 
 def results(data: bytes) -> None:
-    """A kept result that is not what was written is no result."""
-    with folder() as place:
-        kept = Results(place)
-        log = kept.log("p", "t", "n")
+    """Check that a damaged stored result is ignored."""
+    with folder() as folder_path:
+        store = Results(folder_path)
+        log = store.log("p", "t", "n")
         log.parent.mkdir(parents=True)
         for file in (log.with_suffix(".json"), log.parent / "n.json"):
             file.write_bytes(data)
-        kept.read("p", "t", "n", "k")
+        store.read("p", "t", "n", "k")
 
 
 def git_names(data: bytes) -> None:
-    """Files are told by the names that they have."""
+    """Check that files with any name are listed by that name."""
     names = [name for part in data.split(b"\0")[:6] if (name := _name(part))]
-    with folder() as place:
-        env = {**clean_environment(), **_env(place)}
-        repo = place / "repo"
+    with folder() as folder_path:
+        env = {**clean_environment(), **_env(folder_path)}
+        repo = folder_path / "repo"
         subprocess.run(["git", "init", "-q", "-b", "main", repo], check=True, env=env)
-        made: set[str] = set()
+        created: set[str] = set()
         for number, name in enumerate(names):
             path = repo / os.fsdecode(name)
             try:
@@ -87,15 +91,15 @@ def git_names(data: bytes) -> None:
                 path.write_bytes(data * (number % 2) + b"%d\n" % number)
             except (FileExistsError, NotADirectoryError, IsADirectoryError):
                 continue
-            made.add(os.fsdecode(name))
+            created.add(os.fsdecode(name))
 
-        async def look() -> None:
+        async def compare_with_git() -> None:
             git = Git(LocalHost(), repo, env)
-            assert {change.path for change in await git.status()} == made
+            assert {change.path for change in await git.status()} == created
             await git.run("add", "--all")
             tree = await git.text("write-tree")
             staged = await git.status()
-            assert {change.path for change in staged} == made
+            assert {change.path for change in staged} == created
             pairs = f"{EMPTY_TREE} {tree}\n".encode()
             listed = await git.run("diff-tree", "--stdin", "-r", "-z", "--name-status", input=pairs)
             changes = parse_changes(os.fsdecode(listed.out))
@@ -103,10 +107,10 @@ def git_names(data: bytes) -> None:
             patch = await git.run("diff-tree", "--stdin", "-p", "-W", "-U0", "-z", input=pairs)
             sections = parse_sections(os.fsdecode(patch.out))
             for files in sections.values():
-                for found in files.values():
-                    overlaps(found, found)
+                for hunks in files.values():
+                    overlaps(hunks, hunks)
 
-        asyncio.run(look())
+        asyncio.run(compare_with_git())
 
 
 def _name(part: bytes) -> bytes:
@@ -119,20 +123,20 @@ def _env(place: Path) -> dict[str, str]:
 
 
 def patches(data: bytes) -> None:
-    """Whatever stands in the files that a patch is about."""
+    """Check that any patch can be parsed."""
     text = os.fsdecode(data)
     for files in parse_sections(text).values():
-        for found in files.values():
-            overlaps(found, found)
+        for hunks in files.values():
+            overlaps(hunks, hunks)
 
 
 def branches(data: bytes) -> None:
-    """A name that passes as a branch's is one for Git; what is made safe for a ref is part of one."""
+    """Check that names accepted as branches are valid for Git, and that escaped names are valid in refs."""
     name = data.decode(errors="replace")
     assert valid_branch(f"feature/{escape_for_ref(name)}") or not escape_for_ref(name)
     if valid_branch(name):
-        done = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True)
-        assert done.returncode == 0, name
+        completed = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True)
+        assert completed.returncode == 0, name
 
 
 TARGETS = (

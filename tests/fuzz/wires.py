@@ -1,4 +1,4 @@
-"""Protocols between our own programs: the PTY holder's socket, the nodes' link, HTTP as the command line reads it, Git's lines."""
+"""Targets that read protocols of our programs: the PTY holder's socket, the nodes' link, the client's HTTP, Git's packet lines."""
 
 from __future__ import annotations
 
@@ -36,54 +36,54 @@ _HEAD = struct.Struct("!BQ")
 # -- the holder --------------------------------------------------------------------------------------------------------
 
 
-class Held:
-    """One holder with `cat` in its terminal, for many inputs; started anew when an input has ended it."""
+class HolderProcess:
+    """A holder with `cat` in its terminal, for many inputs; it is restarted after an input has ended it."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Path:
-        """The socket of a holder that lives."""
+        """Start the holder if needed and return its socket."""
         if self._folder is not None and self._process is not None and self._process.poll() is None:
             return self._folder / "s"
         self.close()
-        place = self._folder = Path(tempfile.mkdtemp(prefix="ao-fz-"))  # sockets have short names
-        told = {"a": "cat", "d": str(place), "l": str(place / "log"), "s": str(place / "s"), "p": str(place)}
-        entries = [*told.items(), ("g", "1"), ("c", "80"), ("r", "24"), ("e", f"PATH={os.environ['PATH']}")]
-        (place / "spec").write_bytes(b"\0".join(f"{kind}{value}".encode() for kind, value in entries))
+        folder = self._folder = Path(tempfile.mkdtemp(prefix="ao-fz-"))  # sockets have short names
+        settings = {"a": "cat", "d": str(folder), "l": str(folder / "log"), "s": str(folder / "s"), "p": str(folder)}
+        entries = [*settings.items(), ("g", "1"), ("c", "80"), ("r", "24"), ("e", f"PATH={os.environ['PATH']}")]
+        (folder / "spec").write_bytes(b"\0".join(f"{kind}{value}".encode() for kind, value in entries))
         command = (
             "import sys; from agent_orchestrator.plugins.runtimes.pty_holder.holder import main; main(sys.argv[1])"
         )
-        with (place / "stderr").open("wb") as said:
+        with (folder / "stderr").open("wb") as error_file:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", command, place / "spec"],
+                [sys.executable, "-c", command, folder / "spec"],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=error_file,
             )
         end = time.monotonic() + 20
-        while not (place / "s").exists() or not (place / "holder.1.json").exists():
+        while not (folder / "s").exists() or not (folder / "holder.1.json").exists():
             assert time.monotonic() < end and self._process.poll() is None, "the holder does not start"
             time.sleep(0.005)
-        return place / "s"
+        return folder / "s"
 
     def alive(self) -> bool:
-        """Whether it still answers."""
+        """Return whether the holder still answers."""
         try:
-            with _dialled(self.start_path()) as link:
+            with _connect(self.start_path()) as link:
                 link.sendall(b"Q\0\0\0\x07watched")
                 return link.recv(100)[:1] == b"Q"
         except OSError:
             return False
 
     def start_path(self) -> Path:
-        """Its socket, whether it lives or not."""
+        """Return the socket's path, even if the holder has ended."""
         assert self._folder is not None
         return self._folder / "s"
 
     def close(self) -> str:
-        """End it; what it said at last."""
+        """End the holder and return its standard error."""
         process, self._process = self._process, None
         if process is None:
             return ""
@@ -95,51 +95,51 @@ class Held:
             process.kill()
         process.wait()
         assert self._folder is not None
-        said = (self._folder / "stderr").read_text(errors="replace")
+        error_text = (self._folder / "stderr").read_text(errors="replace")
         shutil.rmtree(self._folder, ignore_errors=True)
-        return said
+        return error_text
 
 
 @contextmanager
-def _dialled(path: Path) -> Iterator[socket.socket]:
+def _connect(path: Path) -> Iterator[socket.socket]:
     with socket.socket(socket.AF_UNIX) as link:
         link.settimeout(5)
         link.connect(str(path))
         yield link
 
 
-HELD = Held()
-atexit.register(HELD.close)
+HOLDER = HolderProcess()
+atexit.register(HOLDER.close)
 
 
 def holder(data: bytes) -> None:
-    """Whatever is sent to it, in whatever pieces, a holder goes on holding."""
-    path = HELD.start()
+    """Check that a holder survives any data in any pieces."""
+    path = HOLDER.start()
     for cut in ([data], *pieces(data[:300])):
-        with _dialled(path) as link, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        with _connect(path) as link, contextlib.suppress(BrokenPipeError, ConnectionResetError):
             for piece in cut:
                 link.sendall(piece)
             link.shutdown(socket.SHUT_WR)
-    if not HELD.alive():
-        raise AssertionError(f"the holder is gone: {HELD.close()}")
+    if not HOLDER.alive():
+        raise AssertionError(f"the holder is gone: {HOLDER.close()}")
 
 
 # -- the link ----------------------------------------------------------------------------------------------------------
 
 
-class Sent:
-    """A transport that hears these frames and then no more."""
+class ReplayTransport:
+    """A transport that receives these frames and then fails."""
 
     def __init__(self, frames: list[bytes]) -> None:
         self.frames, self.out = list(frames), list[bytes]()
         self.closed = False
 
     async def send(self, frame: bytes) -> None:
-        """Keep it."""
+        """Record a sent frame."""
         self.out.append(frame)
 
     async def receive(self) -> bytes:
-        """The next one."""
+        """Return the next frame; raise `ConnectionError` after the last one."""
         if not self.frames:
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -147,22 +147,22 @@ class Sent:
         return self.frames.pop(0)
 
     async def close(self, _reason: str = "") -> None:
-        """Note it."""
+        """Record the close."""
         self.closed = True
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """Frames, each behind its length in two bytes."""
-    found = []
+    """Split data into frames, each preceded by its length in two bytes."""
+    frames = []
     while len(data) >= 2:
         length = int.from_bytes(data[:2], "big")
-        found.append(data[2 : 2 + length])
+        frames.append(data[2 : 2 + length])
         data = data[2 + length :]
-    return found
+    return frames
 
 
 def link(data: bytes) -> None:
-    """A link that was sent anything ends tidily, answers each whole call once, and leaves nothing behind."""
+    """Check that a link that receives any frames ends cleanly and leaves no failed task behind."""
     faults: list[BaseException] = []
 
     async def echo(request: Request) -> Reply:
@@ -181,19 +181,19 @@ def link(data: bytes) -> None:
             return began[-1]
 
         asyncio.get_running_loop().set_task_factory(begin)
-        transport = Sent(frames_of(data))
-        one = Link(transport, {"echo": echo}, {"pipe": serve}, dialled=False)
-        calling = asyncio.ensure_future(one.call("x", timeout=5))
-        await asyncio.wait_for(one.serve(), 10)
+        transport = ReplayTransport(frames_of(data))
+        connection = Link(transport, {"echo": echo}, {"pipe": serve}, dialled=False)
+        calling = asyncio.ensure_future(connection.call("x", timeout=5))
+        await asyncio.wait_for(connection.serve(), 10)
         with contextlib.suppress(AoError):
             await calling
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert transport.closed
-        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in left:
+        unfinished = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in unfinished:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        await asyncio.gather(*unfinished, return_exceptions=True)
         done = [task for task in began if task.done() and not task.cancelled()]
         faults.extend(error for task in done if (error := task.exception()) and not isinstance(error, AoError))
 
@@ -205,14 +205,14 @@ def link(data: bytes) -> None:
 
 
 def http(data: bytes) -> None:
-    """Whatever answers at the daemon's address, a command ends by an error that it can tell, or with an answer."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.settimeout(5)
-        sender = threading.Thread(target=_send, args=(theirs, data), daemon=True)
+    """Check that the client reads any answer or raises `AoError`."""
+    own_end, other_end = socket.socketpair()
+    with own_end, other_end:
+        own_end.settimeout(5)
+        sender = threading.Thread(target=_send, args=(other_end, data), daemon=True)
         sender.start()
         try:
-            stream = Stream(Connection(ours), lambda _: None)
+            stream = Stream(Connection(own_end), lambda _: None)
             if stream.headers.get("content-type", "").startswith("text/event-stream"):
                 while stream.event():
                     pass
@@ -223,72 +223,76 @@ def http(data: bytes) -> None:
         except AoError as error:
             str(error)
         finally:
-            ours.close()
+            own_end.close()
             sender.join(5)
     text = data.decode("latin-1")
     unquote(text)
     assert unquote(quote(text)) == text
 
 
-def _send(there: socket.socket, data: bytes) -> None:
+def _send(connection: socket.socket, data: bytes) -> None:
     with contextlib.suppress(OSError):
-        there.sendall(data)
-        there.shutdown(socket.SHUT_WR)
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
 
 
 def packets(data: bytes) -> None:
-    """Git's lines are the same however they come, or are refused."""
+    """Check that Git's packet lines do not depend on how the data is split."""
 
     async def read(cut: list[bytes]) -> list[bytes | None] | str:
         async def come() -> AsyncIterator[bytes]:
             for piece in cut:
                 yield piece
 
-        source, found = Source(come()), list[bytes | None]()
+        source, lines = Source(come()), list[bytes | None]()
         try:
             for _ in range(1000):
-                found.append(await source.line())
+                lines.append(await source.line())
         except UsageError as error:
-            return f"{found}{error}"
-        return found
+            return f"{lines}{error}"
+        return lines
 
     async def both() -> None:
-        whole = await read([data])
+        expected = await read([data])
         for cut in pieces(data):
-            assert await read(cut) == whole
+            assert await read(cut) == expected
 
     asyncio.run(both())
 
 
-class Shared:
-    """One repository, for many inputs."""
+class SharedRepository:
+    """A repository for many inputs."""
 
     def __init__(self) -> None:
         self._folder: Path | None = None
 
     def repo(self) -> Path:
-        """It, with a branch that nobody moves from outside."""
+        """Return the repository, creating it at the first call."""
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="ao-fuzz-"))
             atexit.register(shutil.rmtree, self._folder, ignore_errors=True)
             who = ("-c", "user.name=P", "-c", "user.email=p@x.invalid")
-            env = {**os.environ, "GIT_AUTHOR_DATE": "@1 +0000", "GIT_COMMITTER_DATE": "@1 +0000"}  # its commit is known
+            env = {
+                **os.environ,
+                "GIT_AUTHOR_DATE": "@1 +0000",
+                "GIT_COMMITTER_DATE": "@1 +0000",
+            }  # a constant commit id
             subprocess.run(["git", "init", "-q", "-b", "main", self._folder], check=True)
             command = ["git", *who, "commit", "-q", "--allow-empty", "-m", "one"]
             subprocess.run(command, cwd=self._folder, env=env, check=True)
         return self._folder
 
     def refs(self) -> bytes:
-        """All of them, where they are."""
+        """Return all refs with their commits."""
         return subprocess.run(["git", "for-each-ref"], cwd=self.repo(), check=True, capture_output=True).stdout
 
 
-SHARED = Shared()
+REPOSITORY = SharedRepository()
 
 
 def git_requests(data: bytes) -> None:
-    """Whatever a session's Git, or its agent, sends: an answer or an error that can be told, and no branch is moved by it."""
-    repo, before = SHARED.repo(), SHARED.refs()
+    """Check that any request of a session's Git is answered or refused by `AoError`, and moves no branch."""
+    repo, before = REPOSITORY.repo(), REPOSITORY.refs()
 
     async def ask(saves: bool) -> None:
         async def come() -> AsyncIterator[bytes]:
@@ -307,7 +311,7 @@ def git_requests(data: bytes) -> None:
 
     for saves in (True, False):
         asyncio.run(asyncio.wait_for(ask(saves), 60))
-    assert SHARED.refs() == before
+    assert REPOSITORY.refs() == before
 
 
 TARGETS = (

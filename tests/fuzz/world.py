@@ -1,4 +1,4 @@
-"""A daemon with something in it: projects of every kind, sessions in several states, issues, a plan, tokens of every role."""
+"""A daemon for fuzz tests, with projects of every kind, sessions in several states, issues, a plan, and tokens of every role."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ projects:
 """
 _HOOK = f"token: t, webhook: {{secret: {SECRET}}}"
 _NOWHERE = "http://127.0.0.1:9"
-ELSEWHERE = {
+UNREACHABLE_PROJECTS = {
     "hub": f'repo: o/n, scm: {{plugin: github, apiUrl: "{_NOWHERE}", {_HOOK}}}, tracker: local',
     "lab": f'repo: "gitlab.invalid/o/n", scm: {{plugin: gitlab, apiUrl: "{_NOWHERE}", {_HOOK}}}, tracker: local',
     "line": f'tracker: {{plugin: linear, team: LIN, apiUrl: "{_NOWHERE}/graphql", {_HOOK}}}',
     "jir": f'tracker: {{plugin: jira, project: LIN, url: "{_NOWHERE}", api: 3, {_HOOK}}}',
 }
-"""Projects of forges and trackers that do not answer: what they send is taken all the same."""
+"""Projects of forges and trackers that do not answer; their webhooks are accepted nevertheless."""
 
 
-class Over(http.client.HTTPConnection):
-    """HTTP over the Unix socket."""
+class UnixConnection(http.client.HTTPConnection):
+    """An HTTP connection over the Unix socket."""
 
     def __init__(self, path: Path) -> None:
         super().__init__("localhost", timeout=30)
         self._path = path
 
     def connect(self) -> None:
-        """Dial."""
+        """Connect."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(30)
         self.sock.connect(str(self._path))
@@ -48,7 +48,7 @@ class Over(http.client.HTTPConnection):
 
 @dataclass
 class Answer:
-    """What was answered."""
+    """An answer of the daemon."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,15 +57,15 @@ class Answer:
 
 @dataclass
 class World:
-    """The daemon and how it is reached."""
+    """The daemon and its addresses."""
 
     box: Sandbox
     tokens: dict[str, str] = field(default_factory=dict)
-    _seen: int = 0
+    _log_offset: int = 0
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """Its URL."""
         return str(json.loads(self.box.home.info.read_text())["url"])
 
     @property
@@ -86,46 +86,50 @@ class World:
         headers: Mapping[str, str] | None = None,
         role: str | None = "admin",
     ) -> Answer:
-        """One request; `role`: whose token is shown, `unix` for the Unix socket, none for nobody's."""
-        link = Over(self.socket) if role == "unix" else http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        shown = {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
-        with contextlib.closing(link):
-            link.putrequest(method, path, skip_accept_encoding=True)
-            for name, value in {**shown, **(headers or {})}.items():
-                link.putheader(name, value.encode("utf-8"))
+        """Send a request; `role` selects the token, `unix` the Unix socket, None no token."""
+        connection = (
+            UnixConnection(self.socket)
+            if role == "unix"
+            else http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        )
+        auth_headers = {"Authorization": f"Bearer {self.tokens[role]}"} if role in self.tokens else {}
+        with contextlib.closing(connection):
+            connection.putrequest(method, path, skip_accept_encoding=True)
+            for name, value in {**auth_headers, **(headers or {})}.items():
+                connection.putheader(name, value.encode("utf-8"))
             if body is not None:
-                link.putheader("Content-Length", str(len(body)))
-            link.endheaders(body)
-            answer = link.getresponse()
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body)
+            answer = connection.getresponse()
             return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
 
     def make(self, path: str, /, **body: Any) -> Any:
-        """Make something, over the Unix socket."""
+        """Create something over the Unix socket and return the parsed answer."""
         answer = self.ask("POST", path, _json(body), _JSON, "unix")
         assert answer.status < 300, (path, answer.body)
         return json.loads(answer.body)
 
     def events(self) -> int:
-        """How many events there are."""
-        found = json.loads(self.ask("GET", "/api/events?limit=1", role="unix").body)["events"]
-        return int(found[-1]["seq"]) if found else 0
+        """Return the number of the newest event."""
+        events = json.loads(self.ask("GET", "/api/events?limit=1", role="unix").body)["events"]
+        return int(events[-1]["seq"]) if events else 0
 
-    def heard(self, after: int) -> list[str]:
-        """The kinds of what was told by a forge or a tracker since then."""
-        found = json.loads(self.ask("GET", f"/api/events?limit=1000&after={after}", role="unix").body)["events"]
-        return [one["type"] for one in found if one["source"] in ("github", "gitlab", "linear", "jira")]
+    def forge_events(self, after: int) -> list[str]:
+        """Return the types of later events whose source is a forge or tracker."""
+        events = json.loads(self.ask("GET", f"/api/events?limit=1000&after={after}", role="unix").body)["events"]
+        return [event["type"] for event in events if event["source"] in ("github", "gitlab", "linear", "jira")]
 
-    def sound(self) -> None:
-        """It is there, and wrote of no fault of its own since it was last looked at."""
+    def assert_healthy(self) -> None:
+        """Assert that the daemon runs and has logged no traceback since the last call."""
         log = self.box.home.log.read_bytes()
-        new, self._seen = log[self._seen :].decode(errors="replace"), len(log)
+        new, self._log_offset = log[self._log_offset :].decode(errors="replace"), len(log)
         at = new.find("Traceback")
         assert at < 0, new[max(0, at - 300) : at + 6000]
         assert self.box.daemon_pid() is not None, "the daemon is gone"
 
 
 def is_problem(answer: Answer) -> bool:
-    """Whether an error is told as errors are: by a problem document."""
+    """Return whether an answer is a problem document."""
     if answer.headers.get("content-type") != "application/problem+json":
         return False
     document = json.loads(answer.body)
@@ -134,31 +138,31 @@ def is_problem(answer: Answer) -> bool:
 
 @contextmanager
 def world(*, small: bool = False) -> Iterator[World]:
-    """A daemon of its own, ended at the end. `small`: with as little in it as will do."""
+    """Yield a running daemon, with minimal content if `small`."""
     with tempfile.TemporaryDirectory(prefix="ao-fz-") as name, Sandbox(Path(name)) as box:
-        others = [project for project in ELSEWHERE if not small or project == "hub"]
+        others = [project for project in UNREACHABLE_PROJECTS if not small or project == "hub"]
         for project in others:
-            box.repository(project, config=CONFIG.format(name=project, more=ELSEWHERE[project]))
+            box.repository(project, config=CONFIG.format(name=project, more=UNREACHABLE_PROJECTS[project]))
         box.repository("app", config=CONFIG.format(name="app", more='ci: {command: "true"}'))
         box.start()
-        made = World(box)
+        created = World(box)
         for project in ("app", *others):
-            made.make("/api/projects", path=str(box.folder / project))
+            created.make("/api/projects", path=str(box.folder / project))
         for role in ("admin", "operator", "viewer"):
-            made.tokens[role] = made.make("/api/tokens", name=role, role=role)["token"]
-        made.make("/api/issues", title="Odd é ☃ title", body="body", labels=["bug"], projectId="app")
-        made.make("/api/sessions", prompt="[[ask: Which?]]", name="ask", projectId="app")
+            created.tokens[role] = created.make("/api/tokens", name=role, role=role)["token"]
+        created.make("/api/issues", title="Odd é ☃ title", body="body", labels=["bug"], projectId="app")
+        created.make("/api/sessions", prompt="[[ask: Which?]]", name="ask", projectId="app")
         if not small:
             work = "[[write: a é.txt|hello]] [[commit: one]] [[done: it is]]"
-            made.make("/api/sessions", prompt=work, name="work", projectId="app")
-            made.make("/api/sessions", name="later", defer=True, projectId="app")
-            made.make("/api/plans", goal="do it", projectId="app", agent="demo")
+            created.make("/api/sessions", prompt=work, name="work", projectId="app")
+            created.make("/api/sessions", name="later", defer=True, projectId="app")
+            created.make("/api/plans", goal="do it", projectId="app", agent="demo")
             box.until(
                 lambda: box.session("app-work")["status"] not in ("starting", "working", "queued"), "a change", 30
             )
         box.until(lambda: box.session("app-ask")["status"] == "needs_input", "a question", 30)
-        made.sound()
-        yield made
+        created.assert_healthy()
+        yield created
 
 
 _JSON = {"Content-Type": "application/json"}

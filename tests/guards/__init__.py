@@ -1,5 +1,5 @@
-"""What things cost, in counts that no machine changes: modules, statements, commits, programs, requests, bytes, timers.
+"""Limits of costs that do not depend on the machine: modules, statements, commits, programs, requests, bytes, timers.
 
-Each number is what it takes today, a little more where chance plays a part. Who makes one grow sees it here, and either finds out why or
-writes the new number down and says in the commit what it is for. Times are for `make bench`.
+Each number is today's cost, a little more where it varies. If a change exceeds one, find the reason, or raise the number and explain it
+in the commit. Times are measured by `make bench`.
 """

@@ -1,4 +1,4 @@
-"""How long a module and how full a folder may be: a reader finds things by their names, so what outgrows its name is split by subject."""
+"""Maximum length of modules and size of folders; larger ones are to be split by subject."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "benchmarks", "scripts")
 MAX_LINES = 600
 MAX_MODULES = 20
-"""Modules of one folder, without its `__init__.py`."""
+"""The maximum number of modules in a folder, without `__init__.py`."""
 
 
 def modules() -> Iterator[Path]:

@@ -1,4 +1,4 @@
-"""The package `cluster` may be taken away: everything that is not about other machines works without it."""
+"""Without the package `cluster`, everything that does not concern other machines works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ print(agent_orchestrator.__path__[0])
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source without the cluster."""
+    """A copy of the source without the package `cluster`."""
     folder = tmp_path_factory.mktemp("copy")
     ignored = shutil.ignore_patterns("__pycache__", "cluster", "dist")
     shutil.copytree(SOURCE, folder / "agent_orchestrator", ignore=ignored)
@@ -34,7 +34,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(copy: Path, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run Python on the copy with a home of its own."""
+    """Run Python on the copy with a private home."""
     home = {"HOME": str(folder), "AO_HOME": str(folder / "ao"), "SHELL": "/bin/sh", "NO_COLOR": "1"}
     env = {**os.environ, **home, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run([sys.executable, *argv], cwd=folder, env=env, capture_output=True, text=True, timeout=60)

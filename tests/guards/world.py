@@ -1,4 +1,4 @@
-"""A sandbox whose daemon writes down what it does, and what was written between two moments."""
+"""A sandbox whose daemon logs what it does, and the part of the log within a block."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from agent_orchestrator.testing.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTLED = 0.5
-"""Seconds without a line after which nothing more is expected, of a daemon that only waits, and for no program."""
+"""Seconds without a new line after which an idle daemon is considered settled."""
 AT_ONCE = 0.2
-"""Seconds from one look to the next; if they are more, the whole machine may have stood still."""
+"""The maximum seconds between two polls; if it took longer, the machine may have stalled."""
 WORKS = "[[sleep: 7200]]"
 
 
 @dataclass
 class Done:
-    """What the daemon did meanwhile."""
+    """The log lines of the daemon within a block."""
 
     lines: list[str] = field(default_factory=list)
 
@@ -48,7 +48,7 @@ class Done:
 
 
 class World:
-    """One daemon after the other in one home."""
+    """The daemons of one home, one after the other."""
 
     def __init__(self, box: Sandbox, log: Path) -> None:
         self.box, self._log = box, log
@@ -58,27 +58,27 @@ class World:
 
     @contextmanager
     def counted(self) -> Iterator[Done]:
-        """What is done within the block, and because of it."""
+        """Yield a record of what the daemon does within the block and because of it."""
         before, done = len(self._lines()), Done()
         yield done
         done.lines = self._settled()[before:]
 
     def _settled(self) -> list[str]:
         lines, since = self._lines(), monotonic()
-        looked = since
+        last_poll = since
 
         def quiet() -> bool:
-            nonlocal lines, since, looked
-            now, before, looked = self._lines(), looked, monotonic()
-            if len(now) != len(lines) or looked - before > AT_ONCE or self._works():
-                lines, since = now, looked
-            return looked - since > SETTLED
+            nonlocal lines, since, last_poll
+            now, before, last_poll = self._lines(), last_poll, monotonic()
+            if len(now) != len(lines) or last_poll - before > AT_ONCE or self._is_busy():
+                lines, since = now, last_poll
+            return last_poll - since > SETTLED
 
         self.box.until(quiet, "the daemon to have nothing more to do")
         return lines
 
-    def _works(self) -> bool:
-        """Is the daemon or a Git of its own at work, or is it to be, once it is let?"""
+    def _is_busy(self) -> bool:
+        """Return whether the daemon or a Git command of it is running or runnable."""
         for thread in Path(f"/proc/{self.box.daemon_pid()}/task").glob("*"):
             with suppress(FileNotFoundError, ProcessLookupError):
                 if (thread / "stat").read_text().rpartition(")")[2].split()[0] != "S":
@@ -89,18 +89,18 @@ class World:
         return False
 
     def wait_for(self, text: str) -> None:
-        """Go on when the daemon has written a line with this."""
+        """Wait until the daemon has logged a line that contains this text."""
         self.box.until(lambda: any(text in line for line in self._lines()), text)
 
     def timers(self) -> int:
-        """How often the daemon would wake in the next minute if nothing happened."""
+        """Return how often the daemon would wake in the next minute while idle."""
         with self.counted() as done:
             os.kill(self.box.daemon_pid() or 0, signal.SIGUSR1)
             self.wait_for("timers ")
         return int(done.of("timers")[-1])
 
     def spawn(self, name: str) -> str:
-        """A session that works on and on."""
+        """Create a session whose agent keeps working, and return its id."""
         self.box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": WORKS})
         self.box.until(lambda: self.box.session(f"app-{name}")["status"] == "working", f"{name} at work")
         return f"app-{name}"
@@ -108,7 +108,7 @@ class World:
 
 @contextmanager
 def world(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str | None = None) -> Iterator[World]:
-    """A repository and no daemon yet."""
+    """Yield a home with a repository, before a daemon runs."""
     log = folder / "done"
 
     def launch(argv: Sequence[str], env: Mapping[str, str]) -> sandbox.Daemon:
@@ -126,11 +126,11 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str | None = No
     with Sandbox(folder / "box") as box:
         box.repository(config=config)
         box.home.make()
-        box.home.config.write_text("power: {preventIdleSleep: false}\n")  # a program that is there or not
+        box.home.config.write_text("power: {preventIdleSleep: false}\n")  # its program is not installed everywhere
         yield World(box, log)
 
 
-def at_most(allowed: int, found: Sequence[str], what: str, remedy: str) -> None:
-    """Fail if there is more than that, with all of it and what to do."""
-    listed = "\n  ".join(found)
-    assert len(found) <= allowed, f"{what}: {len(found)}, and {allowed} were enough so far. {remedy}\n  {listed}"
+def assert_at_most(allowed: int, actual: Sequence[str], what: str, remedy: str) -> None:
+    """Assert that there are no more items than allowed; the message lists them and a remedy."""
+    listed = "\n  ".join(actual)
+    assert len(actual) <= allowed, f"{what}: {len(actual)}, and {allowed} were enough so far. {remedy}\n  {listed}"

@@ -22,7 +22,7 @@ from agent_orchestrator.fleet.notifications.health import Health
 from agent_orchestrator.sessions.session_view import Views
 from tests.parts import make_core
 from tests.unit.core.world import Time
-from tests.upgrade.homes import HERE, RELEASED, old_database, told
+from tests.upgrade.homes import HERE, RELEASED, old_database, recorded_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +62,9 @@ async def test_every_session_is_shown_as_before(version: int, url: str, tmp_path
     views = Views(make_core(tmp_path / "ao", flow), Health())
     shown = {facts.id: views.session(facts)["status"] for facts in flow.sessions.values()}
     await store.close()
-    assert shown == {one["id"]: one["status"] for one in told(version, tmp_path)["/api/sessions?all=1"]["sessions"]}
+    assert shown == {
+        one["id"]: one["status"] for one in recorded_answers(version, tmp_path)["/api/sessions?all=1"]["sessions"]
+    }
     assert rows(url, "SELECT seq, key, type, data FROM events ORDER BY seq") == events
     assert rows(url, "SELECT value FROM meta WHERE name = 'schema'") == [(str(len(migrations.MIGRATIONS)),)]
     if version < len(migrations.MIGRATIONS):

@@ -1,1 +1,1 @@
-"""Homes that earlier versions left, and damaged ones."""
+"""Tests with homes of earlier versions, and with damaged homes."""

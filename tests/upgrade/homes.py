@@ -1,4 +1,4 @@
-"""Homes of every released schema, as they were left by the program of that time (`record.py` made them)."""
+"""Homes of every released schema, as the program of that version left them (recorded by `record.py`)."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from agent_orchestrator.testing.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 RELEASED = sorted(int(file.stem.removeprefix("schema-")) for file in HERE.glob("schema-?.sql"))
-"""Every schema that a released program has written."""
+"""The versions of all released schemas."""
 
 
-def told(version: int, box: Path) -> dict[str, Any]:
-    """What the API of that time said, path → answer."""
-    found: dict[str, Any] = json.loads(_placed(HERE / f"schema-{version}.json", box))
-    return found
+def recorded_answers(version: int, box: Path) -> dict[str, Any]:
+    """Return the recorded answers of that version's API, path → answer."""
+    answers: dict[str, Any] = json.loads(_read_for_folder(HERE / f"schema-{version}.json", box))
+    return answers
 
 
 def old_database(version: int, path: Path, box: Path) -> None:
-    """The database of that time."""
+    """Create the database of that version."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = WAL")
-        database.executescript(_placed(HERE / f"schema-{version}.sql", box))
+        database.executescript(_read_for_folder(HERE / f"schema-{version}.sql", box))
 
 
 def old_home(version: int, box: Sandbox) -> None:
-    """The whole home of that time, and the repositories that it speaks of."""
+    """Create the home of that version and its repositories."""
     for file in sorted((HERE / f"schema-{version}-home").rglob("*")):
         if file.is_file():
-            kept = box.home.path / file.relative_to(HERE / f"schema-{version}-home")
-            kept.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            kept.write_text(_placed(file, box.folder))
+            target = box.home.path / file.relative_to(HERE / f"schema-{version}-home")
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.write_text(_read_for_folder(file, box.folder))
     old_database(version, box.home.database, box.folder)
     for bundle in HERE.glob(f"schema-{version}-*.bundle"):
         repo = box.folder / bundle.stem.removeprefix(f"schema-{version}-")
@@ -48,5 +48,5 @@ def old_home(version: int, box: Sandbox) -> None:
         box.repo = repo
 
 
-def _placed(file: Path, box: Path) -> str:
+def _read_for_folder(file: Path, box: Path) -> str:
     return file.read_text().replace("@BOX@", str(box))

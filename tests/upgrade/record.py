@@ -1,7 +1,7 @@
-"""Records a home of this program's version for later ones to be tried on: `python -m tests.upgrade.record FOLDER`.
+"""Record a home of this version for tests of later ones: `python -m tests.upgrade.record FOLDER`.
 
-Plays the demo with every trigger, plans, stops, fails and restores sessions, makes tokens, and keeps what the database and the
-home hold then, with `@BOX@` for the folder it was played in, and what the API told of it. Run once, before a schema is changed.
+It plays the demo with every trigger, plans, stops, fails and restores sessions, creates tokens, and stores the database, the home's
+files and the API's answers, with `@BOX@` in place of the folder. Run it once, before a schema is changed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,23 @@ from agent_orchestrator.core.store.migrations import MIGRATIONS
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox
 
-SHOWN = ("/api/sessions?all=1", "/api/projects", "/api/plans?all=1", "/api/issues?all=1&state=all", "/api/usage?all=1")
-KEPT = (
+RECORDED_PATHS = (
+    "/api/sessions?all=1",
+    "/api/projects",
+    "/api/plans?all=1",
+    "/api/issues?all=1&state=all",
+    "/api/usage?all=1",
+)
+KEPT_FILES = (
     "tokens.json",
     *(f"sessions/shop-{name}/{file}" for name in ("stopped", "working") for file in ("task.md", "spool.1.jsonl")),
 )
-"""Files of the home that later versions read; no secrets."""
+"""Files of the home that later versions read, without secrets."""
 GOAL = '[[plan: {"tasks": [{"id": "a", "title": "Make a", "description": "[[say: a]]"}], "notes": ["one"]}]]'
 
 
 def play(box: Sandbox) -> None:
-    """Everything that leaves another kind of row."""
+    """Do everything that creates a different kind of row."""
     stage = demo.Stage(box, lambda _line: None)
     demo.prepare(box, port=0)
     shop = box.repo
@@ -64,43 +70,47 @@ def play(box: Sandbox) -> None:
 
 
 def record(folder: Path) -> None:
-    """Play, and keep what is left."""
+    """Play and store the results in a folder."""
     with Sandbox(Path(tempfile.mkdtemp(prefix="ao-record-")).resolve(), "process") as box:
         play(box)
-        told: dict[str, Any] = {path: box.request("GET", path) for path in SHOWN}
-        for one in box.sessions():
-            path = f"/api/sessions/{one['id']}"
-            told[path] = box.request("GET", path)
-            told[f"{path}/messages"] = box.request("GET", f"{path}/messages")
+        answers: dict[str, Any] = {path: box.request("GET", path) for path in RECORDED_PATHS}
+        for session in box.sessions():
+            path = f"/api/sessions/{session['id']}"
+            answers[path] = box.request("GET", path)
+            answers[f"{path}/messages"] = box.request("GET", f"{path}/messages")
         box.stop()
         name = f"schema-{len(MIGRATIONS)}"
         with sqlite3.connect(box.home.database) as database:
             dump = "\n".join(database.iterdump())
-        (folder / f"{name}.sql").write_text(told_anywhere(dump, box) + "\n")
+        (folder / f"{name}.sql").write_text(without_local_paths(dump, box) + "\n")
         (folder / f"{name}.postgres.sql").write_text(on_postgres())
-        (folder / f"{name}.json").write_text(told_anywhere(json.dumps(told, indent=1, ensure_ascii=False), box) + "\n")
+        (folder / f"{name}.json").write_text(
+            without_local_paths(json.dumps(answers, indent=1, ensure_ascii=False), box) + "\n"
+        )
         home = folder / f"{name}-home"
         shutil.rmtree(home, ignore_errors=True)
-        for file in (box.home.path / name for name in KEPT):
-            kept = home / file.relative_to(box.home.path)
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_text(told_anywhere(file.read_text(errors="replace"), box))
+        for file in (box.home.path / name for name in KEPT_FILES):
+            target = home / file.relative_to(box.home.path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(without_local_paths(file.read_text(errors="replace"), box))
         for repo in ("shop", "garden"):
             if (box.folder / repo).is_dir():
                 box.git("bundle", "create", "-q", str(folder / f"{name}-{repo}.bundle"), "--all", cwd=box.folder / repo)
 
 
 def on_postgres() -> str:
-    """The same tables there."""
+    """Return the statements that create the same tables on PostgreSQL."""
     tables = schema.metadata.sorted_tables
-    made: list[DDLElement] = [CreateTable(table) for table in tables]
-    made += [CreateIndex(index) for table in tables for index in sorted(table.indexes, key=lambda one: one.name or "")]
+    statements: list[DDLElement] = [CreateTable(table) for table in tables]
+    statements += [
+        CreateIndex(index) for table in tables for index in sorted(table.indexes, key=lambda item: item.name or "")
+    ]
     dialect: Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
-    return "".join(f"{str(one.compile(dialect=dialect)).strip()};\n" for one in made)
+    return "".join(f"{str(item.compile(dialect=dialect)).strip()};\n" for item in statements)
 
 
-def told_anywhere(text: str, box: Sandbox) -> str:
-    """Without the names of the machine and of its user."""
+def without_local_paths(text: str, box: Sandbox) -> str:
+    """Return a text with the paths of this machine replaced."""
     text = text.replace(str(box.folder), "@BOX@").replace(sys.executable, "python3")
     return re.sub(re.escape(sys.prefix) + r"[\w/.-]*", "python3", text)
 

@@ -1,4 +1,4 @@
-"""An earlier version's home under this program: everything is there as before, whatever happens on the way."""
+"""A home of an earlier version is upgraded completely, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.parts import make_core
 from tests.unit.core.world import Time
-from tests.upgrade.homes import RELEASED, old_database, old_home, told
+from tests.upgrade.homes import RELEASED, old_database, old_home, recorded_answers
 
 LIVE = ("working", "idle", "needs_input", "blocked", "review_pending", "starting", "queued")
-"""Statuses that may change as soon as a daemon looks for the agents, which are gone."""
+"""Statuses that may change as soon as a daemon notices that the agents are gone."""
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ def schema_of(path: Path) -> str:
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """One version more than there is, so that there is always one to come to."""
+    """Add a migration, so that there is always one to test; returns the number of migrations."""
 
     def change(connection: Connection) -> None:
         connection.exec_driver_sql("ALTER TABLE events ADD COLUMN later TEXT")
@@ -67,17 +67,17 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return lambda: len(migrations.MIGRATIONS)
 
 
-async def folded(path: Path) -> tuple[Flow, list[dict[str, Any]]]:
-    """What a daemon would show before it has looked at anything."""
+async def fold_database(path: Path) -> tuple[Flow, list[dict[str, Any]]]:
+    """Return what a daemon shows before it has checked anything."""
     store = Database.sqlite(path)
     [(last,)] = rows(path, "SELECT max(time) FROM events WHERE type <> 'daemon-stopped'")
     flow = Flow(store, Time(last), lambda _project, _profile: DEFAULT_RULES)
     flow.seq = await store.open()
     await flow.follow()
     views = Views(make_core(path.parent, flow), Health())
-    shown = [views.session(facts) for facts in sorted(flow.sessions.values(), key=lambda facts: facts.created_at)]
+    sessions = [views.session(facts) for facts in sorted(flow.sessions.values(), key=lambda facts: facts.created_at)]
     await store.close()
-    return flow, shown
+    return flow, sessions
 
 
 @pytest.mark.parametrize("afresh", [False, True], ids=["from the snapshot", "from the log"])
@@ -88,31 +88,31 @@ async def test_every_session_is_shown_as_before(version: int, afresh: bool, tmp_
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("DELETE FROM snapshots")
     events, outbox = rows(path, EVENTS), rows(path, OUTBOX)
-    flow, shown = await folded(path)
-    before = told(version, tmp_path)
+    flow, sessions = await fold_database(path)
+    before = recorded_answers(version, tmp_path)
     expected = before["/api/sessions?all=1"]["sessions"]
-    assert len(expected) > 20 and len({one["status"] for one in expected}) >= 8
-    assert [(one["id"], one["status"]) for one in shown] == [(one["id"], one["status"]) for one in expected]
-    for now, then in zip(shown, expected, strict=True):
-        # What is said may be put better; a question may not.
+    assert len(expected) > 20 and len({each["status"] for each in expected}) >= 8
+    assert [(each["id"], each["status"]) for each in sessions] == [(each["id"], each["status"]) for each in expected]
+    for now, then in zip(sessions, expected, strict=True):
+        # Texts may change; questions may not.
         words = {"why", "waitingFor"} if then["status"] == "idle" else {"why"}
         assert _as_then({key: now[key] for key in then.keys() - words}, then) == {
             key: then[key] for key in then.keys() - words
         }
         messages = before[f"/api/sessions/{now['id']}/messages"]["messages"]
         facts = flow.sessions[now["id"]]
-        assert [(one.id, one.text, one.state) for one in facts.messages if not one.task] == [
-            (one["messageId"], one["content"], one["state"]) for one in messages
+        assert [(each.id, each.text, each.state) for each in facts.messages if not each.task] == [
+            (each["messageId"], each["content"], each["state"]) for each in messages
         ]
     assert [plan.state for plan in flow.home.plans.values() if plan.state != "discarded"] == [
-        one["state"] for one in before["/api/plans?all=1"]["plans"]
+        each["state"] for each in before["/api/plans?all=1"]["plans"]
     ]
     assert rows(path, EVENTS) == events and rows(path, OUTBOX) == outbox
     assert schema_of(path) == str(len(migrations.MIGRATIONS))
 
 
 def _as_then(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
-    """A session without what checks say only since; that a failure was the base branch's had not been compared test by test."""
+    """Return a session without fields of checks that are new since then, and with the earlier comparison with the base branch."""
     if not now["pr"]:
         return now
     pairs = zip(now["pr"]["checks"], then["pr"]["checks"], strict=True)
@@ -120,39 +120,43 @@ def _as_then(now: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
     return {**now, "pr": {**now["pr"], "checks": checks}}
 
 
-def test_a_daemon_takes_an_old_home_over(version: int, tmp_path: Path) -> None:
+def test_a_daemon_starts_with_an_old_home(version: int, tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         old_home(version, box)
-        before = told(version, tmp_path)
+        before = recorded_answers(version, tmp_path)
         box.start()
-        now = {one["id"]: one for one in box.sessions()}
-        for one in before["/api/sessions?all=1"]["sessions"]:
-            assert one["id"] in now
-            if one["status"] not in LIVE:
-                assert now[one["id"]]["status"] == one["status"], one["id"]
-            kept = box.request("GET", f"/api/sessions/{one['id']}/messages")["messages"]
-            known = {message["messageId"]: message["content"] for message in kept}
-            for message in before[f"/api/sessions/{one['id']}/messages"]["messages"]:
-                assert known[message["messageId"]] == message["content"]
-        assert [one["id"] for one in box.request("GET", "/api/projects")["projects"]] == [
-            one["id"] for one in before["/api/projects"]["projects"]
+        now = {each["id"]: each for each in box.sessions()}
+        for each in before["/api/sessions?all=1"]["sessions"]:
+            assert each["id"] in now
+            if each["status"] not in LIVE:
+                assert now[each["id"]]["status"] == each["status"], each["id"]
+            messages = box.request("GET", f"/api/sessions/{each['id']}/messages")["messages"]
+            contents = {message["messageId"]: message["content"] for message in messages}
+            for message in before[f"/api/sessions/{each['id']}/messages"]["messages"]:
+                assert contents[message["messageId"]] == message["content"]
+        assert [each["id"] for each in box.request("GET", "/api/projects")["projects"]] == [
+            each["id"] for each in before["/api/projects"]["projects"]
         ]
-        assert [one["name"] for one in box.json("token", "list")["tokens"]] == ["phone", "desk"]
+        assert [each["name"] for each in box.json("token", "list")["tokens"]] == ["phone", "desk"]
         restored = box.ao("restore", "shop-stopped")
         assert restored.returncode == 0
         kept_file = tmp_path / "ao" / "worktrees" / "shop" / "stopped" / "kept.txt"
         box.until(kept_file.exists, "the saved work of an earlier version")
 
 
-def test_every_project_of_an_old_home_gets_one_notice_to_prove_its_set_up(version: int, tmp_path: Path) -> None:
+def test_every_project_of_an_old_home_gets_one_notice_about_its_set_up(version: int, tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         old_home(version, box)
         box.start()
-        names = sorted(one["id"] for one in box.request("GET", "/api/projects")["projects"])
+        names = sorted(project["id"] for project in box.request("GET", "/api/projects")["projects"])
 
         def notices() -> list[str]:
-            found = box.request("GET", "/api/notifications?all=1")["notifications"]
-            return sorted(str(one["title"]) for one in found if "ao init --check" in one["message"])
+            notifications = box.request("GET", "/api/notifications?all=1")["notifications"]
+            return sorted(
+                str(notification["title"])
+                for notification in notifications
+                if "ao init --check" in notification["message"]
+            )
 
         assert notices() == [f"{name}: prove the set-up once" for name in names]
         box.ao("shutdown")
@@ -160,7 +164,7 @@ def test_every_project_of_an_old_home_gets_one_notice_to_prove_its_set_up(versio
         assert notices() == [f"{name}: prove the set-up once" for name in names]
 
 
-async def test_the_database_is_kept_before_it_is_changed(
+async def test_the_database_is_backed_up_before_a_migration(
     version: int, tmp_path: Path, later: Callable[[], int]
 ) -> None:
     path = tmp_path / "ao.db"
@@ -169,11 +173,11 @@ async def test_the_database_is_kept_before_it_is_changed(
     store = Database.sqlite(path)
     await store.open()
     await store.close()
-    kept = tmp_path / f"ao.v{version}.bak"
-    assert "\n".join(_dump(kept)) == before
-    assert kept.stat().st_mode & 0o777 == 0o600
+    backup = tmp_path / f"ao.v{version}.bak"
+    assert "\n".join(_dump(backup)) == before
+    assert backup.stat().st_mode & 0o777 == 0o600
     assert schema_of(path) == str(later()) and not list(tmp_path.glob("*~"))
-    await folded(kept)  # it can be gone back to
+    await fold_database(backup)  # it can be restored
 
 
 def _dump(path: Path) -> Iterator[str]:
@@ -181,7 +185,9 @@ def _dump(path: Path) -> Iterator[str]:
         yield from database.iterdump()
 
 
-def test_killed_at_any_statement_it_is_old_or_new(version: int, tmp_path: Path, later: Callable[[], int]) -> None:
+def test_a_kill_at_any_statement_leaves_the_old_or_the_new_schema(
+    version: int, tmp_path: Path, later: Callable[[], int]
+) -> None:
     original = tmp_path / "original.db"
     old_database(version, original, tmp_path)
     events = rows(original, EVENTS)
@@ -191,30 +197,30 @@ def test_killed_at_any_statement_it_is_old_or_new(version: int, tmp_path: Path, 
         with closing(sqlite3.connect(original)) as old, closing(sqlite3.connect(path)) as new:
             old.backup(new)
         killed = _open_and_die(path, number)
-        assert schema_of(path) in {str(one) for one in range(version, later() + 1)}
+        assert schema_of(path) in {str(schema_version) for schema_version in range(version, later() + 1)}
         assert rows(path, "PRAGMA integrity_check") == [("ok",)]
         assert rows(path, EVENTS) == events
         columns = {row[1] for row in rows(path, "PRAGMA table_info(events)")}
         tables = {row[0] for row in rows(path, "SELECT name FROM sqlite_master")}
         changed = schema_of(path) == str(later())
         assert ("later" in columns, "afterwards" in tables) == (changed, changed)
-        assert not _open_and_die(path, -1), "the next start goes on from there"
+        assert not _open_and_die(path, -1), "the next start finishes the migration"
         assert schema_of(path) == str(later()) and rows(path, EVENTS) == events
         if not killed:
             assert number > 8
             return
-    raise AssertionError("it never came to an end")
+    raise AssertionError("the migration was never completed")
 
 
 def _open_and_die(path: Path, number: int) -> bool:
-    """Open the store in another process, which is killed before its statement of this number; true if it came so far."""
+    """Open the store in a process that is killed before its statement of this number; return whether it was killed."""
     child = os.fork()
     if child == 0:
         try:
-            seen = iter(range(1000))
+            statement_numbers = iter(range(1000))
 
             def die(*_: object) -> None:
-                if next(seen) == number:
+                if next(statement_numbers) == number:
                     os.kill(os.getpid(), signal.SIGKILL)
 
             event.listen(Engine, "before_cursor_execute", die)
@@ -231,7 +237,7 @@ async def _opened(path: Path) -> None:
     await store.close()
 
 
-async def test_no_room_for_the_copy_leaves_everything_alone(
+async def test_without_room_for_the_backup_nothing_is_changed(
     version: int, tmp_path: Path, later: Callable[[], int]
 ) -> None:
     path = tmp_path / "ao.db"
@@ -254,7 +260,7 @@ async def test_no_room_for_the_copy_leaves_everything_alone(
     assert later() > version
 
 
-def test_a_newer_database_is_refused_in_one_line_everywhere(tmp_path: Path) -> None:
+def test_a_newer_database_is_refused_in_one_line(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository()
         old_database(RELEASED[-1], box.home.database, tmp_path)
@@ -262,10 +268,10 @@ def test_a_newer_database_is_refused_in_one_line_everywhere(tmp_path: Path) -> N
             database.execute("UPDATE meta SET value = '99'")
             database.execute("ALTER TABLE events ADD COLUMN unheard_of TEXT")
         before = list(_dump(box.home.database))
-        done = box.ao("status", check=False)
-        assert done.returncode == 4 and done.stdout == ""
-        assert done.stderr.count("\n") == 1 and "Traceback" not in done.stderr
-        assert "newer version (99)" in done.stderr and "install the newer agent-orchestrator" in done.stderr
+        status = box.ao("status", check=False)
+        assert status.returncode == 4 and status.stdout == ""
+        assert status.stderr.count("\n") == 1 and "Traceback" not in status.stderr
+        assert "newer version (99)" in status.stderr and "install the newer agent-orchestrator" in status.stderr
         assert "newer version (99)" in box.home.log.read_text()
         doctor = box.ao("doctor", check=False)
         assert doctor.returncode == 1 and "Traceback" not in doctor.stderr
@@ -275,26 +281,26 @@ def test_a_newer_database_is_refused_in_one_line_everywhere(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("other", [VERSION - 1, VERSION + 1])
-async def test_facts_saved_by_another_version_are_folded_anew(other: int, tmp_path: Path) -> None:
+async def test_facts_saved_by_another_version_are_folded_again(other: int, tmp_path: Path) -> None:
     path = tmp_path / "ao.db"
     old_database(RELEASED[-1], path, tmp_path)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("DELETE FROM snapshots")
-    _, right = await folded(path)
+    _, expected = await fold_database(path)
     path.unlink()
     old_database(RELEASED[-1], path, tmp_path)
     with closing(sqlite3.connect(path)) as database, database:
         wrong = "json_set(body, '$.wanted', 'stop', '$.stopped', json('true'))"
         database.execute(f"UPDATE snapshots SET body = {wrong} WHERE id LIKE 'session:%'")
         database.execute("UPDATE snapshots SET body = json_set(body, '$.version', ?) WHERE id = 'as-of'", (other,))
-    _, shown = await folded(path)
-    assert shown == right
+    _, sessions = await fold_database(path)
+    assert sessions == expected
 
 
-async def test_events_of_a_newer_version_are_kept_and_fold_to_nothing(tmp_path: Path) -> None:
+async def test_events_of_a_newer_version_are_kept_and_ignored(tmp_path: Path) -> None:
     path = tmp_path / "ao.db"
     old_database(RELEASED[-1], path, tmp_path)
-    _, right = await folded(path)
+    _, expected = await fold_database(path)
     [(last,)] = rows(path, "SELECT max(seq) FROM events")
     strange = [
         ("thought-read", '{"of": ["everybody"]}'),
@@ -312,9 +318,11 @@ async def test_events_of_a_newer_version_are_kept_and_fold_to_nothing(tmp_path: 
                 " VALUES (?, ?, ?, 'shop', 'shop-stopped', 1, 'x', 0, ?)",
                 (number, f"strange:{number}", kind, data),
             )
-    flow, shown = await folded(path)
+    flow, sessions = await fold_database(path)
     assert flow.seq == last + len(strange)
-    assert [(one["id"], one["status"]) for one in shown] == [(one["id"], one["status"]) for one in right]
+    assert [(session["id"], session["status"]) for session in sessions] == [
+        (session["id"], session["status"]) for session in expected
+    ]
     store = Database.sqlite(path)
     await store.open()
     (first, *_) = await store.events(after=last)
@@ -322,7 +330,7 @@ async def test_events_of_a_newer_version_are_kept_and_fold_to_nothing(tmp_path: 
     assert (first.type, codec.dump(first.body)["data"]) == ("thought-read", {"of": ["everybody"]})
 
 
-async def test_an_older_program_meets_the_next_schema(
+async def test_an_older_program_refuses_a_newer_schema(
     tmp_path: Path, later: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ao.db"

@@ -1,4 +1,4 @@
-"""What was released stays as it was: a change of the tables, or of what a fold means, is a new version."""
+"""Released schemas and facts do not change: a change of the tables or of the fold is a new version."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ TABLES = {
     1: "acc8720dd48d9ae3",
     2: "32db76e0d78b7b65",
 }
-"""Version of the schema → digest of its tables, indexes and triggers on SQLite. A line is added, none is ever changed."""
+"""Version of the schema → digest of its tables, indexes and triggers on SQLite. Lines are added, never changed."""
 
 _MODULE = re.compile(r"\bagent_orchestrator\.[\w.]+\.")
-"""Where a type of ours is defined: what was saved does not say it."""
+"""The module of a type, which is not part of its shape."""
 FACTS = (14, "43e6f062fd115f4c")
-"""Version of the facts → digest of their shape. Both are changed together: facts that were saved before are then folded anew."""
+"""Version of the facts and digest of their shape, changed together: facts that were saved before are then folded again."""
 
 
 def made_by(count: int) -> dict[str, str]:
-    """Name → statement of everything that the first migrations make."""
+    """Return the statements of everything that the first migrations create, by name."""
     engine = create_engine("sqlite://")
     with engine.begin() as connection:
         for migration in migrations.MIGRATIONS[:count]:
@@ -47,11 +47,11 @@ def digest(what: object) -> str:
 
 
 def test_no_released_migration_was_changed() -> None:
-    found = {number: digest(sorted(made_by(number).items())) for number in range(1, len(migrations.MIGRATIONS) + 1)}
-    assert found == TABLES, "add a migration instead of changing one; a new one gets its line in TABLES"
+    digests = {number: digest(sorted(made_by(number).items())) for number in range(1, len(migrations.MIGRATIONS) + 1)}
+    assert digests == TABLES, "add a migration instead of changing one; a new one gets its line in TABLES"
 
 
-def test_the_recorded_homes_are_of_these_versions() -> None:
+def test_the_recorded_homes_match_their_migrations() -> None:
     for version in RELEASED:
         with closing(sqlite3.connect(":memory:")) as database:
             database.executescript((HERE / f"schema-{version}.sql").read_text())
@@ -61,41 +61,41 @@ def test_the_recorded_homes_are_of_these_versions() -> None:
     assert len(migrations.MIGRATIONS) - RELEASED[-1] <= 1, "record a home of the last version: tests/upgrade/record.py"
 
 
-def test_the_migrations_lead_to_the_tables_that_are_used(tmp_path: Path) -> None:
-    now, led = create_engine("sqlite://"), create_engine(f"sqlite:///{tmp_path}/led.db")
-    schema.metadata.create_all(now)
-    with led.begin() as connection:
+def test_the_migrations_create_the_current_tables(tmp_path: Path) -> None:
+    current, migrated = create_engine("sqlite://"), create_engine(f"sqlite:///{tmp_path}/led.db")
+    schema.metadata.create_all(current)
+    with migrated.begin() as connection:
         for migration in migrations.MIGRATIONS:
             migration(connection)
     for table in schema.metadata.tables:
-        assert _shape(inspect(now), table) == _shape(inspect(led), table)
-    assert inspect(now).get_table_names() == inspect(led).get_table_names()
-    now.dispose()
-    led.dispose()
+        assert _shape(inspect(current), table) == _shape(inspect(migrated), table)
+    assert inspect(current).get_table_names() == inspect(migrated).get_table_names()
+    current.dispose()
+    migrated.dispose()
 
 
 def _shape(inspector: Any, table: str) -> object:
-    columns = {one["name"]: (str(one["type"]), one["nullable"]) for one in inspector.get_columns(table)}
-    return columns, sorted(str(one["name"]) for one in inspector.get_indexes(table))
+    columns = {item["name"]: (str(item["type"]), item["nullable"]) for item in inspector.get_columns(table)}
+    return columns, sorted(str(item["name"]) for item in inspector.get_indexes(table))
 
 
 def test_saved_facts_of_another_shape_have_another_version() -> None:
-    seen: dict[str, list[tuple[str, str]]] = {}
+    shapes: dict[str, list[tuple[str, str]]] = {}
     for cls in (SessionFacts, HomeFacts):
-        _walk(cls, seen)
+        _walk(cls, shapes)
     message = (
         "facts changed: raise VERSION in core/facts.py if they would be folded otherwise, and put the new pair here"
     )
-    assert (VERSION, digest(sorted(seen.items()))) == FACTS, message
+    assert (VERSION, digest(sorted(shapes.items()))) == FACTS, message
 
 
-def _walk(hint: Any, seen: dict[str, list[tuple[str, str]]]) -> None:
+def _walk(hint: Any, shapes: dict[str, list[tuple[str, str]]]) -> None:
     if isinstance(hint, type) and is_dataclass(hint):
-        if hint.__name__ in seen:
+        if hint.__name__ in shapes:
             return
         hints = get_type_hints(hint)
-        seen[hint.__name__] = [(item.name, _MODULE.sub("", str(hints[item.name]))) for item in fields(hint)]
+        shapes[hint.__name__] = [(item.name, _MODULE.sub("", str(hints[item.name]))) for item in fields(hint)]
         for inner in hints.values():
-            _walk(inner, seen)
+            _walk(inner, shapes)
     for inner in getattr(hint, "__args__", ()):
-        _walk(inner, seen)
+        _walk(inner, shapes)

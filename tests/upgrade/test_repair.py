@@ -1,4 +1,4 @@
-"""`ao doctor --repair` on homes that were damaged in every way at once: afterwards the daemon starts, and what was intact is shown."""
+"""`ao doctor --repair` on damaged homes: afterwards the daemon starts and shows everything that was intact."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from agent_orchestrator.errors import NotFound
 from agent_orchestrator.testing.sandbox import Sandbox
 
 
-def until(box: Sandbox, name: str, *wanted: str) -> None:
-    box.until(lambda: box.session(f"app-{name}")["status"] in wanted)
+def until(box: Sandbox, name: str, *statuses: str) -> None:
+    box.until(lambda: box.session(f"app-{name}")["status"] in statuses)
 
 
-def _said(box: Sandbox) -> list[dict[str, Any]]:
+def _messages(box: Sandbox) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = box.request("GET", "/api/sessions/app-done/messages")["messages"]
     return messages
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
-    """A home that was used and left; each test gets it as it was, at the same place."""
+    """A home with sessions; each test gets a fresh copy at the same path."""
     folder = tmp_path_factory.mktemp("whole")
     with Sandbox(folder / "box", "process") as box:
         box.repository()
@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         box.request("DELETE", "/api/sessions/app-saved")
         until(box, "saved", "stopped")
         box.request("POST", "/api/sessions/app-done/message", {"content": "thank you"})
-        box.until(lambda: _said(box)[-1]["state"] == "acknowledged")
+        box.until(lambda: _messages(box)[-1]["state"] == "acknowledged")
         box.request("POST", "/api/tokens", {"name": "phone", "role": "viewer"})
         box.clean_up()
         shutil.copytree(box.folder, folder / "kept", symlinks=True)
@@ -66,22 +66,22 @@ def box(whole: Sandbox) -> Iterator[Sandbox]:
 
 
 def repaired(box: Sandbox, *, dry: bool = False) -> tuple[dict[str, list[dict[str, Any]]], Path | None]:
-    """Findings by name, and where what was changed is kept."""
+    """Repair the home; return the findings by name, and the folder with the originals of changed files."""
     with alone(box.home):
         repair = asyncio.run(run(box.home, dry=dry))
     checks = [finding.json() for finding in repair.findings]
-    found: dict[str, list[dict[str, Any]]] = {}
+    findings: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
-        found.setdefault(check["name"], []).append(check)
-    return found, repair.kept
+        findings.setdefault(check["name"], []).append(check)
+    return findings, repair.kept
 
 
-def states(found: dict[str, list[dict[str, Any]]]) -> set[str]:
-    return {check["state"] for checks in found.values() for check in checks}
+def states(findings: dict[str, list[dict[str, Any]]]) -> set[str]:
+    return {check["state"] for checks in findings.values() for check in checks}
 
 
 def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file below a folder, with its mode and content."""
+    """Return every file below a folder, with its mode and content."""
     return {
         str(path.relative_to(folder)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
         for path in sorted(folder.rglob("*"))
@@ -97,21 +97,21 @@ def change(box: Sandbox, *statements: str) -> None:
 
 def everything_is_shown(box: Sandbox) -> None:
     box.start()
-    shown = {one["id"]: one["status"] for one in box.sessions()}
-    assert set(shown) == {"app-live", "app-done", "app-saved"} and shown["app-saved"] == "stopped"
-    assert "thank you" in [one["content"] for one in _said(box)]
+    statuses = {each["id"]: each["status"] for each in box.sessions()}
+    assert set(statuses) == {"app-live", "app-done", "app-saved"} and statuses["app-saved"] == "stopped"
+    assert "thank you" in [each["content"] for each in _messages(box)]
     assert (box.home.worktrees / "app" / "live" / "live.txt").read_text() == "uncommitted\n"
     assert "Do it" in box.git("log", "--format=%s", "feature/done")
 
 
-def test_a_sound_home_is_left_alone(box: Sandbox) -> None:
+def test_an_intact_home_is_not_changed(box: Sandbox) -> None:
     before = tree(box.home.path)
-    found, kept = repaired(box)
-    assert (states(found), kept) == ({"ok"}, None), found
+    findings, kept = repaired(box)
+    assert (states(findings), kept) == ({"ok"}, None), findings
     assert tree(box.home.path) == before
 
 
-def test_every_damage_at_once(box: Sandbox) -> None:
+def test_many_damages_at_once_are_repaired(box: Sandbox) -> None:
     home = box.home.path
     box.home.token.write_bytes(b"\0" * 48)
     (home / "token.secret").write_text("")
@@ -138,14 +138,17 @@ def test_every_damage_at_once(box: Sandbox) -> None:
     )
 
     before = tree(box.folder)
-    found, kept = repaired(box, dry=True)
+    findings, kept = repaired(box, dry=True)
     assert kept is None and tree(box.folder) == before, "a dry run changes nothing"
     expected = {"token", "token.secret", "tokens.json", "configuration", "modes", "leftovers", "effects", "facts"}
-    damaged = {name for name, checks in found.items() if "damaged" in {check["state"] for check in checks}}
-    assert damaged == expected | {"app-live", "app-done"}, found
+    damaged = {name for name, checks in findings.items() if "damaged" in {check["state"] for check in checks}}
+    assert damaged == expected | {"app-live", "app-done"}, findings
 
-    found, kept = repaired(box)
-    assert kept and {name for name in found if "repaired" in {one["state"] for one in found[name]}} == damaged
+    findings, kept = repaired(box)
+    assert (
+        kept
+        and {name for name in findings if "repaired" in {finding["state"] for finding in findings[name]}} == damaged
+    )
     aside = kept
     assert aside.parent == home / "damaged" and aside.stat().st_mode & 0o777 == 0o700
     assert (aside / "token").read_bytes() == b"\0" * 48
@@ -155,34 +158,34 @@ def test_every_damage_at_once(box: Sandbox) -> None:
     assert home.stat().st_mode & 0o777 == 0o700 and box.home.database.stat().st_mode & 0o777 == 0o600
     assert box.git("status", "--porcelain", cwd=box.home.worktrees / "app" / "live") == "?? live.txt"
 
-    found, again = repaired(box)
-    assert again is None and states(found) == {"ok"}, found
+    findings, again = repaired(box)
+    assert again is None and states(findings) == {"ok"}, findings
     everything_is_shown(box)
 
 
-def test_a_torn_database_with_a_live_worktree(box: Sandbox) -> None:
+def test_a_torn_database_is_repaired_with_its_sessions(box: Sandbox) -> None:
     content = bytearray(box.home.database.read_bytes())
     content[:4096] = bytes(4096)
     box.home.database.write_bytes(content)
     refused = box.ao("status", check=False)
     assert refused.returncode == 4 and "ao doctor --repair" in refused.stderr and "Traceback" not in refused.stderr
     assert refused.stderr.count("\n") == 1, refused.stderr
-    found, kept = repaired(box)
-    assert kept and found["database"][0]["state"] == "repaired", found
+    findings, kept = repaired(box)
+    assert kept and findings["database"][0]["state"] == "repaired", findings
     assert (kept / "ao.db").read_bytes() == bytes(content)
     everything_is_shown(box)
 
 
-def test_without_any_database_everything_is_found(box: Sandbox) -> None:
+def test_without_a_database_workspaces_and_saved_work_are_found(box: Sandbox) -> None:
     for file in box.home.path.glob("ao.db*"):
         file.unlink()
-    found, _ = repaired(box)
-    told = {check["detail"]: check["remedy"] for check in found["found"]}
+    findings, _ = repaired(box)
+    remedies = {check["detail"]: check["remedy"] for check in findings["found"]}
     live = box.home.worktrees / "app" / "live"
-    assert f"a workspace that no session owns: {live} on branch feature/live" in told
+    assert f"a workspace that no session owns: {live} on branch feature/live" in remedies
     saved = f"saved work of app-saved in {box.repo}: refs/ao/rescue/app-saved"
-    assert told[saved].startswith(f"git -C {box.repo} branch app-saved refs/ao/rescue/app-saved")
-    command = told[f"a workspace that no session owns: {live} on branch feature/live"]
+    assert remedies[saved].startswith(f"git -C {box.repo} branch app-saved refs/ao/rescue/app-saved")
+    command = remedies[f"a workspace that no session owns: {live} on branch feature/live"]
     assert "ao new --branch feature/live TASK" in command
     box.git("branch", "app-saved", "refs/ao/rescue/app-saved")
     assert box.git("show", "app-saved:saved.txt") == "precious"
@@ -194,8 +197,8 @@ def test_without_any_database_everything_is_found(box: Sandbox) -> None:
     assert (box.home.worktrees / "app" / "again" / "live.txt").read_text() == "uncommitted\n"
 
 
-def test_what_an_agent_left_is_neither_waited_for_nor_a_command(box: Sandbox) -> None:
-    """Pipes where files were, a symlink where a worktree says whose it is, and a ref whose name a shell would run."""
+def test_pipes_and_hostile_names_left_by_an_agent_are_harmless(box: Sandbox) -> None:
+    """Pipes in place of files, a symlink in place of a worktree's `.git`, and a ref whose name is a shell command."""
     mine = box.folder / "mine"
     mine.write_text("precious")
     pointer = box.home.worktrees / "app" / "live" / ".git"
@@ -214,30 +217,32 @@ def test_what_an_agent_left_is_neither_waited_for_nor_a_command(box: Sandbox) ->
         os.mkfifo(pipe)
     checks = json.loads(box.ao("doctor", "--repair", "--json", check=False).stdout)["checks"]
     assert mine.read_text() == "precious" and pointer.read_text().startswith("gitdir: ")
-    [back] = [one["remedy"] for one in checks if one["name"] == "found" and name in one["detail"]]
+    [back] = [check["remedy"] for check in checks if check["name"] == "found" and name in check["detail"]]
     assert back.startswith(f"git -C {box.repo} branch '{name}' 'refs/ao/rescue/{name}'   # or look")
     everything_is_shown(box)
 
 
-def test_what_an_agent_put_into_its_git_folder_fills_no_disk(box: Sandbox) -> None:
-    """A file of 300 GB that takes no room where it is, a pipe, and a link into a folder of the user's."""
+def test_huge_files_in_an_agents_git_folder_are_not_copied(box: Sandbox) -> None:
+    """A sparse file of 300 GB, a pipe, and a symlink to a folder of the user."""
     entry = box.repo / ".git" / "worktrees" / "live"
     (box.home.worktrees / "app" / "live" / ".git").unlink()
     with (entry / "hole").open("wb") as file:
         file.truncate(300 << 30)
     os.mkfifo(entry / "pipe")
     (entry / "link").symlink_to(box.repo)
-    found, kept = repaired(box)
+    findings, kept = repaired(box)
     assert kept is not None
     [copied] = kept.rglob("worktrees/live")
     assert (copied / "HEAD").read_text() == (entry / "HEAD").read_text() and (copied / "link").is_symlink()
     assert not (copied / "hole").exists() and not (copied / "pipe").exists()
-    [told] = found["kept"]
-    assert told["state"] == "warning" and f"{entry}/hole" in told["detail"] and f"{entry}/pipe" in told["detail"]
+    [warning] = findings["kept"]
+    assert (
+        warning["state"] == "warning" and f"{entry}/hole" in warning["detail"] and f"{entry}/pipe" in warning["detail"]
+    )
     everything_is_shown(box)
 
 
-def test_what_is_on_another_file_system_is_put_aside_there(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_on_another_file_system_are_put_aside_there(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     def rename(source: Path, target: Path, rename: Any = os.rename) -> None:
         if Path(source).is_relative_to(box.home.path) != Path(target).is_relative_to(box.home.path):
             raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
@@ -247,14 +252,14 @@ def test_what_is_on_another_file_system_is_put_aside_there(box: Sandbox, monkeyp
     lock = box.repo / ".git" / "worktrees" / "live" / "index.lock"
     lock.write_text("half an index")
     os.utime(lock, (0, 0))
-    found, _ = repaired(box)
-    assert not lock.exists() and "failed" not in states(found)
+    findings, _ = repaired(box)
+    assert not lock.exists() and "failed" not in states(findings)
     [beside] = lock.parent.glob("damaged-*/index.lock")
-    assert beside.read_text() == "half an index" and str(beside.parent) in found["kept"][0]["detail"]
+    assert beside.read_text() == "half an index" and str(beside.parent) in findings["kept"][0]["detail"]
 
 
-def test_a_row_that_never_ends_is_left_out(tmp_path: Path) -> None:
-    """A page that says it goes on in itself, and a length that no file has."""
+def test_an_endless_row_is_left_out(tmp_path: Path) -> None:
+    """A page that continues in itself, with an impossible length."""
     size, here = 4096, 489  # bytes of a long row that stay on its page
     length = here + (size - 4) * (1 << 28)
     number = bytes(0x80 | length >> shift & 0x7F for shift in range(35, 0, -7)) + bytes([length & 0x7F])
@@ -263,15 +268,15 @@ def test_a_row_that_never_ends_is_left_out(tmp_path: Path) -> None:
     leaf = head + number + b"\x01" + bytes(here) + (3).to_bytes(4, "big")
     loop = (3).to_bytes(4, "big") + bytes(size - 4)
     (tmp_path / "ao.db").write_bytes(first + leaf.ljust(size, b"\0") + loop)
-    found = salvage.salvage(tmp_path / "ao.db")
-    assert not found.events and not found.outbox
+    salvaged = salvage.salvage(tmp_path / "ao.db")
+    assert not salvaged.events and not salvaged.outbox
 
 
-def test_a_workspace_and_a_branch_that_are_gone(box: Sandbox) -> None:
+def test_sessions_with_missing_workspaces_can_be_restored(box: Sandbox) -> None:
     shutil.rmtree(box.home.worktrees / "app" / "live")
     shutil.rmtree(box.home.worktrees / "app" / "done")
-    found, _ = repaired(box)
-    assert "`ao restore app-live` makes it anew" in found["app-live"][0]["remedy"]
+    findings, _ = repaired(box)
+    assert "`ao restore app-live` makes it anew" in findings["app-live"][0]["remedy"]
     box.start()
     for name in ("live", "done"):
         box.ao("stop", f"app-{name}")
@@ -280,29 +285,31 @@ def test_a_workspace_and_a_branch_that_are_gone(box: Sandbox) -> None:
     assert (box.home.worktrees / "app" / "done" / "done.txt").exists()
 
 
-def test_a_running_daemon_is_not_disturbed(box: Sandbox) -> None:
+def test_repair_refuses_while_a_daemon_runs(box: Sandbox) -> None:
     box.start()
-    done = box.ao("doctor", "--repair", check=False)
-    assert done.returncode == 1 and "a daemon runs" in done.stderr and "ao shutdown" in done.stderr
-    assert done.stderr.count("\n") == 1 and done.stdout == ""
+    result = box.ao("doctor", "--repair", check=False)
+    assert result.returncode == 1 and "a daemon runs" in result.stderr and "ao shutdown" in result.stderr
+    assert result.stderr.count("\n") == 1 and result.stdout == ""
 
 
-def test_what_a_person_wrote_is_for_that_person(box: Sandbox) -> None:
+def test_a_damaged_configuration_file_is_not_changed(box: Sandbox) -> None:
     box.home.config.write_text("port: [3000\n")
-    found, kept = repaired(box)
+    findings, kept = repaired(box)
     assert kept is None
-    assert found["configuration"][0]["state"] == "warning" and "config.yaml" in found["configuration"][0]["detail"]
+    assert (
+        findings["configuration"][0]["state"] == "warning" and "config.yaml" in findings["configuration"][0]["detail"]
+    )
     assert box.home.config.read_text() == "port: [3000\n"
     assert box.ao("doctor", "--dry-run", check=False).returncode == 2
-    shown = box.ao("doctor", "--repair")
-    assert "ok       database" in shown.stdout and "warning  configuration" in shown.stdout
+    result = box.ao("doctor", "--repair")
+    assert "ok       database" in result.stdout and "warning  configuration" in result.stdout
     box.home.token.write_text("")
-    told = box.ao("doctor", "--repair", "--dry-run", "--json", check=False)
-    assert told.returncode == 1 and json.loads(told.stdout)["kept"] is None
-    assert {"name", "state", "detail", "remedy"} == set(json.loads(told.stdout)["checks"][0])
+    dry_run = box.ao("doctor", "--repair", "--dry-run", "--json", check=False)
+    assert dry_run.returncode == 1 and json.loads(dry_run.stdout)["kept"] is None
+    assert {"name", "state", "detail", "remedy"} == set(json.loads(dry_run.stdout)["checks"][0])
 
 
-def test_no_home_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_home_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no"), alone(Home(tmp_path / "none")):
         pass
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""Databases with any kind of damage: whatever lies on a sound page is read back as it was, and the result can be used."""
+"""Databases with random damage: everything on an intact page is recovered, and the result can be used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agent_orchestrator.errors import AoError
 from tests.upgrade.homes import RELEASED, old_database
 
 ROUNDS = int(os.environ.get("AO_DAMAGES", "6"))
-"""Random damages that are tried."""
+"""The number of random damages to try."""
 PAGE = 4096
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module", params=["as released", "as of now", "at rest"])
 async def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sound database; unless it is at rest, with a part of it in its write-ahead log, as after a kill."""
+    """An intact database; unless it is at rest, a part of it is in its write-ahead log, as after a kill."""
     folder = tmp_path_factory.mktemp("sound")
     path = folder / "ao.db"
     old_database(RELEASED[-1], path, folder)
@@ -82,8 +82,8 @@ def no_head(content: bytearray, dice: random.Random) -> None:
 
 
 def half_a_page(content: bytearray, dice: random.Random) -> None:
-    place = dice.randrange(len(content) // PAGE) * PAGE + PAGE // 2
-    content[place : place + PAGE // 2] = bytes(PAGE // 2)
+    offset = dice.randrange(len(content) // PAGE) * PAGE + PAGE // 2
+    content[offset : offset + PAGE // 2] = bytes(PAGE // 2)
 
 
 KINDS: list[Callable[[bytearray, random.Random], None]] = [zeroes, rubbish, many_pages, torn, no_head, half_a_page]
@@ -95,7 +95,7 @@ def whole_events(path: Path) -> dict[int, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(ROUNDS))
-async def test_whatever_is_on_a_sound_page_comes_back(sound: Path, seed: int, tmp_path: Path) -> None:
+async def test_everything_on_an_intact_page_is_recovered(sound: Path, seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     home = Home(tmp_path)
     for file in sound.parent.glob("ao.db*"):
@@ -119,27 +119,27 @@ async def test_whatever_is_on_a_sound_page_comes_back(sound: Path, seed: int, tm
     assert set(after) <= set(before)
     same = [seq for seq in after if after[seq] == before[seq]]
     hit = sum(
-        original[place : place + PAGE] != damaged[place : place + PAGE] for place in range(0, len(original), PAGE)
+        original[offset : offset + PAGE] != damaged[offset : offset + PAGE] for offset in range(0, len(original), PAGE)
     )
     if target == home.database:
-        # A damaged page is a leaf with some rows of their own, or one of those that a long row goes on in.
+        # A damaged page is a leaf with some rows, or a continuation of a long row.
         assert len(same) >= len(before) - hit * 40, (KINDS[seed % len(KINDS)].__name__, len(same), len(before), hit)
     assert len(same) >= len(after) - hit * 40
     if repair.kept:
         assert (repair.kept / target.name).read_bytes() == damaged
-    found = sessions_of(events)
+    sessions = sessions_of(events)
     created = {row[4] for row in after.values() if row[2] == "session-created"}
-    assert set(found) == created
+    assert set(sessions) == created
     store = Database.sqlite(home.database)
     await store.open()
     assert ((await store.events(limit=1)) and await store.snapshot() is None) or not repair.kept
     await store.close()
     again = Repair(home)
     put_in_order(again)
-    assert {one.state for one in again.findings} <= {"ok", "warning"}
+    assert {finding.state for finding in again.findings} <= {"ok", "warning"}
 
 
-async def test_without_its_first_page_every_event_is_there(sound: Path, tmp_path: Path) -> None:
+async def test_without_its_first_page_every_event_is_recovered(sound: Path, tmp_path: Path) -> None:
     shutil.copytree(sound.parent, tmp_path / "before")
     before = whole_events(tmp_path / "before" / "ao.db")  # closing it takes the log into the file
     content = (tmp_path / "before" / "ao.db").read_bytes()
@@ -149,7 +149,7 @@ async def test_without_its_first_page_every_event_is_there(sound: Path, tmp_path
     assert whole_events(home.database) == before
 
 
-def test_what_was_committed_behind_a_damaged_place_of_the_log(tmp_path: Path) -> None:
+def test_commits_behind_damage_in_the_write_ahead_log_are_recovered(tmp_path: Path) -> None:
     home = Home(tmp_path)
     old_database(1, tmp_path / "live.db", tmp_path)
     with closing(sqlite3.connect(tmp_path / "live.db")) as database:
@@ -174,26 +174,26 @@ def test_what_was_committed_behind_a_damaged_place_of_the_log(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "content", [b"", b"\0" * 20000, b"this is no database\n" * 500], ids=["empty", "zeroes", "text"]
 )
-def test_nothing_to_be_read_gives_an_empty_one(content: bytes, tmp_path: Path) -> None:
+def test_an_unreadable_database_becomes_an_empty_one(content: bytes, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.database.write_bytes(content)
     assert put_in_order(Repair(home)) == []
     assert salvage.check_condition(home.database).problems == []
 
 
-def test_a_backup_is_not_passed_over(tmp_path: Path) -> None:
+def test_an_existing_backup_is_recommended_instead_of_an_empty_database(tmp_path: Path) -> None:
     home = Home(tmp_path)
     old_database(RELEASED[-1], tmp_path / "ao.v1.bak", tmp_path)
     home.database.write_bytes(b"\0" * 20000)
     repair = Repair(home)
     put_in_order(repair)
-    assert [(one.state, one.remedy) for one in repair.findings] == [
+    assert [(finding.state, finding.remedy) for finding in repair.findings] == [
         ("failed", f"a backup is there: cp {tmp_path}/ao.v1.bak {home.database}")
     ]
     assert home.database.read_bytes() == b"\0" * 20000 and repair.kept is None
 
 
-def test_a_repair_that_was_cut_short_is_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
     old_database(RELEASED[-1], home.database, tmp_path)
     count = len(whole_events(home.database))
