@@ -15,7 +15,7 @@ from benchmarks.board.terminals import flooding, typing
 from benchmarks.board.viewers import following
 from benchmarks.fleet import SIZE, Changes, gathered
 from benchmarks.measure import Figure, cpu_seconds, share
-from tests.browser.driving import Person, chromium, launched, window
+from tests.browser.driving import Person, chromium, launch_browser, new_context
 
 LOADS = 9
 VIEWERS = 5
@@ -48,7 +48,7 @@ def dashboard(folder: Path) -> Iterator[Figure]:
     if missing:
         print(f"dashboard: left out, there is no {missing}: `make test-browser` brings it", file=sys.stderr)
         return
-    with Sandbox(folder / "box", "tmux") as box, launched(chromium()) as browser:
+    with Sandbox(folder / "box", "tmux") as box, launch_browser(chromium()) as browser:
         working = gathered(box)
         yield from painting(box, browser)
         changes = Changes(box, working)
@@ -89,7 +89,7 @@ def painting(box: Sandbox, browser: Any) -> Iterator[Figure]:
 
 def _painted(box: Sandbox, browser: Any) -> tuple[float, list[dict[str, Any]]]:
     """Seconds to the first card, and what was loaded by the time that all is quiet."""
-    context = window(browser)
+    context = new_context(browser)
     try:
         link, _, code = box.request("POST", "/api/login-links", {"role": "viewer"})["url"].partition("#login=")
         context.request.post(f"{link}api/login", data={"code": code})
@@ -114,7 +114,7 @@ def _waited(files: list[dict[str, Any]], until: float) -> float:
 
 def telling(box: Sandbox, browser: Any, changes: Changes) -> Iterator[Figure]:
     """From a line in an agent's spool until it is drawn on the card, by every one of five people who look."""
-    people = [Person(box, window(browser)) for _ in range(VIEWERS)]
+    people = [Person(box, new_context(browser)) for _ in range(VIEWERS)]
     try:
         for person in people:
             look(person)

@@ -22,7 +22,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.board.browser import drawn, look
 from benchmarks.fleet import Changes
 from benchmarks.measure import Figure, cpu_seconds, resident, share
-from tests.browser.driving import Person, window
+from tests.browser.driving import Person, new_context
 
 RUNTIMES = ("tmux", "process")
 KEYS = 120
@@ -133,7 +133,7 @@ def flooding(box: Sandbox, browser: Any, changes: Changes) -> Iterator[Figure]:
     assert pid is not None
     for runtime in RUNTIMES:
         session = _waiting(box, f"flood-{runtime}", runtime)
-        looker = Person(box, window(browser))
+        looker = Person(box, new_context(browser))
         look(looker)
         with _at_terminal(box, browser, session, GAPS) as (person, _), _Asking(box) as asking:
             before, used, begun = _turns(box, session), cpu_seconds(pid), time.monotonic()
@@ -212,7 +212,7 @@ def _waiting(box: Sandbox, name: str, runtime: str) -> str:
 @contextmanager
 def _at_terminal(box: Sandbox, browser: Any, session: str, script: str) -> Iterator[tuple[Person, tuple[int, int]]]:
     """A person with the keyboard in a session's terminal, and its size."""
-    person = Person(box, window(browser))
+    person = Person(box, new_context(browser))
     try:
         sizes: list[Mapping[str, list[str]]] = []
         person.page.on("websocket", lambda line: sizes.append(parse_qs(urlsplit(line.url).query)))

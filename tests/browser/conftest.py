@@ -1,4 +1,4 @@
-"""A real browser on a real daemon with scripted agents. Needs Chromium and Playwright: `make test-browser` brings both."""
+"""Fixtures with a real browser and a real daemon with scripted agents; `make test-browser` installs Chromium and Playwright."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.browser.driving import Person, chromium, launched, window
+from tests.browser.driving import Person, chromium, launch_browser, new_context
 from tests.browser.fleet import begin
 
 
@@ -18,13 +18,13 @@ from tests.browser.fleet import begin
 def browser() -> Iterator[Any]:
     if not chromium():
         pytest.skip("Chromium is not here: scripts/install-chromium")
-    with launched(chromium()) as running:
+    with launch_browser(chromium()) as running:
         yield running
 
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Sandbox]:
-    """The demo's shop, its daemon running, nothing begun; nothing lands without a person's word."""
+    """The demo's shop with a running daemon and no sessions; nothing is merged automatically."""
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process") as box:
         demo.prepare(box, port=0, auto_merge=False)
         yield box
@@ -44,7 +44,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Person]]:
     people: list[Person] = []
 
     def open_page(box: Sandbox, *, phone: bool = False, dark: bool = False, role: str = "admin") -> Person:
-        person = Person(box, window(browser, phone=phone, dark=dark), phone=phone)
+        person = Person(box, new_context(browser, phone=phone, dark=dark), phone=phone)
         people.append(person)
         person.sign_in(role)
         return person

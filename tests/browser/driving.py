@@ -1,4 +1,4 @@
-"""A person at the dashboard: signs in, looks, clicks, and notices whatever the browser complains of."""
+"""A person at the dashboard, who signs in, navigates, clicks, and collects the browser's errors."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 def chromium() -> str:
-    """The browser's program; empty if there is none."""
+    """Return the path of the browser, or "" if none is installed."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 
 
-def window(browser: Any, *, phone: bool = False, dark: bool = False) -> Any:
-    """A window of its own, on a desk or in a hand."""
+def new_context(browser: Any, *, phone: bool = False, dark: bool = False) -> Any:
+    """Return a new browser context with the size of a desktop or a phone."""
     return browser.new_context(
         viewport=PHONE if phone else DESK,
         has_touch=phone,
@@ -42,8 +42,8 @@ def window(browser: Any, *, phone: bool = False, dark: bool = False) -> Any:
 
 
 @contextmanager
-def launched(path: str) -> Iterator[Any]:
-    """A browser without a window, by the name of its program."""
+def launch_browser(path: str) -> Iterator[Any]:
+    """Yield a headless browser."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -54,11 +54,11 @@ def launched(path: str) -> Iterator[Any]:
 
 _STILL = """() => Promise.allSettled(document.getAnimations()
     .filter((one) => one.effect?.getComputedTiming().iterations !== Infinity).map((one) => one.finished))"""
-"""What fades in or out is looked at when it has done so."""
+"""Waits until all finite animations have ended."""
 
 
 class Person:
-    """One browser window, signed in to one daemon."""
+    """A browser window that is signed in to a daemon."""
 
     def __init__(self, box: Sandbox, context: Any, *, phone: bool = False) -> None:
         self.box = box
@@ -68,42 +68,42 @@ class Person:
         self.complaints: list[str] = []
         """Errors in the console, refused requests, and requests that left the daemon."""
         self._url = str(box.client().info()["url"])
-        self.page.on("console", lambda said: self._heard(said.type, said.text))
+        self.page.on("console", lambda message: self._record_error(message.type, message.text))
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self._asked(request.url))
+        self.page.on("request", lambda request: self._check_origin(request.url))
 
-    def _heard(self, kind: str, text: str) -> None:
+    def _record_error(self, kind: str, text: str) -> None:
         if kind == "error":
             self.complaints.append(text)
 
-    def _asked(self, url: str) -> None:
+    def _check_origin(self, url: str) -> None:
         if not url.startswith((self._url, self._url.replace("http", "ws", 1), "data:", "blob:")):
             self.complaints.append(f"asked a third party: {url}")
 
     def sign_in(self, role: str) -> None:
-        """By a one-time link, as `ao dashboard` makes one."""
+        """Sign in by a one-time link, as `ao dashboard` creates it."""
         self.page.goto(self.box.request("POST", "/api/login-links", {"role": role})["url"])
         self.page.get_by_role("navigation", name="Pages").wait_for()
 
     def go(self, path: str) -> None:
-        """To a page by its address."""
+        """Open a page by its path."""
         self.page.goto(self._url + path)
 
     def card(self, title: str, column: str) -> Any:
-        """A session's card in a column of the board; on a phone that column is chosen first."""
+        """Return a session's card in a column of the board; on a phone the column is selected first."""
         if self.phone:
             self.page.get_by_role("navigation", name="Columns").get_by_role("button", name=column).click()
         return self.page.get_by_role("region", name=column).get_by_role("article", name=title)
 
     def barriers(self) -> list[str]:
-        """What axe finds that would keep people out (WCAG 2.2 AA)."""
+        """Return the accessibility violations that axe finds (WCAG 2.2 AA)."""
         if not self.page.evaluate("() => 'axe' in window"):
             self.page.evaluate(AXE.read_text())
         self.page.evaluate(_STILL)
-        found = self.page.evaluate("(rules) => axe.run({runOnly: {type: 'tag', values: rules}})", _RULES)
+        results = self.page.evaluate("(rules) => axe.run({runOnly: {type: 'tag', values: rules}})", _RULES)
         return [
-            f"{one['id']}: {one['help']} ({one['nodes'][0]['target']}: {one['nodes'][0].get('failureSummary')})"
-            for one in found["violations"]
+            f"{violation['id']}: {violation['help']} ({violation['nodes'][0]['target']}: {violation['nodes'][0].get('failureSummary')})"
+            for violation in results["violations"]
         ]
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""A fleet in which every column of the board has something to see; the same for every module that only looks."""
+"""A fleet with sessions in every column of the board, shared by modules that do not change it."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ STATES = {
     "teapot": "ci_failed",
 }
 HOLD = "hold"
-"""As long as this file is in the user's home, checks do not end."""
+"""While this file is in the user's home, checks do not end."""
 ISSUE = "Ship to other countries"
 
 
 def begin(box: Sandbox) -> None:
-    """The repository, its daemon, and the sessions, each as far as it goes without a person."""
+    """Create the repository, start the daemon, and run each session as far as it goes without a person."""
     box.repository("app", config=CONFIG.format(runtime=box.runtime))
     box.start()
     for name, (title, prompt) in TASKS.items():

@@ -1,4 +1,4 @@
-"""The pictures of docs/dashboard.md, taken from a real daemon with scripted agents: `python -m tests.browser.screenshots FOLDER`."""
+"""Take the pictures of docs/dashboard.md from a real daemon with scripted agents: `python -m tests.browser.screenshots FOLDER`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.browser.driving import Person, chromium, launched, window
+from tests.browser.driving import Person, chromium, launch_browser, new_context
 
 GOAL = "Customers see their orders"
 ORDERS = (
@@ -25,12 +25,12 @@ COMMENT = {"path": "shop/report.py", "line": 2, "body": "Please write the month 
 
 @dataclass(frozen=True)
 class Picture:
-    """A page at a moment, in one look."""
+    """A picture of a page in one appearance."""
 
     name: str
     path: str
     waits_for: str
-    """A text that is there when all is drawn."""
+    """A text that is visible when the page is complete."""
     phone: bool = False
     dark: bool = False
 
@@ -48,7 +48,7 @@ PICTURES = (
 
 
 def prepare(box: Sandbox) -> None:
-    """A fleet in which there is something to see everywhere."""
+    """Create a fleet with content on every page."""
     demo.prepare(box, port=0, auto_merge=False, python="python3")
     for name, (title, body) in demo.ISSUES.items():
         number = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
@@ -57,7 +57,9 @@ def prepare(box: Sandbox) -> None:
         box.request("POST", "/api/issues", {"title": title, "labels": [label]})
     later = {"name": "later", "title": "Translate the report", "prompt": "Translate it.", "after": ["shop-report"]}
     box.request("POST", "/api/sessions", later)
-    box.request("POST", "/api/plans", {"projectId": "shop", "goal": GOAL, "tasks": [_task(*given) for given in ORDERS]})
+    box.request(
+        "POST", "/api/plans", {"projectId": "shop", "goal": GOAL, "tasks": [_task(*fields) for fields in ORDERS]}
+    )
     _until(box, "report", "review_pending")
     box.request("POST", "/api/sessions/shop-report/review", {"verdict": "changes_requested", "comments": [COMMENT]})
     _until(box, "price", "review_pending")
@@ -81,8 +83,8 @@ def _answered(box: Sandbox) -> bool:
 
 
 def take(browser: Any, box: Sandbox, picture: Picture, folder: Path) -> None:
-    """One picture."""
-    person = Person(box, window(browser, phone=picture.phone, dark=picture.dark), phone=picture.phone)
+    """Take a picture and write it to a folder."""
+    person = Person(box, new_context(browser, phone=picture.phone, dark=picture.dark), phone=picture.phone)
     person.sign_in("admin")
     person.go(picture.path)
     person.page.get_by_text(picture.waits_for).first.wait_for()
@@ -92,13 +94,13 @@ def take(browser: Any, box: Sandbox, picture: Picture, folder: Path) -> None:
 
 
 def main() -> None:
-    """Take them all."""
+    """Take all pictures."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="ao-pictures-") as home,
         Sandbox(Path(home), "tmux" if have_tmux() else "process") as box,
-        launched(chromium()) as browser,
+        launch_browser(chromium()) as browser,
     ):
         prepare(box)
         for picture in PICTURES:

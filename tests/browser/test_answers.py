@@ -1,4 +1,4 @@
-"""The page behind a link in a notification, and its one button, in a real browser."""
+"""The page behind a link in a notification, and its button, in a real browser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_orchestrator.testing.chat import ChatServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import window
+from tests.browser.driving import new_context
 
 CONFIG = """\
 defaults: {{agent: probe, runtime: process, notifiers: [hook]}}
@@ -30,7 +30,7 @@ def test_a_permission_is_answered_by_the_button_behind_a_link(tmp_path: Path, br
         box.ao("new", "--name", "s", "-", stdin=ASKS)
         chat.wait(1)
         allow = chat.received[0].body["actions"][0]["url"]
-        page = window(browser, phone=True).new_page()
+        page = new_context(browser, phone=True).new_page()
         page.goto(allow)
         assert "rm -r build" in page.text_content("body")
         page.get_by_role("button").click()

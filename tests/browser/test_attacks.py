@@ -1,4 +1,4 @@
-"""Who attacks the dashboard through a real browser: by what agents and strangers write on it, and from pages of other origins."""
+"""Attacks on the dashboard in a real browser: by texts of agents and outsiders, and from pages of other origins."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 30_000
 
 MARKUP = "<img src=/stolen onerror=stolen=1><script>stolen=1</script><a href=javascript:stolen=1>x</a>"
 HIDDEN = "\u202e\u2066\u200b"
-"""Turns the text around it, and is not seen."""
+"""Invisible characters that change the direction of text."""
 
 BYTES = (
     f"\033]0;{MARKUP}from a terminal\007"  # a title
@@ -53,7 +53,7 @@ with open(os.environ["AO_SPOOL"], "a") as spool:
         spool.write(json.dumps(report) + "\\n")
 """
 
-LOOK = """() => {
+INSPECT = """() => {
   const found = [];
   const walk = (root) => {
     for (const one of root.querySelectorAll("*")) {
@@ -86,7 +86,7 @@ PAGES = (
 
 @pytest.fixture
 def planted(tmp_path: Path) -> Iterator[Sandbox]:
-    """A fleet in which every text that somebody else may write is an attack. Runtime process: it shows an agent's bytes as they are."""
+    """A fleet in which every text by others is an attack. Runtime process passes an agent's output unchanged."""
     with Sandbox(tmp_path, "process") as box:
         evil = tmp_path / "evil.py"
         evil.write_text(EVIL)
@@ -121,12 +121,12 @@ def planted(tmp_path: Path) -> Iterator[Sandbox]:
         yield box
 
 
-def test_nothing_that_others_write_runs_or_asks_anybody(planted: Sandbox, visit: Visit) -> None:
+def test_texts_of_others_run_no_script_and_send_no_request(planted: Sandbox, visit: Visit) -> None:
     for role in ("admin", "viewer"):
         person = visit(planted, role=role)
         page = person.page
         opened: list[str] = []
-        person.context.on("page", lambda one, opened=opened: opened.append(one.url))
+        person.context.on("page", lambda page_opened, opened=opened: opened.append(page_opened.url))
         person.context.grant_permissions(["clipboard-read", "clipboard-write"])
         page.evaluate("navigator.clipboard.writeText('mine')")
         for path in PAGES:
@@ -144,19 +144,19 @@ def test_nothing_that_others_write_runs_or_asks_anybody(planted: Sandbox, visit:
                 page.locator(".xterm-screen").wait_for()
             elif path in ("/", "/plan", "/sessions/app-asking"):
                 expect(page.get_by_text("onerror").first).to_be_visible(timeout=PATIENCE)
-            page.wait_for_timeout(500)  # for what would come late
-            seen = page.evaluate(LOOK)
-            assert (seen["found"], seen["ran"], seen["cookie"]) == ([], False, ""), (path, seen)
-            assert "from a terminal" not in seen["title"] and "\u202e" not in seen["title"]
+            page.wait_for_timeout(500)  # for delayed effects
+            inspection = page.evaluate(INSPECT)
+            assert (inspection["found"], inspection["ran"], inspection["cookie"]) == ([], False, ""), (path, inspection)
+            assert "from a terminal" not in inspection["title"] and "\u202e" not in inspection["title"]
         page.locator(".xterm-screen").first.click()
         assert page.evaluate("navigator.clipboard.readText()") == "mine"
         assert opened == []
         assert person.complaints == []
     log = planted.home.log.read_text()
-    assert "cannot type" not in log  # a viewer's terminal answers no question that an agent's bytes ask
+    assert "cannot type" not in log  # a viewer's terminal answers no query in an agent's output
 
 
-# -- from elsewhere ----------------------------------------------------------------------------------------------------
+# -- other origins -----------------------------------------------------------------------------------------------------
 
 ATTACKS = """<!doctype html><title>elsewhere</title><body><script>
 const there = "THERE", to = `${there}/api/sessions/app-w/message`, said = JSON.stringify({ content: "stolen" });
@@ -219,7 +219,7 @@ const tries = {
 
 @contextmanager
 def elsewhere(there: str) -> Iterator[int]:
-    """A server on another port of this host, as an agent's own might be; it writes down the cookies that it is sent."""
+    """Yield the port of a server on this host that serves the attacks, as a server of an agent could."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -233,7 +233,7 @@ def elsewhere(there: str) -> Iterator[int]:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing to the test's output."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     thread = threading.Thread(target=server.serve_forever)
@@ -246,7 +246,7 @@ def elsewhere(there: str) -> Iterator[int]:
         server.server_close()
 
 
-def test_pages_of_other_origins_reach_nothing(tmp_path: Path, visit: Visit) -> None:
+def test_pages_of_other_origins_cannot_use_the_api(tmp_path: Path, visit: Visit) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository()
         box.start()
@@ -254,7 +254,7 @@ def test_pages_of_other_origins_reach_nothing(tmp_path: Path, visit: Visit) -> N
         person = visit(box)
         there = str(box.client().info()["url"])
         with elsewhere(there) as port:
-            for name in ("127.0.0.1", "localhost"):  # the same site for a browser, and another one
+            for name in ("127.0.0.1", "localhost"):  # the same site for a browser, and a different one
                 page = person.context.new_page()
                 page.goto(f"http://{name}:{port}/")
                 page.wait_for_function("window.got", timeout=PATIENCE)
@@ -274,6 +274,6 @@ def test_pages_of_other_origins_reach_nothing(tmp_path: Path, visit: Visit) -> N
         for name in (f"http://evil.localhost:{there.rpartition(':')[2]}", there.replace("127.0.0.1", "localhost.")):
             answer = rebound.goto(f"{name}/")
             assert answer is not None and answer.status == 403
-        person.go("/")  # still signed in, whatever cookie was put beside ours
+        person.go("/")  # still signed in, despite the other cookie
         person.page.get_by_role("navigation", name="Pages").wait_for()
         assert person.page.evaluate("document.cookie") == ""

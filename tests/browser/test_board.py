@@ -1,4 +1,4 @@
-"""The board at work: from nothing by the keyboard alone, found and filtered, watched by a viewer, and true after every break."""
+"""The board: keyboard use, search and filters, viewers, and recovery after interruptions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 30_000
 
 @pytest.fixture
 def bare(tmp_path: Path) -> Iterator[Sandbox]:
-    """A daemon that knows no repository, and a repository that it does not know."""
+    """A daemon without projects, and a repository that is not registered."""
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process") as box:
         box.repository("app")
         box.start()
@@ -31,7 +31,7 @@ def focused(person: Person) -> str:
 
 
 @pytest.mark.parametrize("phone", [False, True], ids=["keyboard", "phone"])
-def test_from_nothing_to_done(bare: Sandbox, visit: Visit, phone: bool) -> None:
+def test_from_an_empty_board_to_a_merged_task(bare: Sandbox, visit: Visit, phone: bool) -> None:
     person = visit(bare, phone=phone)
     page, keys = person.page, person.page.keyboard
     press = keys.press
@@ -87,10 +87,10 @@ def test_from_nothing_to_done(bare: Sandbox, visit: Visit, phone: bool) -> None:
         expect(person.card("Paint the shed", "Done")).to_contain_text("Merged", timeout=PATIENCE)
     assert bare.git("show", "main:shed.txt") == "green"
     assert person.barriers() == []
-    assert [one for one in person.complaints if "422" not in one] == []  # the folder that is not there
+    assert [complaint for complaint in person.complaints if "422" not in complaint] == []  # the missing folder
 
 
-def test_keys_walk_between_the_cards(fleet: Sandbox, visit: Visit) -> None:
+def test_keys_move_the_focus_between_cards(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     press = person.page.keyboard.press
     expect(person.card("Paint the shed", "Needs you")).to_be_visible()
@@ -113,7 +113,7 @@ def test_keys_walk_between_the_cards(fleet: Sandbox, visit: Visit) -> None:
     assert person.complaints == []
 
 
-def test_filters_are_in_the_address(fleet: Sandbox, visit: Visit) -> None:
+def test_filters_are_part_of_the_url(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     page.get_by_label("Search the cards").fill("build")
@@ -148,7 +148,7 @@ def test_the_palette_finds_sessions_and_commands(fleet: Sandbox, visit: Visit) -
     expect(page).to_have_url(re.compile(r"/queue$"))
 
 
-def test_a_viewer_is_offered_nothing(fleet: Sandbox, visit: Visit) -> None:
+def test_a_viewer_sees_no_actions(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet, role="viewer")
     page = person.page
     expect(person.card("Paint the shed", "Needs you")).to_contain_text("Which colour shall it have?")
@@ -164,7 +164,7 @@ def test_a_viewer_is_offered_nothing(fleet: Sandbox, visit: Visit) -> None:
     assert person.complaints == []
 
 
-def test_the_title_counts_who_waits(fleet: Sandbox, visit: Visit) -> None:
+def test_the_title_counts_sessions_that_need_a_person(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     expect(person.page).to_have_title("(3) Agent Orchestrator")
     person.go("/sessions/app-works")
@@ -173,7 +173,7 @@ def test_the_title_counts_who_waits(fleet: Sandbox, visit: Visit) -> None:
     expect(person.page).to_have_title("(3) Plan · Agent Orchestrator")
 
 
-def test_nothing_is_lost_while_the_daemon_restarts(bare: Sandbox, visit: Visit) -> None:
+def test_the_board_recovers_from_a_restart_of_the_daemon(bare: Sandbox, visit: Visit) -> None:
     bare.request("POST", "/api/projects", {"path": str(bare.repo)})
     bare.request("POST", "/api/sessions", {"name": "first", "title": "First", "prompt": "[[say: hello]]"})
     person = visit(bare)
@@ -195,7 +195,7 @@ def test_nothing_is_lost_while_the_daemon_restarts(bare: Sandbox, visit: Visit) 
     assert page.evaluate("window.same")
 
 
-def test_nothing_is_lost_while_the_machine_sleeps(bare: Sandbox, visit: Visit) -> None:
+def test_the_board_recovers_after_the_machine_slept(bare: Sandbox, visit: Visit) -> None:
     bare.request("POST", "/api/projects", {"path": str(bare.repo)})
     bare.request("POST", "/api/sessions", {"name": "first", "title": "First", "prompt": "[[say: hello]]"})
     person = visit(bare)

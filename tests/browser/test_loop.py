@@ -1,4 +1,4 @@
-"""The demo's loop as a person plays it in the browser: answer, comment on a line, see it mended, approve, merge, see it done."""
+"""The demo in the browser: answer, comment on a line, see the fix, approve, merge."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def begin(box: Sandbox, *names: str) -> None:
         box.request("POST", "/api/sessions", {"name": name, "issue": str(number), "agent": name})
 
 
-@pytest.mark.parametrize("look", [{}, {"phone": True}, {"dark": True}, {"phone": True, "dark": True}], ids=str)
-def test_the_whole_loop(shop: Sandbox, visit: Visit, look: dict[str, Any]) -> None:
-    person = visit(shop, **look)
+@pytest.mark.parametrize("appearance", [{}, {"phone": True}, {"dark": True}, {"phone": True, "dark": True}], ids=str)
+def test_a_person_answers_reviews_and_merges(shop: Sandbox, visit: Visit, appearance: dict[str, Any]) -> None:
+    person = visit(shop, **appearance)
     page = person.page
     begin(shop, "storage", "report")
 

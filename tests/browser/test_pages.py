@@ -1,4 +1,4 @@
-"""Every other page, with something to show: on a desk and in a hand, light and dark, open to everybody, and quiet."""
+"""All pages with content: on desktop and phone, light and dark, accessible, and without errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.fleet import HOLD, ISSUE
 
 Visit = Callable[..., Person]
 PATIENCE = 30_000
-SEEN = {
+EXPECTED_TEXTS = {
     "/": ["Which colour shall it have?", "tests fails", "2 checks pass"],
     "/queue": ["Merge queue"],
     "/plan": ["Paint the bench", "Queued", ISSUE],
@@ -28,11 +28,11 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("look", [{}, {"phone": True, "dark": True}], ids=["desk, light", "phone, dark"])
-def test_every_page_shows_its_things_to_everybody(fleet: Sandbox, visit: Visit, look: dict[str, Any]) -> None:
-    person = visit(fleet, **look)
+@pytest.mark.parametrize("appearance", [{}, {"phone": True, "dark": True}], ids=["desk, light", "phone, dark"])
+def test_every_page_shows_its_content_accessibly(fleet: Sandbox, visit: Visit, appearance: dict[str, Any]) -> None:
+    person = visit(fleet, **appearance)
     page = person.page
-    for path, texts in SEEN.items():
+    for path, texts in EXPECTED_TEXTS.items():
         person.go(path)
         for text in texts:
             if person.phone and text == "tests fails":
@@ -40,7 +40,7 @@ def test_every_page_shows_its_things_to_everybody(fleet: Sandbox, visit: Visit, 
             elif person.phone and text == "2 checks pass":
                 person.card("Build a bench", "In review")
             elif person.phone and text == "What happened":
-                continue  # there it is a tab of its own
+                continue  # it is a separate tab there
             expect(page.get_by_text(text).or_(page.get_by_label(text)).first).to_be_visible(timeout=PATIENCE)
         assert person.barriers() == [], path
         wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
@@ -48,16 +48,16 @@ def test_every_page_shows_its_things_to_everybody(fleet: Sandbox, visit: Visit, 
     assert person.complaints == []
 
 
-def _done(fleet: Sandbox) -> list[str]:
-    """What rules did for it; agents go on meanwhile."""
+def _rule_events(fleet: Sandbox) -> list[str]:
+    """Return the types of events that rules caused for a session."""
     kinds = ("reacted", "notified", "message-queued", "escalated", "action-offered")
-    return [one["type"] for one in fleet.events("app-teapot") if one["type"] in kinds]
+    return [event["type"] for event in fleet.events("app-teapot") if event["type"] in kinds]
 
 
-def test_a_rule_is_tried_and_nothing_is_done(fleet: Sandbox, visit: Visit) -> None:
+def test_trying_a_rule_changes_nothing(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
-    before = _done(fleet)
+    before = _rule_events(fleet)
     person.go("/settings")
     rule = page.get_by_role("listitem").filter(has_text=re.compile("^ci-failed"))
     rule.get_by_role("button", name="Try").click()
@@ -65,11 +65,11 @@ def test_a_rule_is_tried_and_nothing_is_done(fleet: Sandbox, visit: Visit) -> No
     dialog.get_by_label("For the session").select_option("app-teapot")
     expect(dialog.get_by_role("region", name="ci-failed")).to_contain_text("notify")
     assert person.barriers() == []
-    assert _done(fleet) == before
+    assert _rule_events(fleet) == before
     assert person.complaints == []
 
 
-def test_an_issue_of_the_backlog_is_taken(fleet: Sandbox, visit: Visit) -> None:
+def test_an_issue_of_the_backlog_is_started(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     person.go("/plan")
@@ -80,7 +80,7 @@ def test_an_issue_of_the_backlog_is_taken(fleet: Sandbox, visit: Visit) -> None:
     assert person.complaints == []
 
 
-def test_a_token_is_made_shown_once_and_revoked(fleet: Sandbox, visit: Visit) -> None:
+def test_a_token_is_created_shown_once_and_revoked(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     person.go("/settings")
@@ -95,7 +95,7 @@ def test_a_token_is_made_shown_once_and_revoked(fleet: Sandbox, visit: Visit) ->
     assert person.complaints == []
 
 
-def test_the_queue_shows_what_is_tried_on_what_and_lets_one_out(fleet: Sandbox, visit: Visit) -> None:
+def test_the_queue_shows_its_entries_and_removes_one(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     person.go("/queue")

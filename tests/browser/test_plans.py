@@ -1,4 +1,4 @@
-"""From a goal to landed changes in the browser; and what holds a fleet back: accounts, budgets, who coordinates, what fails."""
+"""From a goal to merged changes in the browser; accounts, budgets and coordinators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CIRCLE = '[[plan: {"tasks": [{"id": "a", "title": "A", "dependencies": ["b"]}, {
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Sandbox]:
-    """A repository with two profiles, budgets, and a rule that lands what is approved."""
+    """A repository with two profiles, budgets, and a rule that merges approved changes."""
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process") as box:
         box.repository("app", config=CONFIG.format(runtime=box.runtime))
         box.start()
@@ -49,9 +49,9 @@ def approve(box: Sandbox, session: str) -> None:
     box.request("POST", f"/api/sessions/{session}/review", {"verdict": "approved"})
 
 
-@pytest.mark.parametrize("look", [{}, {"phone": True, "dark": True}], ids=["desk, light", "phone, dark"])
-def test_from_a_goal_to_landed_changes(site: Sandbox, visit: Visit, look: dict[str, Any]) -> None:
-    person = visit(site, **look)
+@pytest.mark.parametrize("appearance", [{}, {"phone": True, "dark": True}], ids=["desk, light", "phone, dark"])
+def test_from_a_goal_to_merged_changes(site: Sandbox, visit: Visit, appearance: dict[str, Any]) -> None:
+    person = visit(site, **appearance)
     page = person.page
     person.go("/plan")
     page.get_by_role("button", name="New plan").click()
@@ -106,16 +106,16 @@ def test_from_a_goal_to_landed_changes(site: Sandbox, visit: Visit, look: dict[s
     assert person.barriers() == []
     wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
     assert wide[0] <= wide[1], "the plan is wider than the window"
-    assert [one for one in person.complaints if "422" not in one] == []
+    assert [complaint for complaint in person.complaints if "422" not in complaint] == []
 
 
-def test_a_plan_that_cannot_be_used_says_why_and_is_made_again(site: Sandbox, visit: Visit) -> None:
+def test_an_invalid_plan_shows_the_reason_and_is_planned_again(site: Sandbox, visit: Visit) -> None:
     site.request("POST", "/api/plans", {"projectId": "app", "goal": CIRCLE})
     person, viewer = visit(site), visit(site, role="viewer")
-    for one in (person, viewer):
-        one.go("/plan/P1")
-        expect(one.page.get_by_role("alert")).to_contain_text("a → b → a", timeout=PATIENCE)
-        assert one.barriers() == []
+    for visitor in (person, viewer):
+        visitor.go("/plan/P1")
+        expect(visitor.page.get_by_role("alert")).to_contain_text("a → b → a", timeout=PATIENCE)
+        assert visitor.barriers() == []
     expect(viewer.page.get_by_role("main").get_by_role("button")).to_have_count(0)
     page = person.page
     page.get_by_role("button", name="Plan again").click()
@@ -132,7 +132,7 @@ def test_a_plan_that_cannot_be_used_says_why_and_is_made_again(site: Sandbox, vi
     assert person.complaints == [] and viewer.complaints == []
 
 
-def test_an_account_at_its_limit_is_shown_with_the_budgets_and_can_be_used_again(site: Sandbox, visit: Visit) -> None:
+def test_an_account_at_its_limit_is_shown_and_can_be_released(site: Sandbox, visit: Visit) -> None:
     resets = (datetime.now(UTC) + timedelta(hours=2)).isoformat(timespec="seconds")
     spends = f"[[usage: usd=0.70 input=90000 model=m]] [[limit: {resets}]]"
     site.request("POST", "/api/sessions", {"name": "thirsty", "title": "The thirsty one", "prompt": spends})
@@ -156,7 +156,7 @@ def test_an_account_at_its_limit_is_shown_with_the_budgets_and_can_be_used_again
     assert person.complaints == []
 
 
-def test_who_coordinates_stands_above_the_columns(site: Sandbox, visit: Visit) -> None:
+def test_the_coordinator_is_shown_above_the_columns(site: Sandbox, visit: Visit) -> None:
     site.request("POST", "/api/orchestrator", {"projectId": "app", "goal": "[[ask: Which house first?]]"})
     person = visit(site)
     page = person.page

@@ -1,4 +1,4 @@
-"""A person adds a repository in the dashboard: sees what was detected, trusts it with one click, and reads what it came to."""
+"""A person adds a repository in the dashboard, sees the detected set-up, trusts it with one click, and reads the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if __name__ == "__main__":
 
 
 def add(shop: Sandbox, person: Person) -> Any:
-    """Add a repository with two passing tests in the dashboard; returns the dialog that opens."""
+    """Add a repository with two passing tests in the dashboard and return the dialog that opens."""
     repo = shop.folder / "sums"
     repo.mkdir()
     (repo / "Makefile").write_text(MAKEFILE)
@@ -43,7 +43,7 @@ def add(shop: Sandbox, person: Person) -> Any:
     return dialog
 
 
-def test_what_was_detected_is_trusted_and_proven_by_one_click(shop: Sandbox, visit: Callable[..., Person]) -> None:
+def test_the_detected_set_up_is_trusted_and_proven_by_one_click(shop: Sandbox, visit: Callable[..., Person]) -> None:
     person = visit(shop)
     dialog = add(shop, person)
     assert person.barriers() == []
@@ -57,7 +57,7 @@ def test_what_was_detected_is_trusted_and_proven_by_one_click(shop: Sandbox, vis
     assert person.complaints == []
 
 
-def test_what_was_put_off_is_trusted_and_proven_later(shop: Sandbox, visit: Callable[..., Person]) -> None:
+def test_a_postponed_set_up_is_trusted_and_proven_later(shop: Sandbox, visit: Callable[..., Person]) -> None:
     person = visit(shop)
     add(shop, person).get_by_role("button", name="Not now").click()
     page = person.page

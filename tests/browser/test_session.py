@@ -1,4 +1,4 @@
-"""A session's page: its terminal, words to it and their receipts, its story, checks, details, and what is new in its change."""
+"""A session's page: terminal, messages and their states, timeline, checks, details, and new commits."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Visit = Callable[..., Person]
 PATIENCE = 30_000
 
 
-def test_the_terminal_shows_finds_and_types(fleet: Sandbox, visit: Visit) -> None:
-    asked = {"name": "typed", "title": "Typed into", "prompt": "[[ask: Which tree?]] [[say: it is an {answer}]]"}
-    fleet.request("POST", "/api/sessions", asked)
+def test_the_terminal_shows_output_searches_and_accepts_input(fleet: Sandbox, visit: Visit) -> None:
+    request = {"name": "typed", "title": "Typed into", "prompt": "[[ask: Which tree?]] [[say: it is an {answer}]]"}
+    fleet.request("POST", "/api/sessions", request)
     reaches(fleet, "typed", "needs_input")
     person = visit(fleet)
     page = person.page
@@ -45,7 +45,7 @@ def test_the_terminal_shows_finds_and_types(fleet: Sandbox, visit: Visit) -> Non
     assert person.complaints == []
 
 
-def test_a_message_gets_its_receipt_and_stands_in_the_timeline(fleet: Sandbox, visit: Visit) -> None:
+def test_a_message_shows_its_state_and_is_in_the_timeline(fleet: Sandbox, visit: Visit) -> None:
     fleet.request("POST", "/api/sessions", {"name": "spoken", "title": "Spoken to", "prompt": "[[say: ready]]"})
     reaches(fleet, "spoken", "idle")
     person = visit(fleet)
@@ -56,9 +56,9 @@ def test_a_message_gets_its_receipt_and_stands_in_the_timeline(fleet: Sandbox, v
     expect(page.get_by_label("Message to the agent")).to_be_focused()
     page.keyboard.type("Go on with it. [[say: going on]]")
     page.keyboard.press("Control+Enter")
-    said = page.get_by_role("list", name="Messages and what became of them")
-    expect(said).to_contain_text("Acknowledged", timeout=PATIENCE)
-    expect(said).to_contain_text("Go on with it.")
+    receipts = page.get_by_role("list", name="Messages and what became of them")
+    expect(receipts).to_contain_text("Acknowledged", timeout=PATIENCE)
+    expect(receipts).to_contain_text("Go on with it.")
     story = page.get_by_role("region", name="Timeline")
     expect(story).to_contain_text("Started: Spoken to")
     expect(story).to_contain_text("going on", timeout=PATIENCE)
@@ -68,7 +68,7 @@ def test_a_message_gets_its_receipt_and_stands_in_the_timeline(fleet: Sandbox, v
     assert person.complaints == []
 
 
-def test_checks_tell_what_they_printed(fleet: Sandbox, visit: Visit) -> None:
+def test_checks_show_their_output(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     person.go("/sessions/app-teapot/checks")
@@ -81,7 +81,7 @@ def test_checks_tell_what_they_printed(fleet: Sandbox, visit: Visit) -> None:
     assert person.complaints == []
 
 
-def test_details_name_workspace_prompt_and_reasons(fleet: Sandbox, visit: Visit) -> None:
+def test_details_show_workspace_prompt_and_reasons(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     person.go("/sessions/app-works/details")
@@ -95,7 +95,7 @@ def test_details_name_workspace_prompt_and_reasons(fleet: Sandbox, visit: Visit)
     assert person.complaints == []
 
 
-def test_only_what_is_new_since_you_last_looked(fleet: Sandbox, visit: Visit) -> None:
+def test_changes_since_the_last_visit_can_be_shown_alone(fleet: Sandbox, visit: Visit) -> None:
     person = visit(fleet)
     page = person.page
     person.go("/sessions/app-bench/changes")
@@ -116,7 +116,7 @@ def test_only_what_is_new_since_you_last_looked(fleet: Sandbox, visit: Visit) ->
     assert person.complaints == []
 
 
-def test_a_permission_is_given_where_it_is_asked_for(fleet: Sandbox, visit: Visit) -> None:
+def test_a_permission_request_is_answered_on_the_session_page(fleet: Sandbox, visit: Visit) -> None:
     wants = {"name": "wants", "title": "Wants something", "prompt": "[[block: Allow rm -r dist?]] [[say: removed]]"}
     fleet.request("POST", "/api/sessions", wants)
     reaches(fleet, "wants", "blocked")
@@ -127,12 +127,12 @@ def test_a_permission_is_given_where_it_is_asked_for(fleet: Sandbox, visit: Visi
     page.get_by_role("button", name="Allow").click()
     reaches(fleet, "wants", "idle")
     answered = [event["data"] for event in fleet.events("app-wants") if event["type"] == "permission-answered"]
-    assert [one["decision"] for one in answered] == ["allow"]
+    assert [answer["decision"] for answer in answered] == ["allow"]
     expect(page.get_by_role("region", name="Wants to run")).to_have_count(0)
     assert person.complaints == []
 
 
-def test_a_stop_says_what_was_saved_and_can_be_undone(fleet: Sandbox, visit: Visit) -> None:
+def test_a_stop_shows_what_was_saved_and_can_be_undone(fleet: Sandbox, visit: Visit) -> None:
     ends = {"name": "ends", "title": "Ends soon", "prompt": "[[edit: half.txt|half done]] [[sleep: 900]]"}
     fleet.request("POST", "/api/sessions", ends)
     fleet.until(lambda: fleet.request("GET", "/api/sessions/app-ends/work")["uncommitted"], "something to be unsaved")

@@ -1,9 +1,8 @@
-"""An agent that writes down what it does, as it does it, where no machine's end can take it away: the witness of the
-cluster's tests.
+"""An agent that logs what it does to a folder that survives its machine: the witness of the cluster tests.
 
-It counts. Every number becomes a line of `work.txt`, every fifth one a commit; what it finds in its workspace when it
-starts is what it goes on from. Its log says, by a clock that all machines of a lab share, when it lived, what it
-committed, and which messages it got, by its terminal or with its start. Each of them it acknowledges.
+It counts. Every number becomes a line of `work.txt`, every fifth one a commit; it continues from the number in its
+workspace. Its log says, by a clock that all machines of a lab share, when it ran, what it committed, and which
+messages it received, by its terminal or at its start. It acknowledges each of them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PACE = float(os.environ.get("LAB_PACE", "0.4"))
 
 
 def log(kind: str, **data: object) -> None:
-    """One line, at once."""
+    """Append a record to the log."""
     record = {
         "kind": kind,
         "at": time.clock_gettime(time.CLOCK_BOOTTIME),
@@ -42,33 +41,33 @@ def log(kind: str, **data: object) -> None:
 
 
 def report(event: str, **data: object) -> None:
-    """To the daemon, by the spool."""
+    """Report an event to the daemon through the spool."""
     descriptor = os.open(os.environ["AO_SPOOL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(descriptor, json.dumps({"event": event, **data}).encode() + b"\n")
     os.close(descriptor)
 
 
-def got(text: str, *, at_start: bool = False) -> None:
-    """A message: it is written down, then acknowledged. What it is started with may be its task, which is none."""
-    known = ""
+def receive_message(text: str, *, at_start: bool = False) -> None:
+    """Log and acknowledge a message; the text at its start may be the task, which is not a message."""
+    message_id = ""
     for line in Path(os.environ["AO_INBOX"]).read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):  # the next one is just being written
+        with contextlib.suppress(ValueError):  # an incomplete line
             sent = json.loads(line)
             if text == sent["text"] or (at_start and text.endswith(sent["text"])):
-                known, text = sent["message"], sent["text"]
-    if known or not at_start:
-        log("message", text=text, message=known)
-        report("ack", message=known)
+                message_id, text = sent["message"], sent["text"]
+    if message_id or not at_start:
+        log("message", text=text, message=message_id)
+        report("ack", message=message_id)
 
 
 def last_number(text: str) -> int:
-    """Of what is written."""
+    """Return the last number of a text, or 0."""
     lines = text.split()
     return int(lines[-1]) if lines else 0
 
 
 def git(*argv: str) -> str:
-    """Of the workspace; nothing on failure."""
+    """Run Git in the workspace and return its output; failures are logged."""
     done = subprocess.run(["git", *argv], capture_output=True, text=True, check=False)
     if done.returncode:
         log("trouble", argv=argv, error=done.stderr[-300:])
@@ -76,7 +75,7 @@ def git(*argv: str) -> str:
 
 
 def main() -> int:
-    """Until it is told to end."""
+    """Count until standard input ends."""
     try:
         number = last_number(WORK.read_text())
     except OSError:
@@ -85,7 +84,7 @@ def main() -> int:
     committed = last_number(title) if title.startswith("step ") else 0
     log("begin", found=number, committed=committed, head=git("rev-parse", "HEAD"))
     report("activity", state="active")
-    got(Path(os.environ["AO_TASK_FILE"]).read_text(encoding="utf-8").strip(), at_start=True)
+    receive_message(Path(os.environ["AO_TASK_FILE"]).read_text(encoding="utf-8").strip(), at_start=True)
     os.write(1, b"ready\n")
     due, typed = time.monotonic() + PACE, b""
     while True:
@@ -97,7 +96,7 @@ def main() -> int:
             typed += data
             while b"\n" in typed:
                 line, _, typed = typed.partition(b"\n")
-                got(line.decode(errors="replace").strip())
+                receive_message(line.decode(errors="replace").strip())
         if time.monotonic() >= due:
             due = time.monotonic() + PACE
             number += 1

@@ -1,4 +1,4 @@
-"""Sessions on machines of their own. Needs root, for namespaces, and Ray: `make test-cluster` brings it."""
+"""Fixtures for sessions on separate machines. They need root, for namespaces, and Ray, which `make test-cluster` installs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LABELS = {"n1": "gpu=a100,region=eu", "n2": "region=eu", "n3": "region=us"}
 
 @pytest.fixture(scope="session", autouse=True)
 def able() -> None:
-    """Nothing here runs without."""
+    """Skip the tests if this machine cannot build a lab."""
     if lack := lacking():
         pytest.skip(lack)
 
@@ -43,6 +43,6 @@ def fleet(cluster: Fleet) -> Iterator[Fleet]:
     """The cluster, for one test."""
     yield cluster
     for machine in cluster.lab.machines:
-        cluster.back(machine)
+        cluster.recover(machine)
     cluster.settle()
     cluster.box.ao("stop", "--all", "-p", "app", check=False)

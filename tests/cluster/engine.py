@@ -1,4 +1,4 @@
-"""Ray in a lab: a head beside the daemon, which takes no session itself, and a node on each machine."""
+"""Ray in a lab: a head beside the daemon, which runs no session, and a node on each machine."""
 
 from __future__ import annotations
 
@@ -20,48 +20,48 @@ TUNED = {
     "RAY_gcs_rpc_server_reconnect_timeout_s": "10",
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
-"""A node that is gone counts as dead after about 4 s, instead of 15 (killed) or 65 (cut off)."""
+"""A lost node counts as dead after about 4 s, instead of 15 (killed) or 65 (cut off)."""
 
 RAY = [sys.executable, "-c", "from ray.scripts.scripts import main; main()"]
 
 
 def have_ray() -> bool:
-    """Is the extra installed?"""
+    """Return whether Ray is installed."""
     import importlib.util
 
     return importlib.util.find_spec("ray") is not None
 
 
 class Engine:
-    """One cluster of Ray's."""
+    """A Ray cluster."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
         self.port = 20000 + int(lab.name[2:]) % 5000
         self.address = f"{lab.address}:{self.port}"
         self.cpus = 8
-        """Of each machine, as far as Ray knows."""
+        """The number of CPUs of each machine that Ray is configured with."""
         self._head: subprocess.Popen[bytes] | None = None
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
         lab.env.update(TUNED)
 
     def start(self, labels: dict[str, str]) -> None:
-        """Head and nodes, with labels by machine: `gpu=a,region=b`."""
+        """Start the head and the nodes, with labels by machine: `gpu=a,region=b`."""
         self.start_head()
         for machine in self.lab.machines:
             self.start_node(machine, labels.get(machine.name, ""))
         for machine in self.lab.machines:
-            until(lambda one=machine: self._joined(one), f"Ray on {machine.name}", 60)  # type: ignore[misc]
+            until(lambda joining=machine: self._joined(joining), f"Ray on {machine.name}", 60)  # type: ignore[misc]
 
     def start_head(self) -> None:
-        """It needs its own process group, to be killed as one."""
+        """Start the head in its own process group, so that it can be killed as a whole."""
         argv = [*RAY, "start", "--head", "--block", "--disable-usage-stats", "--include-dashboard=false"]
         argv += [f"--node-ip-address={self.lab.address}", f"--port={self.port}", f"--temp-dir={self.lab.ray_folder}"]
         argv += ["--num-cpus=0", "--num-gpus=0", "--node-name=head", "--object-store-memory=80000000"]
         log = self.lab.logs / "head.ray.log"
 
         def started() -> bool:
-            # Ray looks for other clusters' processes, also on the machines of the lab: those of a head that is gone take a while to end.
+            # Ray checks for processes of other clusters, also on the lab's machines: those of a killed head take a while to end.
             if self._head is None or self._head.poll() is not None:
                 with log.open("wb") as out:
                     self._head = subprocess.Popen(
@@ -73,26 +73,26 @@ class Engine:
         until(started, "Ray's head", 60)
 
     def kill_head(self) -> None:
-        """Head and driver's node at once."""
+        """Kill the head and the driver's node."""
         for pid in self.head_processes():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.lab.reap()
 
     def head_processes(self) -> list[int]:
-        """What runs of Ray's beside the daemon: everything that names this lab's folder."""
-        here, found = Path("/proc/self/ns/net").stat().st_ino, []
+        """Return the pids of Ray's processes beside the daemon: those that name this lab's folder."""
+        own_network, pids = Path("/proc/self/ns/net").stat().st_ino, []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) != os.getpid():
                 with contextlib.suppress(OSError):
-                    if (entry / "ns/net").stat().st_ino == here and str(self.lab.ray_folder).encode() in (
+                    if (entry / "ns/net").stat().st_ino == own_network and str(self.lab.ray_folder).encode() in (
                         entry / "cmdline"
                     ).read_bytes() + (entry / "environ").read_bytes().partition(b"RAY_SESSION")[2]:
-                        found.append(int(entry.name))
-        return found
+                        pids.append(int(entry.name))
+        return pids
 
     def start_node(self, machine: Machine, labels: str = "", memory: int = 32 << 30) -> None:
-        """As whoever looks after a machine would, again after each start of it."""
+        """Start Ray on a machine, as its administrator would after each boot."""
         argv = [
             *RAY,
             "start",
@@ -106,7 +106,7 @@ class Engine:
         self._nodes[machine.name] = machine.start(argv, "ray")
 
     def runs(self, machine: Machine) -> bool:
-        """Is it there, or on its way?"""
+        """Return whether Ray runs or is starting on a machine."""
         return self._nodes[machine.name].poll() is None
 
     def _joined(self, machine: Machine) -> bool:
@@ -116,7 +116,7 @@ class Engine:
         return "Ray runtime started" in log.read_text()
 
     def stop(self) -> None:
-        """What is beside the daemon; the machines are the lab's."""
+        """Stop the head; the lab stops its machines."""
         end = time.monotonic() + 10
         while self.head_processes() and time.monotonic() < end:
             self.kill_head()

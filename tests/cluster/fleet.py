@@ -1,4 +1,4 @@
-"""A daemon, and machines that work for it: by Ray, or by workers that are started by hand. And what its agents' own logs prove."""
+"""A daemon and its machines, with workers started by Ray or by hand; and the evidence of the agents' logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGENT = Path(__file__).with_name("agent.py")
 
 
 class Fleet:
-    """Everything below one lab; `ray` chooses who starts the workers."""
+    """The daemon and the machines of a lab; `ray` selects how workers are started."""
 
     def __init__(self, lab: Lab, *, ray: bool, lease: float = 4.0, checkpoint: float = 3.0, pace: float = 0.4) -> None:
         self.lab = lab
@@ -48,10 +48,10 @@ class Fleet:
             if self.engine:
                 self.engine.stop()
 
-    # -- beginning -----------------------------------------------------------------------------------------------------
+    # -- set-up --------------------------------------------------------------------------------------------------------
 
     def begin(self, labels: dict[str, str] | None = None) -> None:
-        """Repository, daemon and machines, until all machines are ready. `labels`: of machines, as Ray writes them."""
+        """Create the repository, start daemon and machines, and wait until all are ready. `labels` are by machine, in Ray's form."""
         self.prepare(labels)
         self.box.repository("app", config=self.project())
         self.start_daemon()
@@ -61,7 +61,7 @@ class Fleet:
         self.ready(*(machine.name for machine in self.lab.machines))
 
     def prepare(self, labels: dict[str, str] | None = None, cpus: int = 8, each: dict[str, Any] | None = None) -> None:
-        """Ray, with so many CPUs on each machine, and the daemon's configuration; `each`: what a session takes."""
+        """Start Ray with this number of CPUs per machine, and write the daemon's configuration; `each` are a session's resources."""
         self.labels = labels or {}
         if self.engine:
             self.engine.cpus = cpus
@@ -70,7 +70,7 @@ class Fleet:
         self.box.home.config.write_text(self.configuration(each or {}))
 
     def configuration(self, each: dict[str, Any]) -> str:
-        """Of the daemon."""
+        """Return the daemon's configuration."""
         cluster: dict[str, Any] = {
             "home": str(self.lab.node_home),
             "lease": f"{self.lease:g}s",
@@ -83,7 +83,7 @@ class Fleet:
         return json.dumps({**listens, "cluster": cluster, "orchestrator": {"maxParallelAgents": 100}})
 
     def project(self) -> str:
-        """Of the repository: agents that leave witness."""
+        """Return the repository's configuration, with agents that log what they do."""
         agents = {
             name: {
                 "tool": "command",
@@ -95,18 +95,18 @@ class Fleet:
         return json.dumps({"defaults": {"agent": "counts", "runtime": "ray"}, "agents": agents})
 
     def start_daemon(self) -> None:
-        """At an address that the machines reach, and always the same."""
+        """Start the daemon at a fixed address that the machines can reach."""
         self.box.start(port=None)
 
     def join(self, machine: Machine, labels: str = "") -> None:
-        """By hand: with the command that `ao nodes add` gives."""
+        """Start a worker by hand, with the command that `ao nodes add` prints."""
         if machine.name not in self._commands:
             self._commands[machine.name] = self.box.json("nodes", "add", machine.name)["command"]
-        given = [f"--label {pair}" for pair in labels.split(",") if pair]
-        machine.start(["sh", "-c", f"exec env {self._commands[machine.name]} {' '.join(given)}"], "worker")
+        label_options = [f"--label {pair}" for pair in labels.split(",") if pair]
+        machine.start(["sh", "-c", f"exec env {self._commands[machine.name]} {' '.join(label_options)}"], "worker")
 
-    def back(self, machine: Machine) -> None:
-        """A machine that was off or cut off works again, and whoever looks after it has started what belongs there."""
+    def recover(self, machine: Machine) -> None:
+        """Bring a machine back that was off or cut off, and start its worker, as its administrator would."""
         machine.power_on()
         labels = self.labels.get(machine.name, "")
         if self.engine:
@@ -116,80 +116,80 @@ class Fleet:
             self.join(machine, labels)
 
     def settle(self) -> None:
-        """A raylet that was declared dead while it was cut off ends by itself soon after; then whoever looks after it starts it again."""
+        """Wait until all nodes are ready; a raylet that was declared dead while it was cut off ends soon and is started again."""
         if self.engine:
             for machine in self.lab.machines:
-                self.until(lambda one=machine: self._in_order(one), f"Ray on {machine.name}", 60)  # type: ignore[misc]
+                self.until(lambda settling=machine: self._is_ready(settling), f"Ray on {machine.name}", 60)  # type: ignore[misc]
 
-    def _in_order(self, machine: Machine) -> bool:
-        self.back(machine)
+    def _is_ready(self, machine: Machine) -> bool:
+        self.recover(machine)
         return self.nodes().get(machine.name, {}).get("state") == "ready"
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------------
 
     def nodes(self) -> dict[str, dict[str, Any]]:
-        """By name."""
-        return {one["name"]: one for one in self.box.request("GET", "/api/nodes")["nodes"]}
+        """Return the nodes by name."""
+        return {node["name"]: node for node in self.box.request("GET", "/api/nodes")["nodes"]}
 
     def ready(self, *names: str, timeout: float = 60.0) -> None:
-        """Wait until these are."""
+        """Wait until these nodes are ready."""
 
-        def are() -> bool:
+        def are_ready() -> bool:
             nodes = self.nodes()
             return all(nodes.get(name, {}).get("state") == "ready" for name in names)
 
-        self.until(are, f"{', '.join(names)} to be ready", timeout)
+        self.until(are_ready, f"{', '.join(names)} to be ready", timeout)
 
-    def until(self, holds: Callable[[], T], what: str, timeout: float = 30.0) -> T:
-        """Look until something is so."""
-        return self.box.until(holds, what, timeout)
+    def until(self, condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
+        """Poll until the condition is true and return its value; raise `TimeoutError`."""
+        return self.box.until(condition, what, timeout)
 
     def new(self, name: str, *argv: str) -> None:
-        """A session; returns when its agent says so itself, unless it is not to be waited for."""
-        done = self.box.ao("new", f"count {name}", "--name", name, *argv, check=False)
-        assert done.returncode == 0, done.stderr
+        """Create a session and wait until its agent's log shows that it works, unless `--no-wait` is passed."""
+        completed = self.box.ao("new", f"count {name}", "--name", name, *argv, check=False)
+        assert completed.returncode == 0, completed.stderr
         if "--no-wait" not in argv:
             self.until(lambda: self.beats(name), f"the agent of {name}")
 
-    def landed(self, name: str) -> str:
-        """The title of the last commit of its branch here; nothing, while there is none."""
+    def last_commit_title(self, name: str) -> str:
+        """Return the title of the last commit of its local branch, or "" if there is none."""
         return self.box.git("for-each-ref", "--format=%(subject)", f"refs/heads/feature/{name}")
 
     def node_of(self, name: str) -> str:
-        """Where a session lives."""
+        """Return the node of a session, or ""."""
         return str(self.box.session(f"app-{name}").get("node") or "")
 
     def log(self, session: str) -> list[dict[str, Any]]:
-        """What its agents wrote down."""
+        """Return the records of a session's agents."""
         path = self.witness / f"app-{session}.jsonl"
         if not path.exists():
             return []
         return [json.loads(line) for line in path.read_text().splitlines()]
 
     def beats(self, session: str, after: float = 0.0) -> bool:
-        """Does an agent of it work now?"""
+        """Return whether an agent of a session is working now, after a time."""
         return any(line["at"] > max(after, boot_time() - 0.5) for line in self.log(session)[-3:])
 
     def lives(self, session: str) -> list[Life]:
-        """One a launch, in order."""
-        found: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+        """Return the launches of a session's agent in order, as their logs show them."""
+        lines_by_launch: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
         for line in self.log(session):
-            found[line["generation"], line["pid"]].append(line)
-        lives = [Life.of(lines) for lines in found.values()]
+            lines_by_launch[line["generation"], line["pid"]].append(line)
+        lives = [Life.of(lines) for lines in lines_by_launch.values()]
         return sorted(lives, key=lambda life: life.begin)
 
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One launch of an agent, as it saw itself."""
+    """A launch of an agent, by its own log."""
 
     generation: int
     machine: str
     begin: float
     last: float
-    found: int
-    """The number in the workspace when it began."""
-    found_committed: int
+    initial_number: int
+    """The last number in the workspace when it started."""
+    initial_commit: int
     wrote: tuple[tuple[float, int], ...]
     committed: tuple[tuple[float, int], ...]
     messages: tuple[str, ...]
@@ -197,7 +197,7 @@ class Life:
 
     @classmethod
     def of(cls, lines: list[dict[str, Any]]) -> Life:
-        """Of its lines."""
+        """Return the launch with these log records."""
         first = next((line for line in lines if line["kind"] == "begin"), {"found": 0, "committed": 0})
         return cls(
             lines[0]["generation"],
@@ -214,14 +214,15 @@ class Life:
 
 
 def overlaps(lives: list[Life]) -> list[str]:
-    """Where two agents of one session were active at once: there must be none."""
+    """Return the cases in which two agents of one session were active at once."""
     return [
-        f"{one.machine} (launch {one.generation}) until {one.last:.2f}, {two.machine} (launch {two.generation}) from {two.begin:.2f}"
-        for one, two in itertools.pairwise(lives)
-        if two.begin <= one.last
+        f"{first.machine} (launch {first.generation}) until {first.last:.2f}, "
+        f"{second.machine} (launch {second.generation}) from {second.begin:.2f}"
+        for first, second in itertools.pairwise(lives)
+        if second.begin <= first.last
     ]
 
 
 def boot_time() -> float:
-    """The clock of agents' logs."""
+    """Return the time by the clock of the agents' logs."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -1,9 +1,9 @@
-"""A small data centre on one machine: a switch, machines in namespaces of their own, a daemon beside them. Needs root.
+"""A simulated data centre: a switch, machines in separate namespaces, and a daemon beside them. Needs root.
 
 Each machine has a network namespace with one cable to the switch, and a mount namespace in which the node's home is
-its own disk and the daemon's folder, repositories and all, is hidden: nothing passes because of the shared disk. A
-cable can be unplugged, and a machine loses its power when everything that runs in its network namespace is killed.
-All is cleaned up by process id and by name, whatever happened.
+a separate disk and the daemon's folder with its repositories is hidden, so that no test passes because of the shared disk.
+A cable can be unplugged, and a machine loses its power when everything in its network namespace is killed. Everything is
+cleaned up by process id and by name, also after failures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SERIALS = itertools.count(os.getpid() % 5000)
 
 
 def lacking() -> str | None:
-    """What this machine lacks for a lab; none: it can be built."""
+    """Return what this machine lacks for a lab, or None if it can be built."""
     if os.geteuid() != 0:
         return "needs root: network and mount namespaces are made (sudo make test-cluster)"
     missing = [program for program in ("ip", "nsenter", "unshare", "mount") if not shutil.which(program)]
@@ -40,18 +40,18 @@ def lacking() -> str | None:
 
 
 def run(*argv: str, check: bool = True) -> str:
-    """Run a program of the system's."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if check and done.returncode:
-        raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
-    return done.stdout
+    """Run a program and return its output; raise `RuntimeError` if it fails."""
+    completed = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if check and completed.returncode:
+        raise RuntimeError(f"{' '.join(argv)}: {completed.stderr.strip()}")
+    return completed.stdout
 
 
-def until(holds: Callable[[], T], what: str, timeout: float = 30.0) -> T:
-    """Look until something is so."""
+def until(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
+    """Poll until the condition is true and return its value; raise `TimeoutError`."""
     end = time.monotonic() + timeout
     while True:
-        if value := holds():
+        if value := condition():
             return value
         if time.monotonic() > end:
             raise TimeoutError(f"waited {timeout:g} s in vain for {what}")
@@ -59,7 +59,7 @@ def until(holds: Callable[[], T], what: str, timeout: float = 30.0) -> T:
 
 
 class Machine:
-    """One of them."""
+    """A simulated machine."""
 
     def __init__(self, lab: Lab, number: int) -> None:
         self.lab, self.name, self.number = lab, f"n{number}", number
@@ -73,7 +73,7 @@ class Machine:
         run(*net, "ip", "link", "set", "lo", "up")
         run(*net, "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         run(*net, "ip", "link", "set", "eth0", "up")
-        # Holds the mount namespace, whatever else ends: the machine's disks.
+        # Keeps the mount namespace, and with it the machine's disks, until the end.
         disks = [
             f"mount -t tmpfs -o mode=0755 disk {folder}"
             for folder in (lab.node_home, lab.ray_folder, lab.daemon, "/var/tmp")
@@ -91,11 +91,11 @@ class Machine:
 
     @property
     def inside(self) -> list[str]:
-        """Before a command: runs it on this machine."""
+        """The command prefix that runs a program on this machine."""
         return ["nsenter", "-t", str(self._anchor.pid), "--net", "--mount", "--uts", "--"]
 
     def start(self, argv: Sequence[str], log: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
-        """Start a program there; its output goes to a file of the lab's."""
+        """Start a program on this machine; its output goes to a file of the lab."""
         with (self.lab.logs / f"{self.name}.{log}.log").open("ab") as out:
             process = subprocess.Popen(
                 [*self.inside, *argv],
@@ -110,32 +110,32 @@ class Machine:
         return process
 
     def run(self, *argv: str, check: bool = True) -> str:
-        """Run a program there to its end."""
+        """Run a program on this machine and return its output."""
         return run(*self.inside, *argv, check=check)
 
-    def processes(self, of: str = "") -> list[int]:
-        """Everything that runs there, or what has this in its command line."""
-        found = []
-        mine = Path(f"/run/netns/{self._space}").stat().st_ino
+    def processes(self, command_part: str = "") -> list[int]:
+        """Return the pids of the machine's processes whose command line contains a text."""
+        pids = []
+        own_network = Path(f"/run/netns/{self._space}").stat().st_ino
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) not in (self._anchor.pid, os.getpid()):
                 with contextlib.suppress(OSError):
-                    if (entry / "ns/net").stat().st_ino == mine and of in _command(entry):
-                        found.append(int(entry.name))
-        return found
+                    if (entry / "ns/net").stat().st_ino == own_network and command_part in _command(entry):
+                        pids.append(int(entry.name))
+        return pids
 
     def unplug(self) -> None:
-        """Cut it off: nothing comes, nothing goes, and nobody is told."""
+        """Cut the machine off from the network, without closing connections."""
         run("ip", "link", "set", self._cable, "down")
         self.cut = True
 
     def plug(self) -> None:
-        """And back."""
+        """Reconnect the machine to the network."""
         run("ip", "link", "set", self._cable, "up")
         self.cut = False
 
     def power_off(self) -> None:
-        """Everything there ends at once; its disks stay."""
+        """Kill everything on the machine; its disks stay."""
         self.unplug()
         while pids := self.processes():
             for pid in pids:
@@ -145,11 +145,11 @@ class Machine:
             time.sleep(0.02)
 
     def power_on(self) -> None:
-        """The cable works again; what is to run there must be started."""
+        """Reconnect the machine; its programs must be started again."""
         self.plug()
 
     def dismantle(self) -> None:
-        """Leave nothing."""
+        """Remove the machine."""
         with contextlib.suppress(OSError):
             self.power_off()
         self._anchor.kill()
@@ -159,7 +159,7 @@ class Machine:
 
 
 class Lab:
-    """The switch and the machines; the daemon lives at the switch's own address."""
+    """The switch and the machines; the daemon uses the switch's address."""
 
     def __init__(self, machines: int = 3) -> None:
         serial = next(_SERIALS)
@@ -179,10 +179,10 @@ class Lab:
         self.env["PATH"] = f"{Path(sys.executable).parent}:{self.env.get('PATH', '')}"
         self.started: list[subprocess.Popen[bytes]] = []
         self.machines: list[Machine] = []
-        self._wanted = machines
+        self._machine_count = machines
 
     def address_of(self, number: int) -> str:
-        """On the switch's network."""
+        """Return an address of the switch's network."""
         return f"{self._net}.{number}"
 
     def __enter__(self) -> Lab:
@@ -190,7 +190,7 @@ class Lab:
             run("ip", "link", "add", self.name, "type", "bridge")
             run("ip", "addr", "add", f"{self.address}/24", "dev", self.name)
             run("ip", "link", "set", self.name, "up")
-            for number in range(1, self._wanted + 1):
+            for number in range(1, self._machine_count + 1):
                 self.machines.append(Machine(self, number))
         except BaseException:
             self.dismantle()
@@ -203,16 +203,16 @@ class Lab:
         self.dismantle()
 
     def machine(self, name: str) -> Machine:
-        """By its name."""
+        """Return a machine by name."""
         return next(machine for machine in self.machines if machine.name == name)
 
     def reap(self) -> None:
-        """Leave no zombies of ours."""
+        """Collect ended child processes."""
         for process in self.started:
             process.poll()
 
     def dismantle(self) -> None:
-        """Leave nothing, whatever happened."""
+        """Remove everything, also after failures."""
         for machine in self.machines:
             machine.dismantle()
         for process in self.started:

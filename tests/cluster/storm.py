@@ -1,10 +1,10 @@
-"""Rounds of misfortune, by a seed: `python -m tests.cluster.storm --rounds 50 --seed 1 [--ray]`. Needs root.
+"""Rounds of random failures, by a seed: `python -m tests.cluster.storm --rounds 50 --seed 1 [--ray]`. Needs root.
 
-Agents that count work on three machines; machines lose their power or their network, workers and the daemon are
-killed or frozen. After each round all must work again, and the agents' own logs must prove: never two of one session
-at once, no commit lost, of what was not committed at most what the last checkpoint did not have, no message twice.
-At the end each message that was accepted is accounted for: read once, or shown as failed with its reason.
-Ends with a report; the exit code is 1 if anything was broken.
+Counting agents work on three machines; machines lose their power or their network, workers and the daemon are killed
+or frozen. After each round all must work again, and the agents' logs must prove: never two agents of one session at
+once, no commit lost, of uncommitted work at most what came after the last checkpoint, no message twice. At the end
+each accepted message was read once, or is shown as failed with its reason. The program prints a report; the exit code
+is 1 if a rule was broken.
 """
 
 from __future__ import annotations
@@ -26,143 +26,147 @@ from tests.cluster.fleet import Fleet, Life, boot_time, overlaps
 from tests.cluster.lab import Lab, Machine, lacking
 
 SAVED_WITHIN = 3.0
-"""Seconds until a commit is on the branch here; and beyond the checkpoint's interval, until it is made and sent."""
+"""Seconds until a commit is on the local branch, and until a due checkpoint is made and sent."""
 BACK_WITHIN = 15.0
 CALM_WITHIN = 20.0
 IN_DOUBT = "send it again if"
-"""So the reason ends where nobody can tell whether an agent that was lost had read a message."""
+"""Part of the reason if it is unknown whether a lost agent had read the message."""
 
 
 @dataclass(slots=True)
 class Storm:
-    """One run."""
+    """A run of rounds."""
 
     fleet: Fleet
     chance: random.Random
     sessions: tuple[str, ...]
     broken: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    back: list[float] = field(default_factory=list)
-    """Seconds from the end of the lease until a session worked elsewhere."""
+    takeover_delays: list[float] = field(default_factory=list)
+    """Seconds from an agent's last sign of life until its session worked elsewhere."""
     lost_lines: list[int] = field(default_factory=list)
     sent: list[tuple[str, str]] = field(default_factory=list)
-    """Sessions and ids of messages."""
+    """Pairs of session and message id."""
     fates: Counter[str] = field(default_factory=Counter)
     doubts: Counter[str] = field(default_factory=Counter)
-    """Reasons of those that failed."""
-    seen: dict[str, int] = field(default_factory=dict)
+    """The reasons of failed messages."""
+    checked_lives: dict[str, int] = field(default_factory=dict)
 
-    # -- one round -----------------------------------------------------------------------------------------------------
+    # -- rounds --------------------------------------------------------------------------------------------------------
 
     def round(self, number: int) -> None:
-        """Something happens; all must work again."""
+        """Cause a failure and check that all sessions work again."""
         kinds = [self.power, self.power, self.cut, self.cut, self.flicker, self.worker, self.freeze, self.daemon]
         if self.fleet.engine:
             kinds.append(self.actor)
-        kind, before = self.chance.choice(kinds), len(self.broken)
-        self.counts[kind.__name__] += 1
+        misfortune, before = self.chance.choice(kinds), len(self.broken)
+        self.counts[misfortune.__name__] += 1
         if not self.calm():
             self.broken.append(f"round {number}: commits did not come here within {CALM_WITHIN:g} s of calm")
         self.message(f"word {number}")
-        began, what = boot_time(), kind()
+        began, event = boot_time(), misfortune()
         self.message(f"word {number} afterwards")
         try:
             self.fleet.until(
-                lambda: self._all_work(began), f"all to work after {what}", self.fleet.lease + 1 + BACK_WITHIN + 30
+                lambda: self._all_work(began), f"all to work after {event}", self.fleet.lease + 1 + BACK_WITHIN + 30
             )
         except TimeoutError:
             states = {name: self.fleet.box.session(f"app-{name}")["status"] for name in self.sessions}
-            self.broken.append(f"round {number}: {what}: not all work again: {states}")
-        took = boot_time() - began
-        self.mend()
+            self.broken.append(f"round {number}: {event}: not all work again: {states}")
+        seconds = boot_time() - began
+        self.restore()
         for name in self.sessions:
-            self.check(number, what, name, began)
-        say(f"{number:3} {what}; all at work after {took:.1f} s")
+            self.check(number, event, name, began)
+        say(f"{number:3} {event}; all at work after {seconds:.1f} s")
         for line in self.broken[before:]:
             say(f"    {line}")
 
     def _all_work(self, began: float) -> bool:
-        """Does everybody? Whom too many nodes were lost with is started by a person, as he is told to."""
+        """Return whether all sessions work; a session that lost too many nodes is restored, as a person would."""
         idle = [name for name in self.sessions if not self.fleet.beats(name, began)]
         if idle:
             time.sleep(0.3)
         for name in idle:
-            shown = self.fleet.box.session(f"app-{name}")
-            if shown["status"] == "interrupted" and not shown["node"]:
+            session = self.fleet.box.session(f"app-{name}")
+            if session["status"] == "interrupted" and not session["node"]:
                 self.counts["given up, and restored"] += 1
                 self.fleet.box.ao("restore", f"app-{name}", "--no-wait", check=False)
         return not idle
 
     def calm(self) -> bool:
-        """Wait until what was committed a while ago is on its branch here: whoever is lost now must lose no more than the last moments."""
+        """Wait until older commits are on their local branches, so that a failure loses only recent work; return False on timeout."""
         end = time.monotonic() + CALM_WITHIN
         while time.monotonic() < end:
-            if all(self._told(name) for name in self.sessions):
+            if all(self._is_saved(name) for name in self.sessions):
                 return True
             time.sleep(0.2)
         return False
 
-    def _told(self, name: str) -> bool:
-        life = self.fleet.lives(name)[-1]
-        old = [n for at, n in life.committed if at < boot_time() - SAVED_WITHIN]
-        title = self.fleet.landed(name)
-        return not old or (title.startswith("step ") and int(title.split()[-1]) >= old[-1])
+    def _is_saved(self, name: str) -> bool:
+        launch = self.fleet.lives(name)[-1]
+        old_commits = [n for at, n in launch.committed if at < boot_time() - SAVED_WITHIN]
+        title = self.fleet.last_commit_title(name)
+        return not old_commits or (title.startswith("step ") and int(title.split()[-1]) >= old_commits[-1])
 
     def message(self, text: str) -> None:
-        """One to somebody, who may be about to be lost, or just lost."""
+        """Send a message to a random session, whose node may be lost."""
         name = self.chance.choice(self.sessions)
         accepted = self.fleet.box.request("POST", f"/api/sessions/app-{name}/message", {"content": text})
         self.sent.append((name, accepted["messageId"]))
 
-    def mend(self) -> None:
-        """Everything is switched on again, and in order."""
+    def restore(self) -> None:
+        """Bring all machines and the daemon back."""
         for machine in self.fleet.lab.machines:
-            self.fleet.back(machine)
+            self.fleet.recover(machine)
         if self.fleet.box.daemon_pid() is None:
             self.fleet.start_daemon()
         self.fleet.settle()
         self.fleet.ready(*(machine.name for machine in self.fleet.lab.machines), timeout=60)
 
     def check(self, number: int, what: str, name: str, began: float) -> None:
-        """What its own log proves of the launches of this round."""
+        """Check the launches of a session in this round by its log."""
         lives = self.fleet.lives(name)
-        first = max(self.seen.get(name, 0) - 1, 0)
-        self.seen[name] = len(lives)
+        first = max(self.checked_lives.get(name, 0) - 1, 0)
+        self.checked_lives[name] = len(lives)
         for line in overlaps(lives[first:]):
             self.broken.append(f"round {number}: {what}: {name} twice at once: {line}")
-        for one, two in zip(lives[first:], lives[first + 1 :], strict=False):
-            self.compare(f"round {number}: {what}: {name}", one, two, min(began, one.last))
-            if two.machine != one.machine:
-                self.back.append(two.begin - one.last)
-        words = Counter(word for life in lives for word in life.messages if word.startswith("word "))
-        for word, times in words.items():
+        for first_life, second_life in zip(lives[first:], lives[first + 1 :], strict=False):
+            self.compare(f"round {number}: {what}: {name}", first_life, second_life, min(began, first_life.last))
+            if second_life.machine != first_life.machine:
+                self.takeover_delays.append(second_life.begin - first_life.last)
+        messages = Counter(message for life in lives for message in life.messages if message.startswith("word "))
+        for message, times in messages.items():
             if times > 1:
-                self.broken.append(f"round {number}: {what}: {name} got {word!r} {times} times")
+                self.broken.append(f"round {number}: {what}: {name} got {message!r} {times} times")
 
-    def compare(self, where: str, one: Life, two: Life, until: float) -> None:
-        """What the later one found of the earlier one's work, as far as it could be told before the misfortune."""
-        commits = [n for at, n in one.committed if n > two.found_committed and at < until - SAVED_WITHIN]
+    def compare(self, where: str, earlier: Life, later: Life, until: float) -> None:
+        """Check that a launch found the work of the previous one that was saved before the failure."""
+        commits = [n for at, n in earlier.committed if n > later.initial_commit and at < until - SAVED_WITHIN]
         if commits:
-            self.broken.append(f"{where}: {two.machine} did not find the commits {commits}")
-        unsaved = [n for at, n in one.wrote if n > two.found]
-        old = [n for at, n in one.wrote if n > two.found and at < until - self.fleet.checkpoint - SAVED_WITHIN]
+            self.broken.append(f"{where}: {later.machine} did not find the commits {commits}")
+        unsaved = [n for at, n in earlier.wrote if n > later.initial_number]
+        old = [
+            n
+            for at, n in earlier.wrote
+            if n > later.initial_number and at < until - self.fleet.checkpoint - SAVED_WITHIN
+        ]
         self.lost_lines.append(len(unsaved))
         if old:
-            self.broken.append(f"{where}: {two.machine} did not find the lines {old}, which were to be saved")
+            self.broken.append(f"{where}: {later.machine} did not find the lines {old}, which were to be saved")
 
-    # -- misfortunes ---------------------------------------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------------------------------
 
     def _machine(self) -> Machine:
         return self.chance.choice(self.fleet.lab.machines)
 
     def power(self) -> str:
-        """A machine is off, until its sessions are back elsewhere."""
+        """Power a machine off, until its sessions work elsewhere."""
         machine = self._machine()
         machine.power_off()
         return f"{machine.name} lost its power"
 
     def cut(self) -> str:
-        """A machine is cut off for longer than a lease."""
+        """Cut a machine off for longer than a lease."""
         machine = self._machine()
         machine.unplug()
         time.sleep(self.fleet.lease + self.chance.uniform(0.5, 6.0))
@@ -171,7 +175,7 @@ class Storm:
         return f"{machine.name} was cut off"
 
     def flicker(self) -> str:
-        """A machine is cut off for about a lease: who is first?"""
+        """Cut a machine off for about the duration of a lease."""
         machine, pause = self._machine(), self.chance.uniform(0.3, self.fleet.lease + 1.5)
         machine.unplug()
         time.sleep(pause)
@@ -179,15 +183,15 @@ class Storm:
         return f"{machine.name} was cut off for {pause:.1f} s"
 
     def worker(self) -> str:
-        """Our process on a machine is killed, and perhaps not started again at once."""
+        """Kill the worker of a machine, and start it again after a pause."""
         machine = self._machine()
         self._signal(machine, signal.SIGKILL)
         time.sleep(self.chance.uniform(0, 2))
-        self.fleet.back(machine)
+        self.fleet.recover(machine)
         return f"the worker of {machine.name} was killed"
 
     def freeze(self) -> str:
-        """It stands still for a while: its sessions must not outlive their leases."""
+        """Suspend a worker for a while; its sessions must not outlive their leases."""
         machine, pause = self._machine(), self.chance.uniform(1, self.fleet.lease * 2)
         self._signal(machine, signal.SIGSTOP)
         time.sleep(pause)
@@ -195,14 +199,14 @@ class Storm:
         return f"the worker of {machine.name} stood still for {pause:.1f} s"
 
     def daemon(self) -> str:
-        """The daemon is killed and started again."""
+        """Kill the daemon and start it again."""
         self.fleet.box.stop(signal.SIGKILL)
         time.sleep(self.chance.uniform(0, 1.5))
         self.fleet.start_daemon()
         return "the daemon was killed"
 
     def actor(self) -> str:
-        """Ray's own process for our actor is killed."""
+        """Kill Ray's process of the node actor."""
         machine = self._machine()
         for pid in machine.processes("ray::NodeActor"):
             os.kill(pid, signal.SIGKILL)
@@ -217,7 +221,7 @@ class Storm:
     # -- at the end ----------------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """All that was ever committed must be in the repository here, and each message must be accounted for."""
+        """Check that all commits are in the local repository, and that every message is accounted for."""
         heads: dict[str, str] = {}
         self.account()
         self.fleet.box.ao("stop", *self.sessions, check=False)
@@ -232,42 +236,45 @@ class Storm:
         self.counts["commits"] = len(heads)
 
     def account(self) -> None:
-        """What became of each message, by the API and by the agents' own logs; what nobody waits for must be settled soon."""
+        """Check each message's state in the API against the agents' logs; no message may stay queued while its agent works."""
         end = time.monotonic() + CALM_WITHIN
-        while any(one["state"] in ("queued", "held") for one in self._shown().values()) and time.monotonic() < end:
+        while (
+            any(message_state["state"] in ("queued", "held") for message_state in self._messages().values())
+            and time.monotonic() < end
+        ):
             time.sleep(0.2)
-        time.sleep(1.0)  # what was delivered just now is being read
-        shown = self._shown()
+        time.sleep(1.0)  # the last delivered messages are being read
+        messages = self._messages()
         read = Counter(
             line["message"] for name in self.sessions for line in self.fleet.log(name) if line["kind"] == "message"
         )
         for name, message in self.sent:
-            one = shown.get(message, {"state": "unknown", "reason": None, "content": message})
-            state, reason, times = one["state"], one["reason"] or "", read[message]
-            doubted = state == "failed" and IN_DOUBT in reason
-            fate = f"{state}{', in doubt' if doubted else ''}, {'read' if times else 'not read'}"
+            message_state = messages.get(message, {"state": "unknown", "reason": None, "content": message})
+            state, reason, times = message_state["state"], message_state["reason"] or "", read[message]
+            is_in_doubt = state == "failed" and IN_DOUBT in reason
+            fate = f"{state}{', in doubt' if is_in_doubt else ''}, {'read' if times else 'not read'}"
             self.fates[fate] += 1
             if state == "failed":
                 self.doubts[reason] += 1
-            waits = not times and not self.fleet.beats(name)
-            fits = {
+            is_waiting = not times and not self.fleet.beats(name)
+            expectations = {
                 "acknowledged": times == 1,
-                "failed": bool(reason) and times <= doubted,
-                "queued": waits,
-                "held": waits,
+                "failed": bool(reason) and times <= is_in_doubt,
+                "queued": is_waiting,
+                "held": is_waiting,
             }
-            if not fits.get(state):
+            if not expectations.get(state):
                 self.broken.append(
-                    f"{name}: message {one['content']!r} is {state} ({reason}), and was read {times} times"
+                    f"{name}: message {message_state['content']!r} is {state} ({reason}), and was read {times} times"
                 )
 
-    def _shown(self) -> dict[str, dict[str, Any]]:
-        """All messages as the API shows them."""
-        found = {}
+    def _messages(self) -> dict[str, dict[str, Any]]:
+        """Return all messages in the API by id."""
+        messages = {}
         for name in self.sessions:
-            for one in self.fleet.box.request("GET", f"/api/sessions/app-{name}/messages")["messages"]:
-                found[one["messageId"]] = one
-        return found
+            for message in self.fleet.box.request("GET", f"/api/sessions/app-{name}/messages")["messages"]:
+                messages[message["messageId"]] = message
+        return messages
 
     def _is_here(self, head: str) -> bool:
         try:
@@ -276,9 +283,9 @@ class Storm:
             return False
         return True
 
-    def report(self, rounds: int, seed: int, took: float) -> dict[str, Any]:
-        """What was seen."""
-        back = sorted(self.back)
+    def report(self, rounds: int, seed: int, seconds: float) -> dict[str, Any]:
+        """Return the figures of the run."""
+        back = sorted(self.takeover_delays)
         return {
             "rounds": rounds,
             "seed": seed,
@@ -286,7 +293,7 @@ class Storm:
             "sessions": len(self.sessions),
             "lease": self.fleet.lease,
             "checkpoint": self.fleet.checkpoint,
-            "seconds": round(took),
+            "seconds": round(seconds),
             "moves": len(back),
             "secondsWithoutAgent": {"median": round(back[len(back) // 2], 1), "most": round(back[-1], 1)}
             if back
@@ -300,13 +307,13 @@ class Storm:
 
 
 def say(text: str) -> None:
-    """At once."""
+    """Print a line."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def weather(rounds: int, seed: int, *, ray: bool, sessions: int, seconds: float) -> dict[str, Any]:
-    """So many rounds, or as many as there is time for."""
+    """Play the rounds, or as many as the time allows, and return the report."""
     began = time.monotonic()
     with Lab(3) as lab, Fleet(lab, ray=ray) as fleet:
         fleet.begin()
@@ -326,21 +333,21 @@ def weather(rounds: int, seed: int, *, ray: bool, sessions: int, seconds: float)
 
 
 def main() -> int:
-    """The program."""
+    """Play the rounds and return the exit code."""
     parser = argparse.ArgumentParser(prog="tests.cluster.storm")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--sessions", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3600, help="no round begins after this")
     parser.add_argument("--ray", action="store_true", help="on a Ray cluster; otherwise workers started by hand")
-    given = parser.parse_args()
+    options = parser.parse_args()
     if lack := lacking() or (
-        "needs Ray: pip install 'agent-orchestrator[ray]'" if given.ray and not have_ray() else None
+        "needs Ray: pip install 'agent-orchestrator[ray]'" if options.ray and not have_ray() else None
     ):
         say(lack)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    report = weather(given.rounds, given.seed, ray=given.ray, sessions=given.sessions, seconds=given.seconds)
+    report = weather(options.rounds, options.seed, ray=options.ray, sessions=options.sessions, seconds=options.seconds)
     say(json.dumps(report, indent=2))
     return 1 if report["broken"] else 0
 

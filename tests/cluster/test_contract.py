@@ -1,4 +1,4 @@
-"""The runtime of a node, by the contract that every runtime runs: over a link in memory, on this machine."""
+"""The contract suite on the runtime of a node, over a link in memory on this machine."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.integration.cluster.bench import Pipe
 
 
 async def renew(_request: Request) -> Reply:
-    """Everybody may work on."""
+    """Renew every lease."""
     return Reply({"length": 30, "refused": []})
 
 
 def linked(home: Path) -> tuple[RemoteNode, asyncio.Task[None]]:
-    """A node with this home, and what serves it."""
+    """Return a node with this home, and the task that serves it."""
     host, watch, there, local = LocalHost(), Watch(), Home(home), Home(home.parent / "daemon")
     there.make()
     local.make()

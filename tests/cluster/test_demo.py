@@ -1,4 +1,4 @@
-"""The demo with runtime ray, on three nodes, one of which loses its power on the way."""
+"""The demo with runtime ray on three nodes, one of which is powered off meanwhile."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.cluster.fleet import Fleet
 from tests.cluster.lab import Lab
 
 FINISHED = {"price": 1, "cart": 2, "report": 2, "currency": 2}
-"""How many times each has said that it is done when its script is at its end: from then on it only waits."""
+"""How many times each agent reports that it is done; after the last one it only waits."""
 
 
 class Misfortune:
-    """Takes a machine away as soon as one has nothing but agents that wait for a person, and work that has not landed."""
+    """Powers off the first machine whose agents all wait for a person and have unmerged work."""
 
     def __init__(self, fleet: Fleet, stage: demo.Stage) -> None:
         self.fleet, self.stage = fleet, stage
@@ -23,41 +23,46 @@ class Misfortune:
     def respond(self) -> None:
         if self.lost:
             return
-        said = [one["session"].removeprefix("shop-") for one in self.stage.events if one["type"] == "agent-done"]
-        sessions = [one for one in self.fleet.box.sessions() if one["status"] != "merged" and one.get("node")]
-        for node in {one["node"] for one in sessions}:
-            there = [one for one in sessions if one["node"] == node]
-            waits = [
-                one["status"] == "review_pending" and said.count(one["name"]) >= FINISHED.get(one["name"], 99)
-                for one in there
+        done_sessions = [
+            session["session"].removeprefix("shop-") for session in self.stage.events if session["type"] == "agent-done"
+        ]
+        sessions = [
+            session for session in self.fleet.box.sessions() if session["status"] != "merged" and session.get("node")
+        ]
+        for node in {session["node"] for session in sessions}:
+            node_sessions = [session for session in sessions if session["node"] == node]
+            finished = [
+                session["status"] == "review_pending"
+                and done_sessions.count(session["name"]) >= FINISHED.get(session["name"], 99)
+                for session in node_sessions
             ]
-            if all(waits):
+            if all(finished):
                 self.fleet.lab.machine(node).power_off()
-                self.lost = (node, [one["name"] for one in there])
+                self.lost = (node, [session["name"] for session in node_sessions])
                 return
 
 
 @pytest.mark.skipif(not have_ray(), reason="needs Ray: pip install 'agent-orchestrator[ray]'")
-def test_the_demo_on_three_nodes_one_of_which_is_lost() -> None:
+def test_the_demo_finishes_on_three_nodes_although_one_is_lost() -> None:
     with Lab(3) as lab, Fleet(lab, ray=True) as fleet:
         fleet.prepare(cpus=2, each={"cpus": 1})
         demo.prepare(fleet.box)
         fleet.ready("n1", "n2", "n3")
-        told: list[str] = []
-        stage = demo.Stage(fleet.box, told.append, patience=240)
+        lines: list[str] = []
+        stage = demo.Stage(fleet.box, lines.append, patience=240)
         misfortune, director = Misfortune(fleet, stage), demo.Director(fleet.box)
         for name, (title, body) in demo.ISSUES.items():
             issue = fleet.box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
             fleet.box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
 
-        def look() -> None:
+        def respond() -> None:
             misfortune.respond()
             director.respond()
 
-        stage.until(look, director.over)
+        stage.until(respond, director.over)
         assert misfortune.lost is not None, "no machine was lost on the way"
         assert fleet.nodes()[misfortune.lost[0]]["state"] in ("gone", "unreachable")
-        landed = fleet.box.git("log", "--format=%s", "main")
-        assert [landed.count(demo.ISSUES[name][0]) for name in FINISHED] == [1, 1, 1, 1], "each has landed once"
-        merged = [one["session"] for one in stage.events if one["type"] == "pr-merged"]
+        titles = fleet.box.git("log", "--format=%s", "main")
+        assert [titles.count(demo.ISSUES[name][0]) for name in FINISHED] == [1, 1, 1, 1], "each is merged once"
+        merged = [event["session"] for event in stage.events if event["type"] == "pr-merged"]
         assert sorted(merged) == sorted(set(merged)) and len(merged) == 4

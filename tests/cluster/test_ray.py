@@ -1,4 +1,4 @@
-"""Three nodes of a Ray cluster: sessions go where they are asked to, and outlive what happens to Ray, to nodes and to the daemon."""
+"""Three nodes of a Ray cluster: sessions run on the requested nodes and survive failures of Ray, nodes and the daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections import Counter
 from tests.cluster.fleet import Fleet, boot_time, overlaps
 
 
-def test_sessions_go_where_labels_and_people_say(fleet: Fleet) -> None:
+def test_sessions_run_on_the_requested_node(fleet: Fleet) -> None:
     nodes = fleet.nodes()
     assert nodes["n1"]["labels"] == {"gpu": "a100", "region": "eu"} and nodes["n1"]["cpus"] == 8
     fleet.new("named", "--node", "n3")
@@ -19,24 +19,24 @@ def test_sessions_go_where_labels_and_people_say(fleet: Fleet) -> None:
     assert refused.returncode == 3 and "no node n9" in refused.stderr and "n1, n2, n3" in refused.stderr
 
 
-def test_work_messages_and_terminal_are_as_here(fleet: Fleet) -> None:
+def test_commits_messages_logs_and_diffs_work_as_on_the_local_machine(fleet: Fleet) -> None:
     fleet.new("plain")
     fleet.until(lambda: any(life.committed for life in fleet.lives("plain")), "a commit")
-    fleet.until(lambda: "step" in fleet.landed("plain"), "the commit here")
+    fleet.until(lambda: "step" in fleet.last_commit_title("plain"), "the commit here")
     fleet.box.ao("send", "plain", "hello there")
     fleet.until(lambda: fleet.lives("plain")[0].messages == ("hello there",), "the message")
     assert "ready" in fleet.box.ao("logs", "plain").stdout
     assert "work.txt" in fleet.box.ao("diff", "plain").stdout
 
 
-def test_a_node_that_loses_its_power(fleet: Fleet) -> None:
+def test_sessions_of_a_powered_off_node_continue_elsewhere(fleet: Fleet) -> None:
     fleet.new("power", "--node", "n2")
     fleet.until(lambda: len(fleet.lives("power")[0].wrote) > 12, "some work")
     fleet.lab.machine("n2").power_off()
     back_elsewhere(fleet, "power", boot_time())
 
 
-def test_a_node_that_is_cut_off_ends_its_agents_before_others_begin(fleet: Fleet) -> None:
+def test_a_cut_off_node_ends_its_agents_before_others_start(fleet: Fleet) -> None:
     fleet.new("cut", "--node", "n2")
     fleet.until(lambda: len(fleet.lives("cut")[0].wrote) > 12, "some work")
     machine = fleet.lab.machine("n2")
@@ -46,22 +46,22 @@ def test_a_node_that_is_cut_off_ends_its_agents_before_others_begin(fleet: Fleet
     was = len(fleet.lives("cut"))
     machine.plug()
     fleet.settle()
-    assert len(fleet.lives("cut")) == was, "who comes back too late starts nothing"
+    assert len(fleet.lives("cut")) == was, "a node that returns too late starts nothing"
 
 
 def back_elsewhere(fleet: Fleet, name: str, gone: float) -> None:
-    """Within the lease and 15 s, on another machine, with what was saved."""
+    """Assert that a session works on another machine within the lease plus 15 s, with its saved work."""
     fleet.until(lambda: len(fleet.lives(name)) == 2, "another agent elsewhere", fleet.lease + 20)
     first, second = fleet.lives(name)
     assert second.machine != first.machine
     assert not overlaps([first, second])
     assert first.last - gone < fleet.lease + 0.5
     assert second.begin - gone < fleet.lease + 1 + 15
-    assert all(at > gone - fleet.checkpoint - 3 for at, number in first.wrote if number > second.found)
-    assert all(at > gone - 3 for at, number in first.committed if number > second.found_committed)
+    assert all(at > gone - fleet.checkpoint - 3 for at, number in first.wrote if number > second.initial_number)
+    assert all(at > gone - 3 for at, number in first.committed if number > second.initial_commit)
 
 
-def test_drain_moves_sessions_away_with_their_work(fleet: Fleet) -> None:
+def test_drain_moves_sessions_to_other_nodes_with_their_work(fleet: Fleet) -> None:
     fleet.new("drained", "--node", "n1")
     fleet.until(lambda: len(fleet.lives("drained")[0].wrote) > 6, "some work")
     done = json.loads(fleet.box.ao("drain", "n1", "--now", "--json").stdout)
@@ -70,14 +70,14 @@ def test_drain_moves_sessions_away_with_their_work(fleet: Fleet) -> None:
         fleet.until(lambda: len(fleet.lives("drained")) == 2, "it to go on elsewhere")
         first, second = fleet.lives("drained")
         assert second.machine != "n1" and not overlaps([first, second])
-        assert second.found == first.wrote[-1][1], "nothing is lost where there was time to save it"
+        assert second.initial_number == first.wrote[-1][1], "nothing is lost where there was time to save it"
         fleet.new("other")
         assert fleet.node_of("other") != "n1"
     finally:
         fleet.box.ao("drain", "n1", "--undo")
 
 
-def test_the_actor_is_killed_and_nobody_notices(fleet: Fleet) -> None:
+def test_agents_survive_a_killed_actor(fleet: Fleet) -> None:
     fleet.new("actor", "--node", "n3")
     machine = fleet.lab.machine("n3")
     [worker], [actor] = machine.processes("cluster.node"), machine.processes("ray::NodeActor")
@@ -88,7 +88,7 @@ def test_the_actor_is_killed_and_nobody_notices(fleet: Fleet) -> None:
     assert machine.processes("cluster.node") == [worker] and len(fleet.lives("actor")) == 1
 
 
-def test_the_worker_is_killed_and_its_agents_are_taken_up_again(fleet: Fleet) -> None:
+def test_agents_of_a_killed_worker_are_adopted_by_the_next(fleet: Fleet) -> None:
     fleet.new("worker", "--node", "n3")
     machine = fleet.lab.machine("n3")
     [worker] = machine.processes("cluster.node")
@@ -101,19 +101,19 @@ def test_the_worker_is_killed_and_its_agents_are_taken_up_again(fleet: Fleet) ->
     assert len(fleet.lives("worker")) == 1
 
 
-def test_fifty_sessions_on_three_nodes(fleet: Fleet) -> None:
+def test_fifty_sessions_run_on_three_nodes(fleet: Fleet) -> None:
     names = [f"many{number}" for number in range(50)]
-    asked = {name: ("n1", "n2", "n3")[number % 3] for number, name in enumerate(names) if number < 15}
+    requested = {name: ("n1", "n2", "n3")[number % 3] for number, name in enumerate(names) if number < 15}
     for name in names:
-        fleet.new(name, "--no-wait", "--agent", "rests", *(["--node", asked[name]] if name in asked else []))
+        fleet.new(name, "--no-wait", "--agent", "rests", *(["--node", requested[name]] if name in requested else []))
     fleet.until(lambda: all(fleet.lives(name) for name in names), "all fifty agents", 240)
-    where = {name: fleet.lives(name)[0].machine for name in names}
-    assert {name: where[name] for name in asked} == asked
-    assert max(Counter(where.values()).values()) <= 20, "0.4 CPUs each, of eight"
+    actual = {name: fleet.lives(name)[0].machine for name in names}
+    assert {name: actual[name] for name in requested} == requested
+    assert max(Counter(actual.values()).values()) <= 20, "0.4 CPUs each, of eight"
 
 
-def test_ray_is_away_and_sessions_go_on(fleet: Fleet) -> None:
-    """The head is killed; the nodes' own parts of Ray end by themselves after a while."""
+def test_sessions_continue_while_ray_is_down(fleet: Fleet) -> None:
+    """The head is killed; Ray's processes on the nodes end after a while."""
     engine = fleet.engine
     assert engine is not None
     fleet.new("alone", "--node", "n1")

@@ -1,4 +1,4 @@
-"""One engine for all tests of a kind; without one they are skipped, and say why."""
+"""Fixtures with one container engine for all tests; without one the tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def podman_engine() -> Iterator[Engine]:
 
 @pytest.fixture
 def docker(docker_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The engine, and this process's environment leads to it."""
+    """The engine, with the environment of this process set to use it."""
     return _lead(docker_engine, monkeypatch)
 
 
 @pytest.fixture
 def podman(podman_engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """The engine, and this process's environment leads to it."""
+    """The engine, with the environment of this process set to use it."""
     return _lead(podman_engine, monkeypatch)
 
 

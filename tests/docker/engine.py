@@ -1,7 +1,7 @@
-"""An engine of containers of our own, for tests and benchmarks: everything below one folder, ended by process id.
+"""A private container engine for tests and benchmarks: everything is below one folder and ended by process id.
 
-Docker's daemon gets its own socket, data and containerd; no bridge, no firewall rule and no kernel setting is touched, for nothing here
-needs them (what it changes all the same is put back). The image is Debian with Python and Git, made once by debootstrap.
+Docker's daemon gets its own socket, data and containerd; it uses no bridge or firewall rule, and kernel settings that it changes are
+restored. The image is Debian with Python and Git, created once by debootstrap.
 """
 
 from __future__ import annotations
@@ -25,42 +25,42 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
 class Unavailable(Exception):
-    """Why there is no engine here."""
+    """The reason why no engine can be started on this machine."""
 
 
 @dataclass(slots=True)
 class Engine:
-    """One that runs."""
+    """A running engine."""
 
     name: str
     folder: Path
     env: dict[str, str]
-    """What leads its command line to it."""
+    """The environment with which its command line uses it."""
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def run(self, *arguments: str, check: bool = True) -> str:
-        """A command of the engine."""
-        done = subprocess.run(
+        """Run a command of the engine and return its output; raise `RuntimeError` if it fails."""
+        completed = subprocess.run(
             [self.name, *arguments], env={**os.environ, **self.env}, capture_output=True, text=True, check=False
         )
-        if check and done.returncode:
-            raise RuntimeError(f"{self.name} {' '.join(arguments)}: {done.stderr}")
-        return done.stdout
+        if check and completed.returncode:
+            raise RuntimeError(f"{self.name} {' '.join(arguments)}: {completed.stderr}")
+        return completed.stdout
 
     def containers(self) -> list[str]:
-        """The names of all there are."""
+        """Return the names of all containers."""
         return self.run("ps", "--all", "--format", "{{.Names}}").split()
 
     def clear(self) -> None:
-        """Remove them all."""
+        """Remove all containers."""
         if names := self.containers():
             self.run("rm", "--force", *names, check=False)
 
     def start(self) -> None:
-        """Start Docker's daemon, or start it again."""
-        at, log = self.folder, (self.folder / "dockerd.log").open("ab")
-        options = ["--data-root", at / "data", "--exec-root", at / "exec", "--pidfile", at / "docker.pid"]
-        options += ["--host", f"unix://{at / 'docker.sock'}", "--live-restore", "--bridge", "none"]
+        """Start Docker's daemon and wait until it answers."""
+        folder, log = self.folder, (self.folder / "dockerd.log").open("ab")
+        options = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "docker.pid"]
+        options += ["--host", f"unix://{folder / 'docker.sock'}", "--live-restore", "--bridge", "none"]
         options += ["--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false"]
         daemon = subprocess.Popen(
             ["dockerd", *map(str, options)],
@@ -71,15 +71,15 @@ class Engine:
         )
         log.close()
         self.processes = [daemon]
-        until = time.monotonic() + 60
+        deadline = time.monotonic() + 60
         while self.run("info", "--format", "{{.ServerVersion}}", check=False).strip() == "":
-            if daemon.poll() is not None or time.monotonic() > until:
-                said = (self.folder / "dockerd.log").read_text(errors="replace").strip().splitlines()
-                raise Unavailable(f"dockerd does not start: {said[-1] if said else 'it does not say why'}")
+            if daemon.poll() is not None or time.monotonic() > deadline:
+                log_lines = (self.folder / "dockerd.log").read_text(errors="replace").strip().splitlines()
+                raise Unavailable(f"dockerd does not start: {log_lines[-1] if log_lines else 'it does not say why'}")
             time.sleep(0.1)
 
     def halt(self, number: int = signal.SIGTERM) -> None:
-        """End the daemon, and wait for it."""
+        """Stop the daemon and wait for its end."""
         for process in self.processes:
             process.send_signal(number)
             process.wait(30)
@@ -88,7 +88,7 @@ class Engine:
 
 @contextlib.contextmanager
 def docker() -> Iterator[Engine]:
-    """A daemon of our own, with the image."""
+    """Yield a private Docker daemon with the test image."""
     _needs("dockerd", "docker")
     folder = Path(tempfile.mkdtemp(prefix="ao-dockerd-"))
     engine = Engine("docker", folder, {"DOCKER_HOST": f"unix://{folder / 'docker.sock'}"})
@@ -111,7 +111,7 @@ def docker() -> Iterator[Engine]:
 
 @contextlib.contextmanager
 def podman() -> Iterator[Engine]:
-    """podman with storage of its own; it has no daemon."""
+    """Yield podman with private storage and the test image; it has no daemon."""
     _needs("podman", "runc")
     folder = Path(tempfile.mkdtemp(prefix="ao-podman-"))
     (folder / "containers.conf").write_text(
@@ -134,23 +134,23 @@ def podman() -> Iterator[Engine]:
 
 
 def image() -> Path:
-    """The image as a tar; made once."""
+    """Return the image as a tar file, creating it once."""
     if TAR.exists():
         return TAR
     _needs("debootstrap")
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ao-image-") as root:
-        made = subprocess.run(
+        debootstrap = subprocess.run(
             ["debootstrap", "--variant=minbase", "--include=python3,git,ca-certificates", "bookworm", root],
             env={**os.environ, "PATH": PATH},
             capture_output=True,
             text=True,
             check=False,
         )
-        if made.returncode:
-            raise Unavailable(f"the image could not be made: {(made.stdout.splitlines() or [''])[-1]}")
-        for rest in ("var/cache/apt/archives", "var/lib/apt/lists"):
-            shutil.rmtree(Path(root, rest), ignore_errors=True)
+        if debootstrap.returncode:
+            raise Unavailable(f"the image could not be made: {(debootstrap.stdout.splitlines() or [''])[-1]}")
+        for unneeded in ("var/cache/apt/archives", "var/lib/apt/lists"):
+            shutil.rmtree(Path(root, unneeded), ignore_errors=True)
         fresh = TAR.with_suffix(f".{os.getpid()}")
         subprocess.run(["tar", "-C", root, "-cf", str(fresh), "."], check=True)
         fresh.replace(TAR)
@@ -173,7 +173,7 @@ def _setting(name: str) -> str | None:
 
 
 def _end_containerd(folder: Path) -> None:
-    """Docker's daemon ends its containerd itself, unless it was killed."""
+    """End containerd, which is left over if Docker's daemon was killed."""
     with contextlib.suppress(OSError, ValueError):
         pid = int((folder / "exec" / "containerd" / "containerd.pid").read_text())
         if b"containerd" in Path(f"/proc/{pid}/cmdline").read_bytes():
@@ -181,6 +181,8 @@ def _end_containerd(folder: Path) -> None:
 
 
 def _unmount(folder: Path) -> None:
-    places = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for place in sorted((place for place in places if place.startswith(f"{folder}/")), reverse=True):
-        subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)
+    mount_points = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount_point in sorted(
+        (mount_point for mount_point in mount_points if mount_point.startswith(f"{folder}/")), reverse=True
+    ):
+        subprocess.run(["umount", "--lazy", mount_point], check=False, capture_output=True)

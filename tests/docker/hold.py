@@ -1,4 +1,4 @@
-"""An engine to use by hand: `python -m tests.docker.hold` prints how to reach it, and ends it at the end of its input."""
+"""Run an engine by hand: `python -m tests.docker.hold` prints its environment, and ends it when standard input ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `docker` runtime by the contract that every runtime runs, on Docker and on podman."""
+"""The contract suite on runtime `docker`, with Docker and with podman."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.docker.engine import IMAGE
 
 
 class Contained(RuntimeContract):
-    """Processes have other pids inside."""
+    """The suite for containers, in which processes have other pids."""
 
     engine: str
 
@@ -26,18 +26,18 @@ class Contained(RuntimeContract):
         return int(handle.address["inside"])
 
     def runs(self, handle: Handle, pid: int) -> bool:
-        """Does a process of the container, by its pid there, still run?"""
+        """Return whether a process of the container, by its pid inside, still runs."""
         ask = [self.engine, "container", "inspect", "--format", "{{.Id}}", handle.address["container"]]
         container = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
         for status in Path("/proc").glob("[0-9]*/status"):
             try:
-                told = dict(line.split(":", 1) for line in status.read_text().splitlines())
-                inside = told["NSpid"].split()
+                fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+                namespace_pids = fields["NSpid"].split()
                 cgroup = status.with_name("cgroup").read_text()
             except (OSError, KeyError, ValueError):
                 continue
-            if len(inside) > 1 and int(inside[-1]) == pid and container in cgroup:
-                return "Z" not in told["State"]
+            if len(namespace_pids) > 1 and int(namespace_pids[-1]) == pid and container in cgroup:
+                return "Z" not in fields["State"]
         return False
 
 

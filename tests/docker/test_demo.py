@@ -1,4 +1,4 @@
-"""The demo, unchanged, with every agent in a container."""
+"""The demo with every agent in a container."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.docker.engine import IMAGE, Engine
 def test_the_demo_runs_in_containers(docker: Engine, tmp_path: Path) -> None:
     with Sandbox(tmp_path, "docker", docker.env) as box:
         demo.prepare(box, port=0, image=IMAGE)
-        said: list[str] = []
-        demo.play(demo.Stage(box, said.append))
-        states = {one["name"]: one["status"] for one in box.sessions()}
+        lines: list[str] = []
+        demo.play(demo.Stage(box, lines.append))
+        states = {session["name"]: session["status"] for session in box.sessions()}
         assert states == {
             **dict.fromkeys(("price", "cart", "report", "currency"), "merged"),
             "storage": "needs_input",

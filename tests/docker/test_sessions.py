@@ -1,4 +1,4 @@
-"""Whole sessions in containers, with a real daemon of ours and a real engine."""
+"""Sessions in containers, with a real daemon and a real engine."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SECRET = "sk-very-secret-0123456789"
 
 @pytest.fixture
 def box(docker: Engine, tmp_path: Path) -> Iterator[Sandbox]:
-    with Sandbox(tmp_path, "docker", {**docker.env, "LOGIN_SECRET_TOKEN": "not-for-agents"}) as made:
-        yield made
+    with Sandbox(tmp_path, "docker", {**docker.env, "LOGIN_SECRET_TOKEN": "not-for-agents"}) as sandbox:
+        yield sandbox
     docker.clear()
 
 
 def begin(box: Sandbox, docker: str = "", rest: str = "") -> None:
-    """A repository whose sessions live in containers of the test image, and the daemon."""
+    """Create a repository whose sessions run in containers of the test image, and start the daemon."""
     settings = f"image: {IMAGE}{f', {docker}' if docker else ''}"
     box.repository(
         config=f"defaults: {{agent: demo, runtime: docker}}\nprojects:\n  app:\n    path: .\n    docker: {{{settings}}}\n{rest}"
@@ -38,14 +38,14 @@ def begin(box: Sandbox, docker: str = "", rest: str = "") -> None:
 
 
 def new(box: Sandbox, prompt: str, name: str = "s") -> Path:
-    """A session; returns its workspace once its agent runs."""
+    """Create a session, wait until its agent runs, and return its workspace."""
     box.ao("new", prompt, "--name", name)
     box.until(lambda: box.session(name)["activity"] not in (None, "starting"), "the agent", 60)
     return Path(box.session(name)["workspacePath"])
 
 
 def shell(command: str) -> str:
-    """A directive for the demo agent."""
+    """Return a directive of the demo agent that runs a command."""
     return f"[[sh: {command}]]"
 
 
@@ -66,7 +66,7 @@ def container(docker: Engine, box: Sandbox) -> str:
     return names[0]
 
 
-def test_commits_are_the_users_and_git_can_do_everything_it_must(docker: Engine, box: Sandbox) -> None:
+def test_git_works_in_a_container_and_commits_belong_to_the_user(docker: Engine, box: Sandbox) -> None:
     begin(box)
     box.git("pack-refs", "--all")
     script = (
@@ -86,7 +86,7 @@ def test_commits_are_the_users_and_git_can_do_everything_it_must(docker: Engine,
     )
 
 
-def test_what_it_writes_is_never_run_outside_and_what_is_the_users_is_not_seen(docker: Engine, box: Sandbox) -> None:
+def test_an_agent_cannot_write_git_configuration_or_read_the_users_files(docker: Engine, box: Sandbox) -> None:
     begin(box)
     (box.user_home / "diary.txt").write_text("dear diary")
     before = (box.repo / ".git" / "config").read_text()
@@ -114,7 +114,7 @@ def test_what_it_writes_is_never_run_outside_and_what_is_the_users_is_not_seen(d
         "mount -t tmpfs none /mnt",
     ]
     script = "; ".join(
-        f"if ({one}) >/dev/null 2>&1; then echo {number} >>done.txt; fi" for number, one in enumerate(tries)
+        f"if ({command}) >/dev/null 2>&1; then echo {number} >>done.txt; fi" for number, command in enumerate(tries)
     )
     workspace = new(box, f"{shell(script + '; touch over.txt')} [[wait]]")
     box.until((workspace / "over.txt").exists, "the end of it", 60)
@@ -124,7 +124,7 @@ def test_what_it_writes_is_never_run_outside_and_what_is_the_users_is_not_seen(d
 
 
 @pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
-def test_a_submodule_of_its_own_making_is_looked_at_with_no_more_rights_than_it_has(box: Sandbox) -> None:
+def test_git_filters_of_an_agents_submodule_do_not_run_outside(box: Sandbox) -> None:
     begin(box, "network: none")
     escaped = box.folder / "escaped"
     script = (
@@ -139,15 +139,15 @@ def test_a_submodule_of_its_own_making_is_looked_at_with_no_more_rights_than_it_
     assert not escaped.exists()
 
 
-def test_no_secret_is_told_to_the_engine(docker: Engine, box: Sandbox) -> None:
+def test_no_secret_is_passed_to_the_engine(docker: Engine, box: Sandbox) -> None:
     begin(box, rest=f"    env: {{MY_API_KEY: {SECRET}}}\n")
     workspace = new(box, f"{shell('env >env.new; mv env.new env.txt')} [[wait]]")
     box.until((workspace / "env.txt").exists)
-    seen = dict(line.split("=", 1) for line in (workspace / "env.txt").read_text().splitlines() if "=" in line)
-    assert seen["MY_API_KEY"] == SECRET and seen["AO_TOKEN"] and "LOGIN_SECRET_TOKEN" not in seen
-    assert seen["HOME"].startswith(str(box.home.path)) and seen["PATH"].startswith("/usr/local/sbin")
-    told = docker.run("inspect", container(docker, box))
-    assert SECRET not in told and seen["AO_TOKEN"] not in told
+    environment = dict(line.split("=", 1) for line in (workspace / "env.txt").read_text().splitlines() if "=" in line)
+    assert environment["MY_API_KEY"] == SECRET and environment["AO_TOKEN"] and "LOGIN_SECRET_TOKEN" not in environment
+    assert environment["HOME"].startswith(str(box.home.path)) and environment["PATH"].startswith("/usr/local/sbin")
+    description = docker.run("inspect", container(docker, box))
+    assert SECRET not in description and environment["AO_TOKEN"] not in description
     private = box.home.session(box.sessions()[0]["id"])
     assert not list(private.glob("*.sh"))
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
@@ -166,7 +166,7 @@ class Quiet(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def outside() -> Iterator[int]:
-    """A host on the network: this machine, on all its addresses."""
+    """The port of an HTTP server on all addresses of this machine."""
     server = http.server.ThreadingHTTPServer(("0.0.0.0", 0), Quiet)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -210,34 +210,34 @@ def address() -> str:
         return str(probe.getsockname()[0])
 
 
-def test_an_allowlist_lets_out_to_what_is_on_it_and_to_the_daemon(box: Sandbox, outside: int) -> None:
+def test_an_allowlist_permits_only_its_hosts_and_the_daemon(box: Sandbox, outside: int) -> None:
     begin(box, f"network: allowlist, allow: ['127.0.0.2:{outside}']")
     code = ASK % {"port": outside, "address": address()}
     workspace = new(box, f"{python(code)} [[wait]]")
-    told = json.loads(answer(box, workspace))
-    assert told["allowed"] == "hello from outside"
-    assert "403" in told["other"]
-    assert told["daemon"].startswith("{")
-    assert "refused" in told["direct"] and told["address"] != "reached"
+    results = json.loads(answer(box, workspace))
+    assert results["allowed"] == "hello from outside"
+    assert "403" in results["other"]
+    assert results["daemon"].startswith("{")
+    assert "refused" in results["direct"] and results["address"] != "reached"
     log = box.home.session(box.sessions()[0]["id"]) / "network.log"
     assert f"refused 127.0.0.3:{outside}" in log.read_text()
 
 
-def test_without_a_network_nothing_is_reached(box: Sandbox, outside: int) -> None:
+def test_network_none_reaches_nothing(box: Sandbox, outside: int) -> None:
     begin(box, "network: none")
     workspace = new(box, f"{python(ASK % {'port': outside, 'address': address()})} [[wait]]")
-    told = json.loads(answer(box, workspace))
-    assert all("rror" in said for said in told.values())
+    results = json.loads(answer(box, workspace))
+    assert all("rror" in result for result in results.values())
 
 
-def test_with_the_hosts_network_all_is_reached(box: Sandbox, outside: int) -> None:
+def test_network_host_reaches_everything(box: Sandbox, outside: int) -> None:
     begin(box, "network: host")
     workspace = new(box, f"{python(ASK % {'port': outside, 'address': address()})} [[wait]]")
-    told = json.loads(answer(box, workspace))
-    assert told["direct"] == told["address"] == "reached" and told["daemon"].startswith("{")
+    results = json.loads(answer(box, workspace))
+    assert results["direct"] == results["address"] == "reached" and results["daemon"].startswith("{")
 
 
-def test_an_agent_that_runs_out_of_memory_is_told_as_that(box: Sandbox) -> None:
+def test_an_agent_that_runs_out_of_memory_fails_with_that_reason(box: Sandbox) -> None:
     begin(
         box,
         "memory: 64m, network: none",
@@ -248,7 +248,7 @@ def test_an_agent_that_runs_out_of_memory_is_told_as_that(box: Sandbox) -> None:
     assert "it ran out of memory (limit 64 MB)" in box.ao("why", "s").stdout
 
 
-def test_the_agent_goes_on_when_the_daemon_is_killed(docker: Engine, box: Sandbox) -> None:
+def test_the_agent_survives_a_killed_daemon(docker: Engine, box: Sandbox) -> None:
     begin(box, "network: none")
     workspace = new(box, "[[say: ready]]")
     box.until(lambda: box.session("s")["activity"] == "idle")
@@ -262,7 +262,7 @@ def test_the_agent_goes_on_when_the_daemon_is_killed(docker: Engine, box: Sandbo
     assert [event["type"] for event in box.events("s")].count("agent-launched") == 1
 
 
-def test_a_container_that_is_killed_outside_is_seen_within_a_second(docker: Engine, box: Sandbox) -> None:
+def test_a_killed_container_is_noticed_within_a_second(docker: Engine, box: Sandbox) -> None:
     begin(box, "network: none")
     new(box, "[[wait]]")
     running = container(docker, box)
@@ -273,14 +273,14 @@ def test_a_container_that_is_killed_outside_is_seen_within_a_second(docker: Engi
     assert box.session("s")["exitCode"] == 137
 
 
-def test_the_terminal_comes_back_when_the_engine_was_restarted(docker: Engine, box: Sandbox) -> None:
+def test_the_terminal_works_again_after_a_restart_of_the_engine(docker: Engine, box: Sandbox) -> None:
     begin(box, "network: none")
     workspace = new(box, "[[say: ready]]")
     box.until(lambda: box.session("s")["activity"] == "idle")
     docker.halt()
     docker.start()
     assert box.session("s")["activity"] == "idle"
-    time.sleep(0.5)  # nothing tells when the engine's client is attached again
+    time.sleep(0.5)  # there is no signal when the engine's client is attached again
     box.ao("send", "s", shell("echo still here >here.txt"))
     box.until((workspace / "here.txt").exists, "the message", 30)
     box.ao("stop", "s")
@@ -288,22 +288,22 @@ def test_the_terminal_comes_back_when_the_engine_was_restarted(docker: Engine, b
     assert docker.containers() == []
 
 
-def test_what_a_killed_daemon_left_is_found_by_its_labels(docker: Engine, box: Sandbox) -> None:
+def test_containers_left_by_a_killed_daemon_are_pruned_by_their_labels(docker: Engine, box: Sandbox) -> None:
     begin(box, "network: none")
     new(box, "[[wait]]")
-    left = docker.run("inspect", "--format", "{{json .Config.Labels}}", container(docker, box))
-    labels = {**json.loads(left), "agent-orchestrator.generation": "7"}
+    labels_json = docker.run("inspect", "--format", "{{json .Config.Labels}}", container(docker, box))
+    labels = {**json.loads(labels_json), "agent-orchestrator.generation": "7"}
     options = [part for name, value in labels.items() for part in ("--label", f"{name}={value}")]
     docker.run("create", "--name", "left-behind", *options, IMAGE, "true")
     docker.run("create", "--name", "somebody-elses", IMAGE, "true")
-    shown = box.json("prune", "--dry-run")["removed"]
-    assert [one["kind"] for one in shown] == ["terminal"]
+    leftovers = box.json("prune", "--dry-run")["removed"]
+    assert [leftover["kind"] for leftover in leftovers] == ["terminal"]
     box.ao("prune")
     assert "left-behind" not in docker.containers() and len(docker.containers()) == 2
     docker.run("rm", "somebody-elses")
 
 
-def test_an_image_that_is_not_to_be_had_is_one_line(box: Sandbox) -> None:
+def test_a_missing_image_is_a_one_line_error(box: Sandbox) -> None:
     begin(box)
     config = box.repo / "agent-orchestrator.yaml"
     config.write_text(config.read_text().replace(IMAGE, "localhost:1/no/such:image"))
@@ -314,7 +314,7 @@ def test_an_image_that_is_not_to_be_had_is_one_line(box: Sandbox) -> None:
     )
 
 
-def test_a_dockerfile_is_built_once_and_again_when_it_changes(docker: Engine, box: Sandbox) -> None:
+def test_a_dockerfile_is_built_once_per_version(docker: Engine, box: Sandbox) -> None:
     begin(box, "network: none")
     config = box.repo / "agent-orchestrator.yaml"
     config.write_text(config.read_text().replace(f"image: {IMAGE}", "dockerfile: box/Dockerfile"))
@@ -333,7 +333,7 @@ def test_a_dockerfile_is_built_once_and_again_when_it_changes(docker: Engine, bo
     assert "FROM_THE_IMAGE=2" in (other / "env.txt").read_text()
 
 
-def test_a_clone_works_too_and_its_configuration_is_not_the_agents(docker: Engine, box: Sandbox) -> None:
+def test_a_clone_works_and_its_git_configuration_is_protected(docker: Engine, box: Sandbox) -> None:
     begin(box, "network: none")
     script = (
         "echo one >one.txt; git add one.txt; git commit -qm 'Add one'; git config core.fsmonitor evil; mv .git gone"
@@ -345,7 +345,7 @@ def test_a_clone_works_too_and_its_configuration_is_not_the_agents(docker: Engin
     assert "fsmonitor" not in (workspace / ".git" / "config").read_text() and not (workspace / "gone").exists()
 
 
-def test_files_of_the_users_are_there_where_they_are_named(box: Sandbox) -> None:
+def test_configured_mounts_are_available_in_the_container(box: Sandbox) -> None:
     box.user_home.mkdir(exist_ok=True)
     (box.user_home / ".npmrc").write_text("registry=here\n")
     (box.user_home / ".tool").mkdir()
@@ -357,7 +357,7 @@ def test_files_of_the_users_are_there_where_they_are_named(box: Sandbox) -> None
     assert (box.user_home / ".tool" / "login").read_text() == "login\n"
 
 
-def test_without_an_engine_it_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_without_an_engine_a_session_is_refused_in_one_line(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "docker", {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "CONTAINER_HOST": ""}) as box:
         box.env["PATH"] = f"{tmp_path}/bin:/usr/bin:/bin"
         (tmp_path / "bin").mkdir()

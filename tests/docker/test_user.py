@@ -1,4 +1,4 @@
-"""An ordinary user, who may only speak to the engine: what his agents make is his, and they have a name in their containers."""
+"""An ordinary user with access to the engine: files of agents belong to the user, who has a name in the container."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ print(json.dumps(asyncio.run(main())))
 
 @pytest.fixture
 def root(docker: Engine) -> Iterator[Path]:
-    """A folder of the user's, and the engine's door open to him."""
+    """A folder of the user, who may use the engine's socket."""
     if not os.access(PYTHON, os.X_OK):
         pytest.skip(f"there is no {PYTHON} that every user can run")
     if not Path(os.devnull).stat().st_mode & 0o002:
         pytest.skip(f"{os.devnull} is not open to every user here")
-    made = Path(tempfile.mkdtemp(prefix="ao-user-"))
-    os.chown(made, USER, USER)
+    folder = Path(tempfile.mkdtemp(prefix="ao-user-"))
+    os.chown(folder, USER, USER)
     docker.folder.chmod(0o755)
     (docker.folder / "docker.sock").chmod(0o666)
-    yield made
-    shutil.rmtree(made)
+    yield folder
+    shutil.rmtree(folder)
 
 
-def test_what_it_makes_is_the_users(docker: Engine, root: Path) -> None:
-    source = docker.folder / "src"  # ours may be in a folder that he may not look into
+def test_files_made_in_a_container_belong_to_the_user(docker: Engine, root: Path) -> None:
+    source = docker.folder / "src"  # the original may be in a folder that the user cannot read
     shutil.copytree(Path(__file__).parents[2] / "src", source, ignore=shutil.ignore_patterns("dist", "__pycache__"))
     env = {
         **docker.env,
@@ -71,16 +71,16 @@ def test_what_it_makes_is_the_users(docker: Engine, root: Path) -> None:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     as_user = ["setpriv", "--reuid", str(USER), "--regid", str(USER), "--clear-groups"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*as_user, PYTHON, "-c", PROGRAM, str(root)], env=env, cwd=root, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    code, shown, _ = json.loads(done.stdout)
-    assert code == 0, shown
+    assert completed.returncode == 0, completed.stderr
+    code, log, _ = json.loads(completed.stdout)
+    assert code == 0, log
     work = root / "work"
-    told = {name: (work / name).read_text().strip() for name in ("id", "name", "home", "log")}
+    results = {name: (work / name).read_text().strip() for name in ("id", "name", "home", "log")}
     home = root / "home" / "sessions" / "s" / "container" / "home"
-    assert told == {"id": str(USER), "name": "agent", "home": str(home), "log": "inside"}
-    made = [path for path in root.rglob("*") if not path.is_symlink()]
-    assert {path.stat().st_uid for path in made} == {USER}
+    assert results == {"id": str(USER), "name": "agent", "home": str(home), "log": "inside"}
+    files = [path for path in root.rglob("*") if not path.is_symlink()]
+    assert {path.stat().st_uid for path in files} == {USER}
     assert (home / "kept").exists() and docker.containers() == []

@@ -1,4 +1,4 @@
-"""The commands that pages show: taken out of blocks and sentences, and read as `ao` itself would read them, without doing them."""
+"""The commands on documentation pages: extracted from blocks and sentences, and parsed as `ao` would, without running them."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ _END = re.compile(r"^(?:\||\|\||&&|;|&|>|>>|<|2>|2>&1|\)|do|done)$")
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownCommand:
     """A command on a page."""
 
     page: Path
     line: int
     words: tuple[str, ...]
-    whole: bool
-    """It stands in a block, to be typed as it is; in a sentence arguments may be left out."""
+    in_block: bool
+    """Whether it is in a block, to be typed as it is; in a sentence arguments may be omitted."""
 
     def __str__(self) -> str:
         return f"{name(self.page)}:{self.line}: ao {shlex.join(self.words)}"
 
 
-def shown(page: Path) -> Iterator[Shown]:
-    """Every `ao …` of a page."""
+def shown_commands(page: Path) -> Iterator[ShownCommand]:
+    """Yield every `ao …` command of a page."""
     for block in blocks(page):
         if block.language in SHELL:
             for number, line in _lines(block.text):
                 for words in _commands(re.sub(r"(^|\s)# .*", "", line)):
-                    yield Shown(page, block.line + number, words, True)
-    for found in _INLINE.finditer(prose(page)):
-        for words in _commands(found[1]):
-            yield Shown(page, 0, words, False)
+                    yield ShownCommand(page, block.line + number, words, True)
+    for match in _INLINE.finditer(prose(page)):
+        for words in _commands(match[1]):
+            yield ShownCommand(page, 0, words, False)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """A block's lines with their numbers; one that goes on is one."""
+    """Yield a block's lines with their numbers; continued lines are joined."""
     began, line = 0, ""
     for number, part in enumerate(text.splitlines(), 1):
         began, line = (began if line else number), line + part
@@ -59,7 +59,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _commands(line: str) -> Iterator[tuple[str, ...]]:
-    """What of a line is ours: several commands may stand there, alone or in `$(…)`."""
+    """Yield the `ao` commands of a line, also those in `$(…)`."""
     for start in re.finditer(rf"(?:^|[$|;&(] ?|&& |then )(?:\w+=\S* )*{_PROGRAM}(?= |$)", line):
         rest = line[start.end() :]
         if line[: start.end()].rpartition("(")[2] in ("ao", "agent-orchestrator"):  # $(ao …)
@@ -68,59 +68,61 @@ def _commands(line: str) -> Iterator[tuple[str, ...]]:
             lexer = shlex.shlex(rest, posix=True, punctuation_chars=";|&<>()")
             lexer.whitespace_split = True
             words = list(lexer)
-        except ValueError:  # half a quoted text: the whole is in another match
+        except ValueError:  # an unfinished quotation: another match has all of it
             words = rest.split()
         ends = [at for at, word in enumerate(words) if _END.match(word)]
         yield tuple(words[: ends[0]] if ends else words)
 
 
-def wrong(words: tuple[str, ...], whole: bool) -> str:
-    """Why `ao` would refuse this; empty: it would not. `…` stands for whatever may stand there, `[S]` for what may."""
-    known = [word.strip("[]") if not whole else word for word in words if word not in ("-h", "--help", "--version")]
-    refused = _refused(known, whole)
-    return (refused and "…" in words and _refused([word for word in known if word != "…"], False)) or refused
+def parse_error(words: tuple[str, ...], whole: bool) -> str:
+    """Return the error with which `ao` would refuse a command, or "". `…` stands for any arguments, `[S]` is optional."""
+    shown_words = [
+        word.strip("[]") if not whole else word for word in words if word not in ("-h", "--help", "--version")
+    ]
+    refused = _refused(shown_words, whole)
+    return (refused and "…" in words and _refused([word for word in shown_words if word != "…"], False)) or refused
 
 
 def with_session(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The same with each session called `S`, whatever the page calls it."""
-    ctx = _parsed(list(words))
+    """Return the words with each session's name replaced by `S`."""
+    ctx = _parse(list(words))
     named = [
         value
         for param in ctx.command.params
         if isinstance(param.type, DaemonName) and param.type.kind in ("sessions", "any")
-        for value in _several(ctx.params.get(param.name or ""))
+        for value in _as_list(ctx.params.get(param.name or ""))
     ]
     return tuple("S" if word in named else word for word in words)
 
 
-def _several(value: object) -> list[str]:
-    return [str(one) for one in value] if isinstance(value, (list, tuple)) else [] if value is None else [str(value)]
+def _as_list(value: object) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, (list, tuple)) else [] if value is None else [str(value)]
 
 
 def _refused(words: list[str], whole: bool) -> str:
     try:
-        _parsed(words)
+        _parse(words)
     except (click.MissingParameter, click.BadOptionUsage, click.exceptions.NoArgsIsHelpError) as error:
         return error.format_message() if whole else ""
-    except click.BadParameter as error:  # an issue's number, for one, is `N` in a sentence
+    except click.BadParameter as error:  # in a sentence an issue's number may be `N`
         return error.format_message() if whole else ""
     except click.UsageError as error:
         return error.format_message()
     return ""
 
 
-def _parsed(words: list[str]) -> click.Context:
-    """The context of the command that these words call."""
+def _parse(words: list[str]) -> click.Context:
+    """Return the context of the command that these words call."""
     ctx = cli.make_context("ao", list(words))
     command: click.Command = cli
-    while isinstance(command, click.Group) and (args := _left(ctx)):
-        _, found, rest = command.resolve_command(ctx, args)
-        assert found is not None
-        ctx, command = found.make_context(found.name, rest, parent=ctx), found
+    while isinstance(command, click.Group) and (args := _remaining_words(ctx)):
+        _, subcommand, rest = command.resolve_command(ctx, args)
+        assert subcommand is not None
+        ctx, command = subcommand.make_context(subcommand.name, rest, parent=ctx), subcommand
     return ctx
 
 
-def _left(ctx: click.Context) -> list[str]:
-    """What a group has left for the command below it."""
+def _remaining_words(ctx: click.Context) -> list[str]:
+    """Return the words that a group leaves to its subcommand."""
     kept: list[str] = vars(ctx).get("_protected_args") or vars(ctx).get("protected_args") or []
     return [*kept, *ctx.args]

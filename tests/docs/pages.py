@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "agent_orchestrator"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
-"""Those that people write; the others are generated, and their own tests keep them current."""
+"""The pages that people write; other tests keep the generated ones current."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -30,24 +30,24 @@ class Block:
 
 
 def name(page: Path) -> str:
-    """A page as people call it."""
+    """Return a page's path in the repository."""
     return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path, language: str | None = None) -> Iterator[Block]:
-    """A page's fenced blocks, of one language or of all."""
+    """Yield a page's fenced blocks, of one language or of all."""
     text = page.read_text()
-    for found in _FENCE.finditer(text):
-        if language in (None, found[1]):
-            yield Block(page, text.count("\n", 0, found.start()) + 1, found[1], found[2])
+    for match in _FENCE.finditer(text):
+        if language in (None, match[1]):
+            yield Block(page, text.count("\n", 0, match.start()) + 1, match[1], match[2])
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks."""
+    """Return a page without its fenced blocks."""
     return _FENCE.sub("", page.read_text())
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as forges make them."""
+    """Return the anchors of a page's headings, as forges generate them."""
     titles = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}

@@ -1,4 +1,4 @@
-"""What is documented of the command line: everything there is, and nothing that there is not."""
+"""The documentation of the command line is complete and correct."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ import pytest
 
 from agent_orchestrator.cli.app import COMMANDS
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.docs.commands import Shown, shown, with_session, wrong
+from tests.docs.commands import ShownCommand, parse_error, shown_commands, with_session
 from tests.docs.pages import WRITTEN, name
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_commands_are_as_they_are_shown(page: Path) -> None:
-    refused = [(str(one), why) for one in shown(page) if (why := wrong(one.words, one.whole))]
+def test_shown_commands_can_be_parsed(page: Path) -> None:
+    refused = [
+        (str(command), reason)
+        for command in shown_commands(page)
+        if (reason := parse_error(command.words, command.in_block))
+    ]
     assert refused == []
 
 
-def test_every_command_is_told_of_by_somebody() -> None:
-    """Beside the reference, which is made from the commands: in a sentence or a block that says what it is for."""
-    told = {one.words[0] for page in WRITTEN for one in shown(page) if one.words}
-    assert {name for name, entry in COMMANDS.items() if not entry.alias_of} <= told
+def test_every_command_is_documented_by_hand() -> None:
+    """Besides the generated reference, each command is in a sentence or block."""
+    documented = {command.words[0] for page in WRITTEN for command in shown_commands(page) if command.words}
+    assert {name for name, entry in COMMANDS.items() if not entry.alias_of} <= documented
 
 
 # -- run them ----------------------------------------------------------------------------------------------------------
@@ -51,19 +55,21 @@ def left_out(words: tuple[str, ...]) -> bool:
     return any(matches(words, patterns) for patterns in NOT_HERE.values())
 
 
-def typed() -> dict[tuple[str, ...], Shown]:
-    """Each command that a block shows, sessions called `S`; the quickstart is run whole, by a test of its own."""
-    found: dict[tuple[str, ...], Shown] = {}
+def typed() -> dict[tuple[str, ...], ShownCommand]:
+    """Return each command that a block shows, with sessions called `S`; the quickstart has a separate test."""
+    commands: dict[tuple[str, ...], ShownCommand] = {}
     for page in WRITTEN:
-        for one in shown(page) if page.name != "quickstart.md" else ():
-            if one.whole and one.words:
-                found.setdefault(with_session(one.words), one)
-    return found
+        for command in shown_commands(page) if page.name != "quickstart.md" else ():
+            if command.in_block and command.words:
+                commands.setdefault(with_session(command.words), command)
+    return commands
 
 
-def test_every_command_in_a_block_is_run_or_said_not_to_be() -> None:
-    left = [str(one) for words, one in typed().items() if not matches(words, SAFE) and not left_out(words)]
-    assert left == [], "add it to SAFE, or to NOT_HERE with the reason"
+def test_every_command_in_a_block_is_run_or_excluded() -> None:
+    unassigned = [
+        str(command) for words, command in typed().items() if not matches(words, SAFE) and not left_out(words)
+    ]
+    assert unassigned == [], "add it to SAFE, or to NOT_HERE with the reason"
 
 
 def test_commands_in_blocks_work(tmp_path: Path) -> None:
@@ -78,11 +84,11 @@ def test_commands_in_blocks_work(tmp_path: Path) -> None:
         box.ao("new", "--name", "worker", "[[edit: a.txt|x]] [[commit: a]] [[done: ok]]")
         box.until(lambda: box.session("worker")["status"] == "review_pending", "its change", 120)
         failed = []
-        for words, one in typed().items():
+        for words, command in typed().items():
             if matches(words, SAFE) and not left_out(words):
                 argv = [word.replace("~", str(box.user_home)) if word.startswith("~") else word for word in words]
                 argv = [re.sub(r"(^|/)S(/|$)", r"\1worker\2", word) for word in argv]
                 done = box.ao(*argv, check=False)
                 if done.returncode:
-                    failed.append(f"{one}\n  {done.stderr or done.stdout}")
+                    failed.append(f"{command}\n  {done.stderr or done.stdout}")
         assert not failed, "\n".join(failed)

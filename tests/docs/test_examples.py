@@ -1,4 +1,4 @@
-"""The examples, as they stand in their folder, against a real daemon: agents, a notifier, and programs that use the Python API."""
+"""The examples run against a real daemon: agents, a notifier, and programs that use the Python API."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ git add args.txt && git commit -q -m "Do it"
 
 
 class Telegram(ThreadingHTTPServer):
-    """Telegram's `sendMessage`, as strict as it is about the token, the chat, length and markup."""
+    """Telegram's `sendMessage`, as strict about token, chat, length and markup."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Bot)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.got: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
         self.refusal: tuple[int, dict[str, Any]] | None = None
 
-    def judge(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         if self.refusal:
             return self.refusal
         if path != f"/bot{TOKEN}/sendMessage":
@@ -61,15 +61,15 @@ class Telegram(ThreadingHTTPServer):
             return 400, {"ok": False, "description": "Bad Request: message is too long"}
         if plain.count("*") != 2 or re.search(r"[_`\[]", plain):
             return 400, {"ok": False, "description": "Bad Request: can't parse entities"}
-        self.got.append(body)
-        return 200, {"ok": True, "result": {"message_id": len(self.got)}}
+        self.messages.append(body)
+        return 200, {"ok": True, "result": {"message_id": len(self.messages)}}
 
 
 class _Bot(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         assert isinstance(self.server, Telegram)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        status, answer = self.server.judge(self.path, body)
+        status, answer = self.server.answer(self.path, body)
         data = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -77,7 +77,7 @@ class _Bot(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *args: object) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def serving() -> Iterator[Telegram]:
 
 @pytest.fixture(scope="module")
 def telegram() -> Iterator[Telegram]:
-    """The one that the daemon speaks with."""
+    """The server that the daemon uses."""
     with serving() as server:
         yield server
 
@@ -124,16 +124,16 @@ def run(box: Sandbox, name: str, *argv: str, **env: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def made(slot: str, file: str, name: str, config: dict[str, Any]) -> Any:
+def make_plugin(slot: str, file: str, name: str, config: dict[str, Any]) -> Any:
     return Registry([{"path": str(EXAMPLES / file)}]).make(slot, name, config, LocalHost())
 
 
-def test_every_example_is_told_of_and_run() -> None:
-    here = {file.name for file in EXAMPLES.glob("*.py")}
-    told = set(re.findall(r"^\| `(\w+\.py)`", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
+def test_every_example_is_listed_and_run() -> None:
+    existing = {file.name for file in EXAMPLES.glob("*.py")}
+    listed = set(re.findall(r"^\| `(\w+\.py)`", (EXAMPLES / "README.md").read_text(), re.MULTILINE))
     tried = set(re.findall(r"(\w+)(?:\.py)?\"", Path(__file__).read_text()))
-    assert here == told
-    assert {name.removesuffix(".py") for name in here} <= tried
+    assert existing == listed
+    assert {name.removesuffix(".py") for name in existing} <= tried
 
 
 # -- agents
@@ -142,7 +142,7 @@ def test_every_example_is_told_of_and_run() -> None:
 class TestCustomAgent(AgentContract):
     @pytest.fixture
     def agent(self) -> Agent:
-        agent = made("agent", "custom_agent.py", "my-custom-agent", {})
+        agent = make_plugin("agent", "custom_agent.py", "my-custom-agent", {})
         assert isinstance(agent, Agent)
         return agent
 
@@ -150,12 +150,12 @@ class TestCustomAgent(AgentContract):
 class TestLastingAgent(AgentContract):
     @pytest.fixture
     def agent(self) -> Agent:
-        agent = made("agent", "lasting_agent.py", "custom-agent", {})
+        agent = make_plugin("agent", "lasting_agent.py", "custom-agent", {})
         assert isinstance(agent, Agent)
         return agent
 
 
-def test_the_cli_does_its_task(box: Sandbox) -> None:
+def test_the_wrapped_cli_does_its_task(box: Sandbox) -> None:
     box.ao("new", "--agent", "my-custom-agent", "--name", "wrapped", "make it so")
     box.until(lambda: box.session("wrapped")["status"] == "review_pending", "its change", 120)
     session = box.session("wrapped")
@@ -163,14 +163,16 @@ def test_the_cli_does_its_task(box: Sandbox) -> None:
     assert arguments == f"--task make it so --worktree {session['workspacePath']} --branch feature/wrapped"
 
 
-def test_the_clis_failure_is_the_sessions(box: Sandbox, telegram: Telegram) -> None:
+def test_a_failure_of_the_wrapped_cli_fails_the_session(box: Sandbox, telegram: Telegram) -> None:
     box.ao("new", "--agent", "my-custom-agent", "--name", "vain", "the impossible")
     box.until(lambda: box.session("vain")["status"] == "failed", "its failure", 120)
     assert "Agent failed: 3" in box.ao("logs", "vain").stdout
-    box.until(lambda: any("my-app-vain" in one["text"] for one in telegram.got), "the notice by Telegram", 120)
+    box.until(
+        lambda: any("my-app-vain" in message["text"] for message in telegram.messages), "the notice by Telegram", 120
+    )
 
 
-def test_one_that_lasts_takes_messages(box: Sandbox) -> None:
+def test_a_long_running_agent_receives_messages(box: Sandbox) -> None:
     box.ao("new", "--agent", "custom-agent", "--name", "diary", "it began to rain")
     box.until(lambda: box.session("diary")["activity"] == "idle", "it to be ready", 120)
     box.ao("send", "--wait", "diary", "the sun came out")
@@ -194,27 +196,27 @@ class TestTelegram(NotifierContract):
 
     @pytest.fixture
     def notifier(self, bot: Telegram) -> Notifier:
-        plugin = made("notifier", "telegram_notifier.py", "telegram", {"chatId": "42", "apiUrl": bot.url})
+        plugin = make_plugin("notifier", "telegram_notifier.py", "telegram", {"chatId": "42", "apiUrl": bot.url})
         assert isinstance(plugin, Notifier)
         return plugin
 
     @pytest.fixture
     def sent(self, bot: Telegram) -> Callable[[], Sequence[str]]:
-        return lambda: [one["text"] for one in bot.got]
+        return lambda: [message["text"] for message in bot.messages]
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
         config = {"chatId": "42", "apiUrl": "http://127.0.0.1:9"}
-        plugin = made("notifier", "telegram_notifier.py", "telegram", config)
+        plugin = make_plugin("notifier", "telegram_notifier.py", "telegram", config)
         assert isinstance(plugin, Notifier)
         return plugin
 
-    async def test_what_telegram_gets(self, notifier: Notifier, bot: Telegram) -> None:
+    async def test_telegram_receives_the_escaped_text(self, notifier: Notifier, bot: Telegram) -> None:
         await notifier.notify(Notification("Needs *you*", "Which_one?", "urgent", "app-fix"))
         text = "*Needs  you *\nWhich\\_one?\nSession: app-fix"
-        assert bot.got == [{"chat_id": "42", "text": text, "parse_mode": "Markdown"}]
+        assert bot.messages == [{"chat_id": "42", "text": text, "parse_mode": "Markdown"}]
 
-    async def test_its_refusals(self, notifier: Notifier, bot: Telegram) -> None:
+    async def test_refusals_raise_matching_errors(self, notifier: Notifier, bot: Telegram) -> None:
         bot.refusal = 429, {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": 7}}
         with pytest.raises(Temporary, match="Too Many Requests") as later:
             await notifier.notify(Notification("a", "b"))
@@ -224,26 +226,26 @@ class TestTelegram(NotifierContract):
             await notifier.notify(Notification("a", "b"))
         assert TOKEN not in str(refused.value)
 
-    def test_without_a_token_it_says_what_to_do(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_missing_token_is_an_error_with_a_remedy(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("TELEGRAM_BOT_TOKEN")
         with pytest.raises(UsageError, match="set TELEGRAM_BOT_TOKEN"):
-            made("notifier", "telegram_notifier.py", "telegram", {"chatId": "42"})
+            make_plugin("notifier", "telegram_notifier.py", "telegram", {"chatId": "42"})
 
 
 def test_a_test_message_arrives_by_telegram(box: Sandbox, telegram: Telegram) -> None:
     box.ao("notify", "test", "telegram")
-    assert any("a test of your notifications" in one["text"] for one in telegram.got)
+    assert any("a test of your notifications" in message["text"] for message in telegram.messages)
 
 
 # -- programs
 
 
-def test_a_planner_of_ones_own(box: Sandbox) -> None:
+def test_a_custom_orchestrator(box: Sandbox) -> None:
     lines = run(box, "custom_orchestrator.py", "Login", AO_EXAMPLE_AGENT="demo")
     assert lines == [f"my-app-login-{part} feature/login-{part} merged" for part in ("tests", "code", "docs")]
 
 
-def test_a_fleet_for_the_issues(box: Sandbox) -> None:
+def test_a_fleet_works_on_the_issues(box: Sandbox) -> None:
     box.ao("issue", "new", "Say hello", "-m", "[[edit: h|x]] [[commit: h]] [[done: said]]")
     lines = run(box, "issue_fleet.py", AO_EXAMPLE_TOOL="demo", AO_EXAMPLE_RUNTIME="process")
     assert len(lines) == 1 and lines[0].endswith("Say hello")

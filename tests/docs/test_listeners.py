@@ -1,4 +1,4 @@
-"""The page that says who listens to what."""
+"""The page of event listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages say is so: links lead somewhere, blocks parse, and files, functions, commands and statuses named are there."""
+"""The pages are correct: links work, blocks parse, and named files, functions, commands and statuses exist."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ CONCEPTS = ROOT / "docs" / "concepts.md"
 EVENTS = ROOT / "docs" / "reference" / "events.md"
 
 
-def test_all_pages_are_here() -> None:
-    wanted = "README.md CONTRIBUTING.md CHANGELOG.md docs/index.md docs/quickstart.md docs/reference/commands.md"
-    assert set(wanted.split()) <= {name(page) for page in PAGES}
+def test_the_main_pages_exist() -> None:
+    expected = "README.md CONTRIBUTING.md CHANGELOG.md docs/index.md docs/quickstart.md docs/reference/commands.md"
+    assert set(expected.split()) <= {name(page) for page in PAGES}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", target):
             continue
         path, _, anchor = target.partition("#")
-        there = (page.parent / path).resolve() if path else page
-        assert there.exists(), f"{target} is not there"
-        assert there.is_relative_to(ROOT), f"{target} is outside the project"
-        assert not anchor or anchor in anchors(there), f"{target}: no such heading"
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), f"{target} is not there"
+        assert linked.is_relative_to(ROOT), f"{target} is outside the project"
+        assert not anchor or anchor in anchors(linked), f"{target}: no such heading"
 
 
-def test_every_page_is_reached_from_the_index() -> None:
+def test_every_page_is_linked_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     unreached = [page for page in PAGES if page.parent != ROOT and page.name != "index.md"]
     assert [name(page) for page in unreached if name(page).removeprefix("docs/") not in index] == []
 
 
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "python")], ids=str)
-def test_python_is_python(block: Block) -> None:
+def test_python_blocks_parse(block: Block) -> None:
     ast.parse(block.text, str(block))
 
 
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "yaml")], ids=str)
-def test_yaml_is_configuration(block: Block, tmp_path: Path) -> None:
+def test_yaml_blocks_are_valid_configuration(block: Block, tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(block.text)
     named = dict.fromkeys(re.findall(r"\$\{(\w+)\}", block.text), "x")
@@ -57,7 +57,7 @@ def test_yaml_is_configuration(block: Block, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_no_path_of_somebodys_machine(page: Path) -> None:
+def test_pages_contain_no_local_paths(page: Path) -> None:
     assert re.findall(r"/(?:work|root|home/\w+|Users/\w+)/\S*|/tmp/ao-\S*", page.read_text()) == []
 
 
@@ -84,7 +84,7 @@ def test_files_of_the_package_exist(page: Path) -> None:
         assert (PACKAGE / named).exists() or (ROOT / named).exists(), f"{named} is not there"
 
 
-def test_the_stops_on_the_way_exist() -> None:
+def test_functions_in_the_concepts_table_exist() -> None:
     stops = re.findall(r"^\| \d+ \| `([^`]+)` \| `([^`]+)` \|", CONCEPTS.read_text(), re.MULTILINE)
     assert len(stops) > 20
     for file, function in stops:
@@ -99,15 +99,15 @@ def test_methods_exist(page: Path) -> None:
 
 
 def _functions(file: Path) -> set[str]:
-    """Functions, and methods as `Class.method`."""
-    found = set()
+    """Return the functions of a file, methods as `Class.method`."""
+    names = set()
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.parse(file.read_text()).body:
         if isinstance(node, kinds):
-            found.add(node.name)
+            names.add(node.name)
         if isinstance(node, ast.ClassDef):
-            found |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, kinds)}
-    return found
+            names |= {f"{node.name}.{item.name}" for item in node.body if isinstance(item, kinds)}
+    return names
 
 
 @pytest.mark.parametrize(
@@ -121,16 +121,16 @@ def _functions(file: Path) -> set[str]:
         "Conflicts with the base branch",
     ],
 )
-def test_what_people_meet_first_is_among_the_symptoms(symptom: str) -> None:
+def test_common_problems_are_in_troubleshooting(symptom: str) -> None:
     assert f"\n## {symptom}\n" in (ROOT / "docs" / "troubleshooting.md").read_text()
 
 
-def test_every_status_stands_in_its_column() -> None:
+def test_every_status_is_listed_with_its_column() -> None:
     table = CONCEPTS.read_text().partition("## Statuses")[2].partition("\n## ")[0]
-    told: dict[str, str] = {}
+    documented: dict[str, str] = {}
     for statuses, column in re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]+?) \|", table, re.MULTILINE):
-        told |= dict.fromkeys(re.findall(r"\w+", statuses), column)
-    assert told == {
+        documented |= dict.fromkeys(re.findall(r"\w+", statuses), column)
+    assert documented == {
         status: f"{column}, quiet" if status in QUIET_STATUSES else column for status, column in COLUMNS.items()
     }
 

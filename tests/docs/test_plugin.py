@@ -1,4 +1,4 @@
-"""The example plugin of the architecture page: a file of its own that keeps the agent contract and does its work."""
+"""The example plugin of the architecture page passes the contract suite and works in a session."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONFIG = "defaults: {runtime: process}\n"
 
 
 def example(text: str, language: str = "python") -> str:
-    """The page's block that holds this text."""
+    """Return the page's block that contains a text."""
     return next(block.text for block in blocks(PAGE, language) if text in block.text)
 
 
@@ -35,12 +35,12 @@ class TestWordCount(AgentContract):
 
 def make(folder: Path, shell: str) -> Agent:
     (folder / "word_count.py").write_text(example("class WordCount"))
-    made = Registry([{"path": "word_count.py"}], folder).make("agent", "word-count", {"shell": shell}, LocalHost())
-    assert isinstance(made, Agent)
-    return made
+    agent = Registry([{"path": "word_count.py"}], folder).make("agent", "word-count", {"shell": shell}, LocalHost())
+    assert isinstance(agent, Agent)
+    return agent
 
 
-def test_it_does_its_work_in_a_session(tmp_path: Path) -> None:
+def test_the_example_plugin_works_in_a_session(tmp_path: Path) -> None:
     with Sandbox(tmp_path) as box:
         repo = box.repository(config=CONFIG + example("word_count", "yaml"))
         (repo / "word_count.py").write_text(example("class WordCount"))
@@ -51,7 +51,7 @@ def test_it_does_its_work_in_a_session(tmp_path: Path) -> None:
         assert box.git("show", "feature/count:words.txt").strip() == "3"
 
 
-def test_its_suite_is_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_suite_is_the_contract_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "word_count.py").write_text(example("class WordCount"))
     monkeypatch.syspath_prepend(str(tmp_path))
     namespace: dict[str, object] = {"__name__": "test_word_count"}

@@ -1,6 +1,6 @@
-"""The pages for plugin authors show what `ao plugins new` writes, word for word.
+"""The pages for plugin authors show the exact code that `ao plugins new` writes.
 
-tests/acceptance/plugins/test_plugin_packages.py runs that.
+tests/acceptance/plugins/test_plugin_packages.py runs that code.
 """
 
 from __future__ import annotations
@@ -25,34 +25,36 @@ def test_every_slot_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_code_is_that_of_the_new_package(slot: str) -> None:
+def test_shown_code_is_in_the_new_package(slot: str) -> None:
     files = scaffold.files(slot, NAMES[slot])
-    found = [_holding(block.text, files) for block in blocks(FOLDER / f"{slot}.md", "python")]
-    assert all(found), f"{slot}.md shows code that is not in the package"
-    assert {name.partition("_")[0] for name in found} == {"ao", "tests/test"}, "it shows the plugin, and its tests"
+    files_of_blocks = [_holding(block.text, files) for block in blocks(FOLDER / f"{slot}.md", "python")]
+    assert all(files_of_blocks), f"{slot}.md shows code that is not in the package"
+    assert {name.partition("_")[0] for name in files_of_blocks} == {"ao", "tests/test"}, (
+        "it shows the plugin, and its tests"
+    )
 
 
 def _holding(text: str, files: dict[str, str]) -> str:
-    """The file that has these lines, however far they are indented there."""
+    """Return the file that contains these lines at any indentation, or ""."""
     forms = [textwrap.indent(text, pad) for pad in ("", "    ", "        ")]
     return next((name for name, file in files.items() if any(form in file for form in forms)), "")
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_it_is_put_into_use_as_the_new_package_says(slot: str) -> None:
-    shown = "".join(block.text for block in blocks(FOLDER / f"{slot}.md", "yaml")).replace('"', "")
-    assert all(line in shown for line in scaffold.usage(slot, NAMES[slot]).splitlines())
+def test_shown_configuration_is_that_of_the_new_package(slot: str) -> None:
+    configuration = "".join(block.text for block in blocks(FOLDER / f"{slot}.md", "yaml")).replace('"', "")
+    assert all(line in configuration for line in scaffold.usage(slot, NAMES[slot]).splitlines())
 
 
-def test_the_line_for_every_package_is_the_one_it_has() -> None:
+def test_the_shown_conftest_is_that_of_the_new_package() -> None:
     (block,) = blocks(FOLDER / "README.md", "python")
     assert scaffold.files("agent", "x")["tests/conftest.py"] == block.text
 
 
 def test_the_metadata_of_a_new_package_names_the_plugin() -> None:
     for slot in SLOTS:
-        told = tomllib.loads(scaffold.files(slot, "my-own")["pyproject.toml"])
-        (entry,) = told["project"]["entry-points"][f"agent_orchestrator.{slot}"].items()
+        metadata = tomllib.loads(scaffold.files(slot, "my-own")["pyproject.toml"])
+        (entry,) = metadata["project"]["entry-points"][f"agent_orchestrator.{slot}"].items()
         module, _, kind = entry[1].partition(":")
         assert entry[0] == "my-own"
         assert f"class {kind}" in scaffold.files(slot, "my-own")[f"{module}.py"]

@@ -1,4 +1,4 @@
-"""The page on Python: its examples run, against a real daemon, with the demo agent in the place of those that need a login."""
+"""The examples of the Python page run against a real daemon, with the demo agent in place of agents that need a login."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ reactions: {ci-failed: {auto: false}}
 
 
 def example(text: str) -> str:
-    """The page's block that holds this text."""
+    """Return the page's block that contains a text."""
     return next(block.text for block in blocks(PAGE, "python") if text in block.text)
 
 
@@ -48,17 +48,19 @@ def run(box: Sandbox, text: str) -> str:
     return done.stdout
 
 
-def test_plan_spawn_mend_wait(box: Sandbox) -> None:
+def test_the_example_plans_spawns_fixes_and_waits(box: Sandbox) -> None:
     spoil = task("spoilt", description="[[edit: bad|x]] [[commit: spoil]] [[done: made it]]")
     text = example("make mypy strict pass").replace('"make mypy strict pass"', repr(goal(task("fine"), spoil)))
-    mending = "[[sh: git rm -q bad]] [[edit: s|x]] [[commit: mend]] [[done: mended]]"
-    text = text.replace('f"The checks fail:\\n{failure.logs}"', repr(mending))
+    fix_message = "[[sh: git rm -q bad]] [[edit: s|x]] [[commit: mend]] [[done: mended]]"
+    text = text.replace('f"The checks fail:\\n{failure.logs}"', repr(fix_message))
     assert sorted(run(box, text).splitlines()) == ["my-app-make-fine done made fine", "my-app-make-spoilt done made it"]
     ready = dict.fromkeys(("make-fine", "make-spoilt"), "review_pending")
-    box.until(lambda: {one["name"]: one["status"] for one in box.sessions()} == ready, "both to be reviewed")
+    box.until(
+        lambda: {session["name"]: session["status"] for session in box.sessions()} == ready, "both to be reviewed"
+    )
 
 
-def test_sessions(box: Sandbox) -> None:
+def test_the_example_of_sessions(box: Sandbox) -> None:
     text = example("fix-auth-bug").replace('runtime="tmux",', 'prompt="[[edit: a|x]] [[commit: a]] [[done: a]]",')
     text = text.replace('await session.send("Look at src/auth.py first")', "")
     out = run(box, text + "\nimport asyncio\nasyncio.run(fix_auth())\n")
@@ -66,27 +68,27 @@ def test_sessions(box: Sandbox) -> None:
     box.until(lambda: box.session("fix-auth-bug")["status"] == "merged", "it to land")
 
 
-def test_in_steps(box: Sandbox) -> None:
+def test_the_example_with_single_steps(box: Sandbox) -> None:
     box.ao("issue", "new", "Say hello", "-m", "[[edit: h|x]] [[commit: h]] [[done: said]]")
     text = example("create_worktree").replace("AgentRuntime.TMUX", "AgentRuntime.PROCESS")
     text = text.replace("context=task.description", 'context="[[edit: h|x]] [[commit: h]] [[done: said]]"')
     run(box, text + "\nimport asyncio\nasyncio.run(one_by_one())\n")
-    (session,) = [one for one in box.sessions() if one["title"] == "Say hello"]
+    (session,) = [candidate for candidate in box.sessions() if candidate["title"] == "Say hello"]
     assert session["profile"] == "claude-code"
     box.until(lambda: box.session(session["id"])["status"] == "review_pending", "its change")
 
 
-def test_a_planner_of_ones_own(box: Sandbox) -> None:
+def test_the_example_of_a_custom_orchestrator(box: Sandbox) -> None:
     out = run(box, example("class CustomOrchestrator") + "\nimport asyncio\nasyncio.run(custom('Login'))\n")
     assert out.splitlines() == ["login-tests True", "login-code True"]
 
 
-def test_without_async(box: Sandbox) -> None:
+def test_the_example_without_async(box: Sandbox) -> None:
     out = run(box, example("def hello").replace("say hello", "greet all") + "\nhello()\n")
     assert out.splitlines()[-1] in ("my-app-greet-all pr_open", "my-app-greet-all review_pending")
 
 
-def test_an_agent_of_ones_own(box: Sandbox) -> None:
+def test_the_example_of_a_custom_agent(box: Sandbox) -> None:
     box.ao("new", "--agent", "greeter", "--name", "greeting", "good morning")
     box.until(lambda: box.session("greeting")["status"] == "review_pending", "its change")
     assert box.git("show", "feature/greeting:greeting.txt") == "good morning"

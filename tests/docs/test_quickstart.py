@@ -1,4 +1,4 @@
-"""The quickstart, run as it stands: each `sh` block in order, in the folder where the one before ended."""
+"""The quickstart runs as written: each `sh` block in order, in the folder in which the previous one ended."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tests.docs.pages import ROOT, Block, blocks
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 
 
-def test_the_quickstart_works(tmp_path: Path) -> None:
+def test_the_quickstart_runs_as_written(tmp_path: Path) -> None:
     programs = tmp_path / "ao-programs"
     make_launchers(str(programs))
     with Sandbox(tmp_path, env={"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}) as box:
-        here = tmp_path
+        folder = tmp_path
         for block in blocks(QUICKSTART, "sh"):
-            here = run(box, block, here)
+            folder = run(box, block, folder)
             box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began", 120.0)
-        landed = dict.fromkeys(("say-hello", "greet-by-name"), "merged")
-        ends = {**landed, "store": "review_pending", "draft": "idle", "copy": "review_pending"}
+        merged = dict.fromkeys(("say-hello", "greet-by-name"), "merged")
+        ends = {**merged, "store": "review_pending", "draft": "idle", "copy": "review_pending"}
         box.until(lambda: {session["name"]: session["status"] for session in box.sessions()} == ends, str(ends))
-        assert box.git("show", "feature/store:store.txt", cwd=here) == "PostgreSQL"
-        assert box.git("log", "-2", "--format=%s", "main", cwd=here).splitlines() == [
+        assert box.git("show", "feature/store:store.txt", cwd=folder) == "PostgreSQL"
+        assert box.git("log", "-2", "--format=%s", "main", cwd=folder).splitlines() == [
             "Greet by name (#4)",
             "Say hello (#1)",
         ]
         issues = box.request("GET", "/api/issues?all=1&state=all")["issues"]
-        assert [(one["number"], one["state"]) for one in issues] == [(2, "closed"), (3, "open")]
+        assert [(issue["number"], issue["state"]) for issue in issues] == [(2, "closed"), (3, "open")]
 
 
 def run(box: Sandbox, block: Block, here: Path) -> Path:
-    """Run a block; returns the folder that it ends in."""
+    """Run a block and return the folder in which it ends."""
     end = box.folder / "end"
     script = f"set -eu\n{block.text}\npwd >{end}\n"
     done = subprocess.run(
@@ -53,12 +53,12 @@ def run(box: Sandbox, block: Block, here: Path) -> Path:
 
 
 def settled(box: Sandbox) -> bool:
-    """No agent is at work, and what was committed is to be reviewed or landed: a reader would go on now."""
+    """Return whether no agent works and every commit has a pull request, so that a reader would continue."""
     return all(session["column"] != "Working" and not _unopened(session) for session in box.sessions())
 
 
 def _unopened(session: dict[str, Any]) -> bool:
-    """Its commits have no pull request yet."""
+    """Return whether a session has commits without a pull request."""
     if session["workspacePath"] is None or session["pr"]:
         return False
     ahead = ["git", "rev-list", "--count", f"{session['base']}..HEAD"]

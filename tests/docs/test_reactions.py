@@ -1,4 +1,4 @@
-"""The page on reactions names everything there is."""
+"""The page on reactions is complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "reactions.md").read_text()
 
 
 def named(heading: str) -> set[str]:
-    """What stands as code in the first column of a section's table."""
+    """Return the code words in the first column of a section's table."""
     table = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     cells = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)
     return {word for cell in cells for word in re.findall(r"`([\w-]+)`", cell)}

@@ -1,4 +1,4 @@
-"""Whatever can be used is told of: plugins and slots on the page that is made from them, and in somebody's words."""
+"""Plugins and slots are documented: on the generated page, and on pages written by hand."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ ABOUT = {
     "notifier": ("docs/notifiers.md",),
     "terminal": ("docs/terminals.md",),
 }
-"""Where people look for the plugins of a slot."""
+"""The pages about the plugins of a slot."""
 
 
 def test_the_page_of_plugins_is_current() -> None:
     assert PLUGINS.read_text() == reference(), "run `make reference`"
 
 
-def test_every_slot_and_plugin_is_on_it() -> None:
+def test_the_page_lists_every_slot_and_plugin() -> None:
     parts = re.split(r"^## `(\w+)`$", PLUGINS.read_text(), flags=re.MULTILINE)[1:]
-    told = dict(zip(parts[::2], parts[1::2], strict=True))
-    assert set(told) == set(SLOTS)
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert set(sections) == set(SLOTS)
     for slot, plugins in BUILT_IN.items():
-        assert set(re.findall(r"^\| `([a-z][\w-]*)` \| \S", told[slot], re.MULTILINE)) == set(plugins)
+        assert set(re.findall(r"^\| `([a-z][\w-]*)` \| \S", sections[slot], re.MULTILINE)) == set(plugins)
 
 
 @pytest.mark.parametrize("slot", BUILT_IN)
-def test_every_plugin_is_told_of_where_people_look(slot: str) -> None:
+def test_every_plugin_is_documented_on_a_page_of_its_slot(slot: str) -> None:
     text = "".join((ROOT / page).read_text() for page in ABOUT[slot])
-    untold = [name for name in BUILT_IN[slot] if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
-    assert untold == []
+    undocumented = [name for name in BUILT_IN[slot] if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text)]
+    assert undocumented == []

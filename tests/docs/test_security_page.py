@@ -1,4 +1,4 @@
-"""The threat model names the tests that show it: they are there."""
+"""The tests that the threat model names exist."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def named_in(file: str) -> frozenset[str]:
 
 
 @pytest.mark.parametrize(("file", "test"), NAMED)
-def test_each_test_that_is_named_is_there(file: str, test: str) -> None:
+def test_every_named_test_exists(file: str, test: str) -> None:
     assert test in named_in(file)
 
 

@@ -1,4 +1,4 @@
-"""The site: every page has its place in the navigation, the build is strict, and nothing of it comes from elsewhere."""
+"""The site: every page is in the navigation, the build is strict, and pages load nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ OUTSIDE = {"contributing.md", "changelog.md"}
 
 
 def navigated(entry: Any) -> Iterator[str]:
-    """The pages of the navigation."""
+    """Yield the pages of the navigation."""
     if isinstance(entry, str):
         yield entry
-    for one in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
-        yield from navigated(one)
+    for child in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+        yield from navigated(child)
 
 
-def test_every_page_has_its_place() -> None:
-    here = {str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")}
-    places = list(navigated(SITE["nav"]))
-    assert sorted(places) == sorted(here | OUTSIDE)
+def test_every_page_is_in_the_navigation() -> None:
+    existing = {str(page.relative_to(ROOT / "docs")) for page in PAGES if page.is_relative_to(ROOT / "docs")}
+    listed = list(navigated(SITE["nav"]))
+    assert sorted(listed) == sorted(existing | OUTSIDE)
 
 
-def test_it_is_built_strictly_and_fetches_nothing(tmp_path: Path) -> None:
+def test_the_strict_build_passes_and_pages_load_nothing_remote(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         pytest.skip("`make docs` installs what builds the site")
     build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]

@@ -1,4 +1,4 @@
-"""The skill that agents get is right: every command and option that it names is there, and agents accept its form."""
+"""The skill for agents is correct: every named command and option exists, and its format is valid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD, _BODY = re.fullmatch(r"---\n(.*?\n)---\n(.*)", skill_text(), re.DOTALL).g
 
 
 def _named() -> list[str]:
-    """Every command line: in blocks, and in the prose between backticks."""
+    """Return every command line, in blocks and between backticks."""
     blocks = re.findall(r"^```bash\n(.*?)^```$", _BODY, re.MULTILINE | re.DOTALL)
     lines = [line.partition("  #")[0] for block in blocks for line in block.splitlines()]
     prose = re.sub(r"^```.*?^```$", "", _BODY, flags=re.MULTILINE | re.DOTALL)
@@ -34,7 +34,7 @@ def _resolve(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, rest
 
 
-def test_there_are_commands_in_it() -> None:
+def test_the_skill_names_commands() -> None:
     assert len(_named()) > 25
 
 
@@ -43,31 +43,31 @@ def test_the_command_and_its_options_exist(line: str) -> None:
     words = shlex.split(line)[1:]
     assert words[0] in COMMANDS
     command, rest = _resolve(words)
-    known = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
+    options = {option for param in command.params if isinstance(param, click.Option) for option in param.opts}
     assert [word for word in rest if word.startswith("-") and word != "-"] == [
-        word for word in rest if word in known
+        word for word in rest if word in options
     ], line
 
 
 @pytest.mark.parametrize("line", [line for line in _named() if "--help" not in line])
-def test_it_can_be_parsed(line: str) -> None:
+def test_the_command_can_be_parsed(line: str) -> None:
     command, rest = _resolve(shlex.split(line)[1:])
     command.make_context("ao", rest, resilient_parsing=False)
 
 
 def test_options_in_prose_exist() -> None:
     context = click.Context(cli, info_name="ao")
-    known = {
+    options = {
         option
         for name in COMMANDS
         for param in (cli.get_command(context, name) or click.Command("")).params
         for option in getattr(param, "opts", ())
     }
     named = {match.split()[0] for match in re.findall(r"`(-{1,2}[a-zA-Z][a-z-]*[^`]*)`", _BODY)}
-    assert named and named <= known
+    assert named and named <= options
 
 
-def test_its_head_is_what_the_standard_asks_for() -> None:
+def test_the_front_matter_follows_the_standard() -> None:
     head = YAML(typ="safe").load(_HEAD)
     assert head["name"] == NAME and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", NAME) and len(NAME) <= 64
     assert 1 <= len(head["description"]) <= 1024
@@ -75,6 +75,6 @@ def test_its_head_is_what_the_standard_asks_for() -> None:
     assert _BODY.count("\n") < 500
 
 
-def test_it_is_in_the_wheel() -> None:
+def test_the_skill_is_in_the_wheel() -> None:
     assert (PACKAGE / "cli" / "skill_text" / "SKILL.md").is_file()
     assert 'packages = ["src/agent_orchestrator"]' in (ROOT / "pyproject.toml").read_text()

@@ -1,4 +1,4 @@
-"""One PostgreSQL server for all tests here, in a temporary folder; each test has a database of its own."""
+"""Fixtures with one PostgreSQL server in a temporary folder; each test has a separate database."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def database(server: Server) -> str:
-    """The name of a new and empty database."""
+    """The name of a new, empty database."""
     name = f"ao{next(_numbers)}"
     server.database(name)
     return name

@@ -1,4 +1,4 @@
-"""Real daemons on one real PostgreSQL: one is active, the other stands by and takes over; nothing is lost or doubled on the way."""
+"""Two daemons on one PostgreSQL server: one is active, the other one is on standby and takes over without loss or duplicates."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def box_on(folder: Path, url: str, **env: str) -> Sandbox:
 @pytest.fixture
 def boxes(tmp_path: Path, url: str) -> Iterator[tuple[Sandbox, Sandbox]]:
     both = box_on(tmp_path / "one", url), box_on(tmp_path / "two", url, AO_TEST_BOOT_ID="another machine")
-    both[1].repo = both[0].repo  # the same one, as both machines of a team would have it
+    both[1].repo = both[0].repo  # both machines of a team have the same repository
     try:
         yield both
     finally:
@@ -52,7 +52,7 @@ def boxes(tmp_path: Path, url: str) -> Iterator[tuple[Sandbox, Sandbox]]:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Daemons are started as users start them, and how they end can be seen."""
+    """Start daemons in new processes, so that their exit codes can be read."""
     monkeypatch.setattr(sandbox, "launch", sandbox.fresh)
 
 
@@ -68,19 +68,19 @@ def is_active(box: Sandbox) -> bool:
     return bool(health(box)["status"] == "ok")
 
 
-# -- what is wrong is said in one line ---------------------------------------------------------------------------------
+# -- errors are one line ----------------------------------------------------------------------------------------------
 
 
-def said(box: Sandbox) -> tuple[int, str]:
-    """How a daemon that cannot start ends, and what it says."""
+def start_failure(box: Sandbox) -> tuple[int, str]:
+    """Run a daemon that cannot start; return its exit code and error text."""
     command = [sys.executable, "-m", "agent_orchestrator.daemon", "--foreground", "--port", "0"]
     done = subprocess.run(command, env=box.env, capture_output=True, text=True, timeout=120)
     assert done.stdout == ""
     return done.returncode, done.stderr
 
 
-def test_whatever_is_wrong_with_the_database_is_one_line_with_a_remedy(tmp_path: Path, server: Server) -> None:
-    wrong = {
+def test_every_database_problem_is_a_one_line_error_with_a_remedy(tmp_path: Path, server: Server) -> None:
+    cases = {
         server.url("ao", password="wr0ng/pw"): (1, r"lets us not in: .*: correct user and password"),
         server.url("nothing-there"): (3, r"there is no database nothing-there .*createdb"),
         "postgresql://ao:wr0ng@127.0.0.1:1/ao": (1, r"cannot be used: .*: see whether PostgreSQL runs at 127.0.0.1:1"),
@@ -89,18 +89,18 @@ def test_whatever_is_wrong_with_the_database_is_one_line_with_a_remedy(tmp_path:
         "mysql://ao:wr0ng@127.0.0.1/ao": (2, r"config.yaml:1: database: .*accepted: sqlite, or postgresql://"),
     }
     box = box_on(tmp_path / "one", "sqlite")
-    for url, (code, words) in wrong.items():
+    for url, (code, pattern) in cases.items():
         box.home.config.write_text(f"database: {url}\n")
-        ended, line = said(box)
+        ended, line = start_failure(box)
         assert ended == code and len(line.splitlines()) == 1 and line.startswith("ao: "), line
-        assert re.search(words, line) and "wr0ng" not in line
+        assert re.search(pattern, line) and "wr0ng" not in line
 
 
-def test_without_psycopg_it_says_what_to_install(tmp_path: Path, url: str) -> None:
+def test_without_psycopg_the_error_says_what_to_install(tmp_path: Path, url: str) -> None:
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "psycopg.py").write_text("raise ImportError('not here')\n")
     box = box_on(tmp_path / "one", url, PYTHONPATH=str(tmp_path / "without"))
-    assert said(box) == (
+    assert start_failure(box) == (
         1,
         "ao: database: psycopg, which speaks to PostgreSQL, is not installed: pip install 'agent-orchestrator[postgres]'\n",
     )
@@ -110,7 +110,7 @@ def test_an_environment_variable_may_hold_the_url(tmp_path: Path, url: str) -> N
     box = box_on(tmp_path / "one", "${AO_TEST_URL}", AO_TEST_URL=url.replace("postgresql://", "postgres://"))
     try:
         box.start()
-        (row,) = [one for one in box.json("doctor")["checks"] if one["name"] == "database"]
+        (row,) = [check for check in box.json("doctor")["checks"] if check["name"] == "database"]
         assert row["state"] == "ok" and "PostgreSQL 1" in row["detail"] and "ao:***@127.0.0.1" in row["detail"]
         assert not any(secret in box.ao("doctor", check=False).stdout for secret in SECRETS)
         assert not (box.home.database).exists()
@@ -118,41 +118,42 @@ def test_an_environment_variable_may_hold_the_url(tmp_path: Path, url: str) -> N
         box.clean_up()
 
 
-# -- one active, one that waits ----------------------------------------------------------------------------------------
+# -- active and standby ------------------------------------------------------------------------------------------------
 
 
-def test_the_second_says_that_it_stands_by_and_gets_it_when_the_first_is_shut_down(
+def test_a_standby_daemon_takes_over_when_the_active_one_is_shut_down(
     boxes: tuple[Sandbox, Sandbox],
 ) -> None:
-    one, two = boxes
-    pid = one.start()
-    one.request("POST", "/api/issues", {"title": "first"})
-    two.start()
-    state = health(two)
+    first, second = boxes
+    pid = first.start()
+    first.request("POST", "/api/issues", {"title": "first"})
+    second.start()
+    state = health(second)
     assert (state["status"], state["active"]["pid"]) == ("standby", pid)
-    said = two.ao("start", "--no-open")
+    start_output = second.ao("start", "--no-open")
     assert re.match(
-        rf"standby: {re.escape(state['active']['host'])}'s daemon \(pid {pid}, since .*\) is active", said.stdout
+        rf"standby: {re.escape(state['active']['host'])}'s daemon \(pid {pid}, since .*\) is active",
+        start_output.stdout,
     )
-    refused = two.ao("status", check=False)
+    refused = second.ao("status", check=False)
     assert refused.returncode == 4 and len(refused.stderr.splitlines()) == 1 and f"pid {pid}" in refused.stderr
-    url = two.client().info()["url"]
+    url = second.client().info()["url"]
     document = subprocess.run(["curl", "-si", f"{url}/api/sessions"], capture_output=True, text=True).stdout
     assert " 503 " in document.splitlines()[0] and "application/problem+json" in document and f"pid {pid}" in document
-    begun = time.monotonic()
-    one.ao("shutdown")
-    two.until(lambda: is_active(two), "the second to take over", TAKEOVER)
-    assert time.monotonic() - begun < TAKEOVER
-    assert [one["title"] for one in two.request("GET", "/api/issues?all=1")["issues"]] == ["first"]
-    assert "standby" not in two.client().info()
-    one.start()
-    assert health(one)["status"] == "standby"
-    one.ao("shutdown")  # one that waits can be ended, too
-    assert one.daemon_pid() is None and is_active(two)
+    started = time.monotonic()
+    first.ao("shutdown")
+    second.until(lambda: is_active(second), "the second to take over", TAKEOVER)
+    assert time.monotonic() - started < TAKEOVER
+    assert [first["title"] for first in second.request("GET", "/api/issues?all=1")["issues"]] == ["first"]
+    assert "standby" not in second.client().info()
+    first.start()
+    assert health(first)["status"] == "standby"
+    first.ao("shutdown")  # a standby daemon can be shut down too
+    assert first.daemon_pid() is None and is_active(second)
 
 
 class Load(threading.Thread):
-    """Makes issues, one after the other, each until some daemon acknowledged it; remembers which."""
+    """Creates issues one after the other, each until a daemon has acknowledged it, and records their titles."""
 
     def __init__(self, boxes: tuple[Sandbox, ...], name: str) -> None:
         super().__init__(name=name)
@@ -183,122 +184,122 @@ class Load(threading.Thread):
 
 
 def check_log(server: Server, database: str, titles: list[str]) -> None:
-    """Every acknowledged one is there, once; the numbers have neither gap nor double."""
+    """Assert that every acknowledged issue is in the log once, and that event numbers have no gap or duplicate."""
     rows = server.sql("SELECT seq, data FROM events ORDER BY seq", database)
     assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
-    made = [found[1] for _, data in rows if (found := re.search(r'"title":"(load\d-\d+)"', data))]
-    assert len(made) == len(set(made)), "doubled"
-    assert set(titles) <= set(made), "lost"
+    titles_in_log = [match[1] for _, data in rows if (match := re.search(r'"title":"(load\d-\d+)"', data))]
+    assert len(titles_in_log) == len(set(titles_in_log)), "doubled"
+    assert set(titles) <= set(titles_in_log), "lost"
 
 
-def test_the_second_takes_over_when_the_first_is_killed_under_load(
+def test_a_standby_daemon_takes_over_when_the_active_one_is_killed_under_load(
     boxes: tuple[Sandbox, Sandbox], server: Server, database: str
 ) -> None:
-    one, two = boxes
-    one.start()
-    two.start()
+    first, second = boxes
+    first.start()
+    second.start()
     loads = [Load(boxes, f"load{number}") for number in range(4)]
     for load in loads:
         load.start()
-    one.until(lambda: sum(len(load.acknowledged) for load in loads) > 100, "load", 60)
-    one.stop(signal.SIGKILL)
-    begun = time.monotonic()
+    first.until(lambda: sum(len(load.acknowledged) for load in loads) > 100, "load", 60)
+    first.stop(signal.SIGKILL)
+    started = time.monotonic()
     before = sum(len(load.acknowledged) for load in loads)
-    two.until(lambda: is_active(two), "the second to take over", 30)
-    took = time.monotonic() - begun
-    two.until(lambda: sum(len(load.acknowledged) for load in loads) > before + 100, "load", 60)
+    second.until(lambda: is_active(second), "the second to take over", 30)
+    seconds = time.monotonic() - started
+    second.until(lambda: sum(len(load.acknowledged) for load in loads) > before + 100, "load", 60)
     titles = [title for load in loads for title in load.end()]
-    assert took < TAKEOVER
+    assert seconds < TAKEOVER
     check_log(server, database, titles)
 
 
 @pytest.mark.usefixtures("fresh")
-def test_one_that_was_stopped_and_goes_on_later_writes_nothing_and_ends(
+def test_a_suspended_daemon_that_lost_leadership_writes_nothing_and_ends(
     boxes: tuple[Sandbox, Sandbox], server: Server, database: str
 ) -> None:
-    one, two = boxes
-    pid = one.start()
-    two.start()
+    first, second = boxes
+    pid = first.start()
+    second.start()
     loads = [Load(boxes, f"load{number}") for number in range(2)]
     for load in loads:
         load.start()
-    one.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
+    first.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
     titles = [title for load in loads for title in load.end()]
     os.kill(pid, signal.SIGSTOP)
-    begun = time.monotonic()
-    two.until(lambda: is_active(two), "the second to take over", 30)
-    assert time.monotonic() - begun < TAKEOVER
-    two.request("POST", "/api/issues", {"title": "by the second"})
+    started = time.monotonic()
+    second.until(lambda: is_active(second), "the second to take over", 30)
+    assert time.monotonic() - started < TAKEOVER
+    second.request("POST", "/api/issues", {"title": "by the second"})
     (before,) = server.sql("SELECT max(seq), max(xmin::text::bigint) FROM events", database)
     os.kill(pid, signal.SIGCONT)
     with contextlib.suppress(AoError, OSError):
-        one.request("POST", "/api/issues", {"title": "by the first"})
-    one.until(lambda: one.daemon_pid() is None, "the first to end", 15)
-    assert one._daemon is not None and one._daemon.wait(15) == 4
+        first.request("POST", "/api/issues", {"title": "by the first"})
+    first.until(lambda: first.daemon_pid() is None, "the first to end", 15)
+    assert first._daemon is not None and first._daemon.wait(15) == 4
     assert server.sql("SELECT max(seq), max(xmin::text::bigint) FROM events", database) == [before]
-    assert "has taken over: this one does nothing more" in one.home.log.read_text()
+    assert "has taken over: this one does nothing more" in first.home.log.read_text()
     check_log(server, database, titles)
-    one.start()
-    assert health(one)["status"] == "standby" and is_active(two)
+    first.start()
+    assert health(first)["status"] == "standby" and is_active(second)
 
 
-def test_a_restarted_server_is_outlasted(boxes: tuple[Sandbox, Sandbox], server: Server, database: str) -> None:
-    one, two = boxes
-    pid = one.start()
-    two.start()
-    loads = [Load((one,), f"load{number}") for number in range(2)]
+def test_daemons_survive_a_restart_of_the_server(boxes: tuple[Sandbox, Sandbox], server: Server, database: str) -> None:
+    first, second = boxes
+    pid = first.start()
+    second.start()
+    loads = [Load((first,), f"load{number}") for number in range(2)]
     for load in loads:
         load.start()
-    one.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
+    first.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
     for mode in ("fast", "immediate"):
         server.stop(mode)
         time.sleep(0.5)
         server.start()
         before = sum(len(load.acknowledged) for load in loads)
-        one.until(lambda before=before: sum(len(load.acknowledged) for load in loads) > before + 20, "load", 30)  # type: ignore[misc]
+        first.until(lambda before=before: sum(len(load.acknowledged) for load in loads) > before + 20, "load", 30)  # type: ignore[misc]
     titles = [title for load in loads for title in load.end()]
     assert sum(load.failed for load in loads) > 0
     time.sleep(4.0)
-    assert one.daemon_pid() == pid and is_active(one) and health(two)["status"] == "standby"
+    assert first.daemon_pid() == pid and is_active(first) and health(second)["status"] == "standby"
     check_log(server, database, titles)
 
 
-def test_another_homes_session_is_neither_dead_nor_started_again_and_is_adopted_when_its_own_is_back(
+def test_a_session_of_another_home_keeps_running_until_its_daemon_is_active_again(
     boxes: tuple[Sandbox, Sandbox],
 ) -> None:
-    one, two = boxes
-    one.start()
-    one.ao("new", "[[say: here I am]] [[wait]] [[write: told.txt|yes]]", "--name", "life")
-    one.until(lambda: one.session("app-life")["status"] == "idle", "the agent")
-    agent = one.session("app-life")["pid"]
-    two.start()
-    state = health(two)["active"]
-    one.stop(signal.SIGKILL)
-    two.until(lambda: is_active(two), "the second to take over", 30)
-    seen = two.session("app-life")
-    assert (seen["status"], seen["pid"]) == ("idle", agent)
-    assert f"it lives in {state['host']}" in seen["why"] and f":{one.home.path}, " in seen["why"]
-    two.ao("send", "app-life", "go on")
+    first, second = boxes
+    first.start()
+    first.ao("new", "[[say: here I am]] [[wait]] [[write: told.txt|yes]]", "--name", "life")
+    first.until(lambda: first.session("app-life")["status"] == "idle", "the agent")
+    agent = first.session("app-life")["pid"]
+    second.start()
+    state = health(second)["active"]
+    first.stop(signal.SIGKILL)
+    second.until(lambda: is_active(second), "the second to take over", 30)
+    session = second.session("app-life")
+    assert (session["status"], session["pid"]) == ("idle", agent)
+    assert f"it lives in {state['host']}" in session["why"] and f":{first.home.path}, " in session["why"]
+    second.ao("send", "app-life", "go on")
     with pytest.raises(AoError, match=f"app-life lives in {state['host']}"):
-        two.request("GET", "/api/sessions/app-life/attach")
-    stopped = two.ao("prune", check=False)
+        second.request("GET", "/api/sessions/app-life/attach")
+    stopped = second.ao("prune", check=False)
     assert stopped.returncode == 0
-    one.start()
-    assert health(one)["status"] == "standby"
-    assert two.session("app-life")["status"] == "idle"
-    assert not (one.home.worktrees / "app" / "life" / "told.txt").exists()
-    two.ao("shutdown", "--sessions")  # its own: none
-    one.until(lambda: is_active(one), "the first to be active again", TAKEOVER)
-    assert one.session("app-life")["pid"] == agent
-    one.until((one.home.worktrees / "app" / "life" / "told.txt").exists, "the message to arrive")
-    kinds = [event["type"] for event in one.events("app-life")]
+    first.start()
+    assert health(first)["status"] == "standby"
+    assert second.session("app-life")["status"] == "idle"
+    assert not (first.home.worktrees / "app" / "life" / "told.txt").exists()
+    second.ao("shutdown", "--sessions")  # it has no sessions itself
+    first.until(lambda: is_active(first), "the first to be active again", TAKEOVER)
+    assert first.session("app-life")["pid"] == agent
+    first.until((first.home.worktrees / "app" / "life" / "told.txt").exists, "the message to arrive")
+    kinds = [event["type"] for event in first.events("app-life")]
     assert kinds.count("agent-launched") == 1 and not {"agent-lost", "agent-exited"} & set(kinds)
 
 
 # -- the whole loop ----------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_runs_on_it(url: str, server: Server, database: str) -> None:
+def test_the_demo_runs_on_postgresql(url: str, server: Server, database: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "agent_orchestrator.testing.demo", "--database", url],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The store on a real PostgreSQL: what every database does, and whose turn it is."""
+"""The store on a real PostgreSQL: the suite of every database, and leadership."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Base:
-    """One PostgreSQL database."""
+    """A PostgreSQL database."""
 
     other_ways = (
         "TRUNCATE events",
@@ -38,26 +38,26 @@ class Base:
     def __init__(self, server: Server, name: str) -> None:
         self.server, self.name = server, name
         self.hang = threading.Event()
-        """Set at the end: what was made to hang till then goes on."""
-        self.made: list[Postgres] = []
+        """Set at the end, to continue threads that hang until then."""
+        self.stores: list[Postgres] = []
 
     def end(self) -> None:
-        """Nobody asks the database any more."""
-        for store in self.made:
+        """Stop all stores from using the database."""
+        for store in self.stores:
             if store._turn is not None:
                 store._turn._closing = True
         self.hang.set()
 
     def store(self, host: str = "one") -> Postgres:
         store = Postgres(self.server.url(self.name), ActiveDaemon(host, f"/home/{host}", os.getpid(), time.time()))
-        self.made.append(store)
+        self.stores.append(store)
         return store
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
         return self.server.sql(statement, self.name)
 
     def cut(self, store: Postgres, *, only_turn: bool = False) -> None:
-        """End its connections at the server, as a network does."""
+        """End a store's connections at the server, as a network failure would."""
         more = "AND query NOT LIKE '%%UPDATE meta%%' AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
         self.sql(
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -73,7 +73,7 @@ def world(server: Server, database: str) -> Iterator[Base]:
 
 
 def ignore(_error: Exception) -> None:
-    """Do nothing about the end of a turn."""
+    """Ignore the loss of leadership."""
 
 
 async def until(holds: Any, timeout: float = 10.0) -> None:
@@ -83,7 +83,7 @@ async def until(holds: Any, timeout: float = 10.0) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_rows_of_one_event_come_in_one_order(world: Base) -> None:
+async def test_rows_of_one_event_have_a_fixed_order(world: Base) -> None:
     store = world.store()
     await store.open()
     rows = [Row(Intent("check", key, "app-x", 1), 1, 100, 0.0) for key in ("b", "Z", "a", "ä", "_")]
@@ -93,7 +93,7 @@ async def test_rows_of_one_event_come_in_one_order(world: Base) -> None:
     await store.close()
 
 
-async def test_the_second_waits_follows_and_gets_it_at_once_when_handed_over(world: Base) -> None:
+async def test_a_standby_store_follows_and_takes_over_at_once_on_a_handover(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
     flow, behind = flow_on(first), flow_on(second)
     await flow.start()
@@ -113,35 +113,33 @@ async def test_the_second_waits_follows_and_gets_it_at_once_when_handed_over(wor
     await turn
     assert time.monotonic() - begun < 1.0
     assert await behind.start() == []
-    assert [one.seq for one in await behind.append(replace(report(2), seq=0))] == [2]
+    assert [event.seq for event in await behind.append(replace(report(2), seq=0))] == [2]
     await behind.stop()
     await second.close()
 
 
-async def test_whoever_lost_his_turn_writes_nothing_and_is_told(world: Base) -> None:
+async def test_a_store_that_lost_leadership_writes_nothing_and_is_notified(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
-    told: list[Exception] = []
-    assert await first.ask(lambda: None, told.append)
+    errors: list[Exception] = []
+    assert await first.ask(lambda: None, errors.append)
     flow = flow_on(first)
     await flow.start()
     await flow.append(replace(report(1), seq=0))
     assert first._turn is not None
-    first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]  # it will not come back to see
+    first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]  # it does not notice the loss
     assert not await second.ask(lambda: None, ignore)
     world.cut(first, only_turn=True)
     await second.turn()
-    with pytest.raises(
-        LeadershipLost, match="has taken over"
-    ):  # its connections were ended: it was tried again, in vain
+    with pytest.raises(LeadershipLost, match="has taken over"):  # its connections were ended, and the retry failed
         await flow.append(replace(report(2), seq=0))
     with pytest.raises(LeadershipLost):
         await first.confirm()
     with pytest.raises(LeadershipLost):
         await put(first, Batch(rows=[Row(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
-    assert len(told) == 1
+    assert len(errors) == 1
     after = flow_on(second)
     await after.start()
-    assert [one.key for one in await second.events()] == ["r1"]
+    assert [event.key for event in await second.events()] == ["r1"]
     assert await second.pending() == []
     await after.stop()
     await second.close()
@@ -161,12 +159,12 @@ async def test_every_write_names_the_epoch(world: Base) -> None:
     await store.close()
 
 
-async def test_one_in_the_midst_of_a_transaction_cannot_commit_it_after_another_took_over(world: Base) -> None:
+async def test_a_transaction_cannot_be_committed_after_another_store_took_over(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
     await first.open()
     inside, go_on = threading.Event(), threading.Event()
 
-    def slow(_known: StoredKeys) -> tuple[Batch, None]:
+    def slow(_stored_keys: StoredKeys) -> tuple[Batch, None]:
         inside.set()
         go_on.wait(20)
         return Batch([report(1)]), None
@@ -183,11 +181,11 @@ async def test_one_in_the_midst_of_a_transaction_cannot_commit_it_after_another_
     go_on.set()
     with pytest.raises((LeadershipLost, Temporary)):
         await writing
-    assert [one.key for one in await second.events()] == ["other"]
+    assert [event.key for event in await second.events()] == ["other"]
     await second.close()
 
 
-async def test_one_that_gives_no_sign_of_life_is_taken_over(world: Base) -> None:
+async def test_a_store_without_a_heartbeat_loses_leadership(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
     await first.open()
     assert first._turn is not None
@@ -205,7 +203,7 @@ async def test_one_that_gives_no_sign_of_life_is_taken_over(world: Base) -> None
     await second.close()
 
 
-async def test_a_restarted_server_is_outlasted_by_reading_and_writing(world: Base, server: Server) -> None:
+async def test_reads_and_writes_continue_after_a_restart_of_the_server(world: Base, server: Server) -> None:
     store, waiting = world.store("one"), world.store("two")
     flow = flow_on(store)
     await flow.start()
@@ -215,13 +213,15 @@ async def test_a_restarted_server_is_outlasted_by_reading_and_writing(world: Bas
     server.stop()
     with acting_as("you"), pytest.raises(Temporary, match="cannot be used") as away:
         await flow.append(replace(report(2), seq=0))
-    kept = asyncio.create_task(flow.append(replace(report(2), seq=0)))  # the daemon's own: nobody would say it again
+    kept = asyncio.create_task(
+        flow.append(replace(report(2), seq=0))
+    )  # the daemon's own write is kept, because no caller would repeat it
     assert "s3cret" not in str(away.value) and "PostgreSQL" in away.value.remedy
     reading = asyncio.create_task(store.events())
     await asyncio.sleep(0.3)
     server.start()
-    assert [one.key for one in await reading][:1] == ["r1"]
-    assert [one.seq for one in await kept] == [2]
+    assert [event.key for event in await reading][:1] == ["r1"]
+    assert [event.seq for event in await kept] == [2]
     await asyncio.sleep(4.0)
     assert store.ended is None and store._turn and store._turn.epoch == epoch
     assert waiting._turn and waiting._turn.epoch is None
@@ -234,7 +234,7 @@ async def test_a_restarted_server_is_outlasted_by_reading_and_writing(world: Bas
 
 
 @pytest.mark.parametrize("committed", [True, False])
-async def test_a_connection_lost_in_the_commit_leaves_no_doubt(
+async def test_a_connection_lost_during_commit_is_resolved(
     world: Base, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     store = world.store()
@@ -242,30 +242,30 @@ async def test_a_connection_lost_in_the_commit_leaves_no_doubt(
     await flow.start()
     await flow.append(replace(report(1), seq=0))
     dialect = store._engine.dialect  # type: ignore[union-attr]
-    plain, once = dialect.do_commit, [True]
+    original, once = dialect.do_commit, [True]
 
     def commit(connection: Any) -> None:
         if not once or connection.driver_connection.info.backend_pid != writer:
-            plain(connection)
+            original(connection)
             return
         once.clear()
         if committed:
-            plain(connection)
+            original(connection)
         world.cut(store)
-        plain(connection)
-        connection.driver_connection.execute("SELECT 1")  # a commit of nothing asks nobody
+        original(connection)
+        connection.driver_connection.execute("SELECT 1")  # an empty commit sends nothing to the server
 
     assert store._write_connection is not None
     writer = store._write_connection.connection.driver_connection.info.backend_pid  # type: ignore[union-attr]
     monkeypatch.setattr(dialect, "do_commit", commit)
     if committed:
-        assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
+        assert [event.seq for event in await flow.append(replace(report(2), seq=0))] == [2]
     else:
         with acting_as("you"), pytest.raises(Temporary):
             await flow.append(replace(report(2), seq=0))
-        assert [one.seq for one in await flow.append(replace(report(2), seq=0))] == [2]
-    assert [one.seq for one in await flow.append(replace(report(3), seq=0))] == [3]
-    assert [one.key for one in await store.events()] == ["r1", "r2", "r3"]
+        assert [event.seq for event in await flow.append(replace(report(2), seq=0))] == [2]
+    assert [event.seq for event in await flow.append(replace(report(3), seq=0))] == [3]
+    assert [event.key for event in await store.events()] == ["r1", "r2", "r3"]
     assert not once
     await flow.stop()
     await store.close()

@@ -1,4 +1,4 @@
-"""An earlier version's database on PostgreSQL: the same sessions as before, and the old tables kept beside the new ones."""
+"""Databases of earlier versions on PostgreSQL: the same sessions as before, and a backup of the old tables."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ TABLES = ("meta", "events", "outbox", "snapshots")
 
 @pytest.fixture(params=RELEASED)
 def version(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> int:
-    """A database of each released schema, with what the program of that time had written."""
-    file, made = tmp_path / "ao.db", (HERE / f"schema-{request.param}.postgres.sql").read_text()
+    """The version of a released schema, with its recorded data in the database."""
+    file, statements = tmp_path / "ao.db", (HERE / f"schema-{request.param}.postgres.sql").read_text()
     old_database(request.param, file, tmp_path)
     with closing(sqlite3.connect(file)) as old, psycopg.connect(url) as new:
-        new.execute(made.encode())
+        new.execute(statements.encode())
         for table in TABLES:
             rows = old.execute(f"SELECT * FROM {table}").fetchall()
             marks = ", ".join(["%s"] * len(rows[0]))
@@ -60,10 +60,11 @@ async def test_every_session_is_shown_as_before(version: int, url: str, tmp_path
     flow.seq = await store.open()
     await flow.follow()
     views = Views(make_core(tmp_path / "ao", flow), Health())
-    shown = {facts.id: views.session(facts)["status"] for facts in flow.sessions.values()}
+    statuses = {facts.id: views.session(facts)["status"] for facts in flow.sessions.values()}
     await store.close()
-    assert shown == {
-        one["id"]: one["status"] for one in recorded_answers(version, tmp_path)["/api/sessions?all=1"]["sessions"]
+    assert statuses == {
+        session["id"]: session["status"]
+        for session in recorded_answers(version, tmp_path)["/api/sessions?all=1"]["sessions"]
     }
     assert rows(url, "SELECT seq, key, type, data FROM events ORDER BY seq") == events
     assert rows(url, "SELECT value FROM meta WHERE name = 'schema'") == [(str(len(migrations.MIGRATIONS)),)]
@@ -72,9 +73,7 @@ async def test_every_session_is_shown_as_before(version: int, url: str, tmp_path
         assert rows(url, f"SELECT value FROM meta_v{version}_bak WHERE name = 'schema'") == [(str(version),)]
 
 
-async def test_a_migration_that_breaks_leaves_the_old_tables(
-    version: int, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_migration_keeps_the_old_tables(version: int, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(connection: Any) -> None:
         connection.exec_driver_sql("ALTER TABLE events ADD COLUMN half TEXT")
         raise Conflict("killed")

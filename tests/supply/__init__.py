@@ -1,1 +1,1 @@
-"""What the program is made of, and that what is given away is made of nothing else."""
+"""Tests of dependencies and of the contents of releases."""

@@ -1,4 +1,4 @@
-"""Whatever is fetched is known by its digest before it is used."""
+"""Every downloaded package is pinned by its digest."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FREE = {
     "lock": "makes the locks",
     "agents": "fetches other people's programs to be tried, at pinned versions, outside the repository",
 }
-"""Programs that may fetch what no lock names, and why."""
+"""Programs that may download packages without a lock, and why."""
 
 
 def blocks(lock: Path) -> list[str]:
-    """One a requirement, its digests with it."""
+    """Return the requirements of a lock, each with its digests."""
     joined = lock.read_text().replace("\\\n", " ")
     return [line for line in joined.splitlines() if line.strip() and not line.lstrip().startswith("#")]
 
 
-def test_there_are_locks() -> None:
+def test_the_required_locks_exist() -> None:
     assert {"runtime.lock", "dev.lock", "node.lock"} <= {lock.name for lock in LOCKS}
 
 
@@ -38,7 +38,7 @@ def test_every_requirement_is_one_version_with_digests(lock: Path) -> None:
         assert "://" not in block, f"{lock.name}: {block[:80]} names a host"
 
 
-def test_nothing_is_installed_without_its_digest() -> None:
+def test_every_installed_package_has_a_digest() -> None:
     for program in PROGRAMS:
         text = re.sub(r"`[^`]*`", "", program.read_text()).replace("\\\n", " ")
         for number, line in enumerate(text.splitlines(), 1):
@@ -47,7 +47,7 @@ def test_nothing_is_installed_without_its_digest() -> None:
                 assert safe, f"{program.name}:{number} installs what no lock names: {line.strip()}"
 
 
-def test_every_lock_is_made_by_the_script() -> None:
+def test_every_lock_is_created_by_the_script() -> None:
     script = (ROOT / "scripts" / "lock").read_text()
     for lock in LOCKS:
         assert re.search(rf"\b{lock.stem}\b", script), f"scripts/lock does not make {lock.name}"
@@ -67,14 +67,16 @@ def test_the_dashboard_is_built_from_its_lock_alone() -> None:
     assert '"ci"' in build and 'npm, "install"' not in build
 
 
-def test_the_bill_of_materials_names_what_the_locks_name(tmp_path: Path) -> None:
+def test_the_bill_of_materials_lists_the_locked_packages(tmp_path: Path) -> None:
     target = tmp_path / "sbom.json"
     subprocess.run([sys.executable, ROOT / "scripts" / "sbom.py", target], check=True)
     document = json.loads(target.read_text())
     components = document["components"]
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
-    assert all(one["hashes"] and one["version"] for one in components)
-    python = {one["name"] for one in components if one["purl"].startswith("pkg:pypi/")}
+    assert all(component["hashes"] and component["version"] for component in components)
+    python = {component["name"] for component in components if component["purl"].startswith("pkg:pypi/")}
     assert python == {re.split(r"==", block)[0].strip() for block in blocks(ROOT / "requirements/runtime.lock")}
-    assert {"react", "@xterm/xterm"} <= {one["name"] for one in components if one["purl"].startswith("pkg:npm/")}
-    assert not {"vite", "pytest"} & {one["name"] for one in components}
+    assert {"react", "@xterm/xterm"} <= {
+        component["name"] for component in components if component["purl"].startswith("pkg:npm/")
+    }
+    assert not {"vite", "pytest"} & {component["name"] for component in components}

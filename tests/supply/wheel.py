@@ -1,7 +1,7 @@
-"""The same sources give the same wheel, byte for byte, wherever and whenever: `python -m tests.supply.wheel`.
+"""Check that the wheel is reproducible byte for byte: `python -m tests.supply.wheel`.
 
-Builds it twice, in folders of other names, with files of other ages and modes, in other time zones and languages, and looks at what
-is in it.
+It is built twice, in folders with different names, with files of different ages and modes, in different time zones and locales; then
+its content is checked.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ DIFFERENT = (
 )
 
 
-def copied(folder: Path, age: float, umask: int) -> None:
-    """The sources as somebody else has them."""
+def copy_sources(folder: Path, age: float, umask: int) -> None:
+    """Copy the sources, with other file times and modes."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -48,15 +48,15 @@ def copied(folder: Path, age: float, umask: int) -> None:
 
 
 def _linked(source: str, target: str) -> None:
-    """A copy of what is not changed."""
+    """Link a file that is not changed, or copy it."""
     try:
         os.link(source, target)
     except OSError:  # another file system
         shutil.copy2(source, target)
 
 
-def built(folder: Path, env: dict[str, str]) -> Path:
-    """The wheel that `make wheel` makes there."""
+def build_wheel(folder: Path, env: dict[str, str]) -> Path:
+    """Build the wheel in a folder with `make wheel` and return its path."""
     done = subprocess.run(
         ["make", "--no-print-directory", "wheel", f"VENV={Path(sys.executable).parent.parent}", "SETUP="],
         cwd=folder,
@@ -71,51 +71,51 @@ def built(folder: Path, env: dict[str, str]) -> Path:
     return wheel
 
 
-def faults(wheel: Path, *folders: Path) -> list[str]:
-    """What is wrong with a wheel's content."""
-    found = []
+def content_problems(wheel: Path, *folders: Path) -> list[str]:
+    """Return the problems of a wheel's content."""
+    problems = []
     with zipfile.ZipFile(wheel) as file:
         names = file.namelist()
-        wanted = (
+        required = (
             "agent_orchestrator/py.typed",
             "agent_orchestrator/config/prices.json",
             "agent_orchestrator/server/dist/index.html",
         )
-        found += [f"{name} is missing" for name in wanted if name not in names]
-        found += (
+        problems += [f"{name} is missing" for name in required if name not in names]
+        problems += (
             [] if any(re.search(r"dist-info/licenses/LICENSE$", name) for name in names) else ["LICENSE is missing"]
         )
         manual = "data/share/man/man1/ao.1"
-        found += [] if any(name.endswith(manual) for name in names) else [f"{manual} is missing"]
-        found += [
+        problems += [] if any(name.endswith(manual) for name in names) else [f"{manual} is missing"]
+        problems += [
             f"{name} does not belong there"
             for name in names
             if re.search(r"\.pyc$|__pycache__|^tests/|node_modules|(^|/)test_[^/]*\.py$", name)
         ]
-        strange = {name.partition("/")[0] for name in names if not name.startswith("agent_orchestrator")}
-        found += [f"{name} does not belong there" for name in strange]
+        unexpected_folders = {name.partition("/")[0] for name in names if not name.startswith("agent_orchestrator")}
+        problems += [f"{name} does not belong there" for name in unexpected_folders]
         for name in names:
             content = file.read(name)
-            for place in (ROOT, Path.home(), *folders):
-                if len(str(place)) > 5 and str(place).encode() in content:
-                    found.append(f"{name} names {place}")
-        found += [
-            f"{one.filename} has mode {one.external_attr >> 16:o}"
-            for one in file.infolist()
-            if (one.external_attr >> 16) & 0o022
+            for path in (ROOT, Path.home(), *folders):
+                if len(str(path)) > 5 and str(path).encode() in content:
+                    problems.append(f"{name} names {path}")
+        problems += [
+            f"{entry.filename} has mode {entry.external_attr >> 16:o}"
+            for entry in file.infolist()
+            if (entry.external_attr >> 16) & 0o022
         ]
-    return found
+    return problems
 
 
 def main() -> int:
-    """Build twice, compare, look."""
+    """Build the wheel twice, compare both, check the content, and return the exit code."""
     with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
         places = (Path(folder) / "one", Path(folder) / "a folder with another name" / "two")
         for place, age, umask in zip(places, (0.0, 40_000_000.0), (0o022, 0o077), strict=True):
-            copied(place, age, umask)
-        wheels = [built(place, env) for place, env in zip(places, DIFFERENT, strict=True)]
+            copy_sources(place, age, umask)
+        wheels = [build_wheel(place, env) for place, env in zip(places, DIFFERENT, strict=True)]
         digests = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels]
-        wrong = faults(wheels[0], *places)
+        wrong = content_problems(wheels[0], *places)
         if digests[0] != digests[1]:
             wrong += differences(*wheels)
         for line in wrong:
@@ -125,9 +125,9 @@ def main() -> int:
     return 1 if wrong else 0
 
 
-def differences(one: Path, two: Path) -> list[str]:
-    """Which files of two wheels are not the same."""
-    with zipfile.ZipFile(one) as a, zipfile.ZipFile(two) as b:
+def differences(first: Path, second: Path) -> list[str]:
+    """Return the files that differ between two wheels."""
+    with zipfile.ZipFile(first) as a, zipfile.ZipFile(second) as b:
         left, right = ({info.filename: info for info in file.infolist()} for file in (a, b))
         names = sorted(name for name in left.keys() | right.keys() if name not in left or name not in right)
         names += [name for name in left.keys() & right.keys() if a.read(name) != b.read(name)]
