@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.server.conftest import World
-from tests.unit.counting import calls
+from tests.unit.call_counts import calls
 
 pytestmark = pytest.mark.anyio
 

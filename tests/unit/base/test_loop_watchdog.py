@@ -13,7 +13,7 @@ from agent_orchestrator.base.loop_watchdog import LOG_INTERVAL_SECONDS, STALL_SE
 
 
 class Times:
-    """A clock and a thread's CPU time, moved by hand."""
+    """A manual clock and CPU time of a thread."""
 
     def __init__(self) -> None:
         self.now, self.computed = 100.0, 5.0

@@ -1,4 +1,4 @@
-"""A review that an agent's turn left in an intent is read once, whatever it lacks."""
+"""Reviews of agents stored in an intent: read once, also if fields are missing."""
 
 from __future__ import annotations
 

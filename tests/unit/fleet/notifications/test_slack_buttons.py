@@ -105,7 +105,7 @@ class Shared(AtSlack):
         settings = {"plugin": "slack", "actions": True, "signingSecret": self.other, "users": ["U2"]}
         return replace(target, settings=Settings.model_validate(settings)) if target and project == "other" else target
 
-    def everywhere(self) -> list[Target]:
+    def all_targets(self) -> list[Target]:
         return [*self.of("other"), *self.of("app")]
 
 

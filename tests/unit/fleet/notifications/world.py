@@ -68,7 +68,7 @@ class Fakes(Targets):
     def of(self, project: str | None) -> list[Target]:
         return [cast("Target", self.find(project, name)) for name in self.notifiers]
 
-    def everywhere(self) -> list[Target]:
+    def all_targets(self) -> list[Target]:
         return self.of("app")
 
     def make(self, target: Target) -> Notifier:

@@ -25,8 +25,8 @@ from agent_orchestrator.fleet.scheduling.slots import (
     StartDecision,
     admit,
 )
+from tests.unit.call_counts import calls
 from tests.unit.core.test_admission_and_views import PLENTY, waiting_session, working_session
-from tests.unit.counting import calls
 
 
 def limit(count: int, *projects: str, **more: Any) -> Limit:

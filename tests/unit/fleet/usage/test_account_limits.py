@@ -28,8 +28,8 @@ from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
 from agent_orchestrator.sessions.session_view import Views
 from agent_orchestrator.testing.memory import MemoryStore
 from tests.parts import make_core, never_quiet
+from tests.unit.call_counts import calls
 from tests.unit.core.world import Time, created
-from tests.unit.counting import calls
 from tests.unit.fleet.reactions.test_executor import make_executor
 
 HOUR = 3600.0

@@ -22,8 +22,8 @@ from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.fleet.usage.budgets import EXPECTED, Budgets, has_unmeasured_usage
 from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
 from tests.parts import make_config, make_core, make_flow, never_quiet
+from tests.unit.call_counts import calls
 from tests.unit.core.world import Time, created
-from tests.unit.counting import calls
 from tests.unit.fleet.reactions.test_executor import make_executor
 
 PLENTY = Resources(1 << 50, 1 << 50)

@@ -14,7 +14,7 @@ from agent_orchestrator.protocols import reports as r
 
 
 class Nudges:
-    """`protocols.Changes`: a test says when something changed, when time is up, and when the agent has ended."""
+    """`protocols.Changes` driven by a test: changes, timeouts, and the end of the agent."""
 
     def __init__(self, ended: asyncio.Event) -> None:
         self.ended = ended
@@ -92,7 +92,7 @@ class Play:
             self._task.result()
 
     async def after(self, path: Path | None = None, *records: Mapping[str, Any], prints: str = "") -> list[Any]:
-        """Write records to a file of the agent's and text to its terminal; what is heard of that."""
+        """Write records to a file of the agent and text to its terminal, and return the reports."""
         before = len(self.heard)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -338,7 +338,7 @@ async def test_a_question_about_going_on(agent: Aider, tmp_path: Path, files: Fi
 
 
 async def test_commands_of_several_lines_are_for_a_person(agent: Aider, tmp_path: Path, files: Files) -> None:
-    """A line of theirs can look like the only one in the chat history."""
+    """One of their lines can look like a single command in the chat history."""
     steps = [
         lambda: files.message("go"),
         lambda: (

@@ -188,7 +188,7 @@ async def test_detect() -> None:
         ({"command": ["a"], "env": ["x"]}, "`env` of the command agent is not a map"),
     ],
 )
-async def test_a_wrong_configuration_says_what_is_wrong(config: dict[str, Any], reason: str) -> None:
+async def test_a_wrong_configuration_is_refused_with_the_reason(config: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError) as caught:
         Command(config, LocalHost())
     assert reason in str(caught.value)

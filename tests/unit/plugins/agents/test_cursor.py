@@ -86,7 +86,7 @@ async def test_how_it_is_started(context: AgentContext) -> None:
     )
 
 
-async def test_of_chats_without_end_the_latest_are_looked_at(context: AgentContext) -> None:
+async def test_only_the_latest_chats_are_read(context: AgentContext) -> None:
     folder = context.workspace / ".cursor/projects" / project_key(context.workspace) / "agent-transcripts"
     for number in range(MAX_JOURNALS + 50):
         chat = folder / f"c{number}/c{number}.jsonl" if number % 2 else folder / f"c{number}.jsonl"

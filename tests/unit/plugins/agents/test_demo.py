@@ -264,7 +264,7 @@ async def test_a_limit_stops_it_until_the_next_message(world: World) -> None:
     agent.until(lambda: world.reports("done"))
 
 
-async def test_waiting_is_idle_and_goes_on(world: World) -> None:
+async def test_waiting_counts_as_idle_until_the_time_is_over(world: World) -> None:
     agent = await world.start("[[wait]] [[done: over]]")
     agent.until(world.last(state="idle"))
     world.send(agent, "m1", "go on")

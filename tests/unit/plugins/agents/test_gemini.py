@@ -106,7 +106,7 @@ async def test_escape_and_an_error_are_no_end_of_a_turn(tmp_path: Path, chat: Pa
         assert (report.state, report.detail) == (Activity.INTERRUPTED, "[API Error: scripted error 400]")
 
 
-async def test_a_later_reading_goes_on_where_it_was(tmp_path: Path, chat: Path) -> None:
+async def test_a_later_listener_continues_at_the_cursor(tmp_path: Path, chat: Path) -> None:
     first = play(tmp_path)
     async with first:
         await first.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)

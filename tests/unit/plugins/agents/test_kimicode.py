@@ -205,7 +205,7 @@ async def test_nothing_is_typed_into_a_dialog(tmp_path: Path) -> None:
         assert await agent.deliver(launch.run, "m", "x", interrupt=False) is None
 
 
-async def test_of_sessions_without_end_the_latest_are_looked_at(context: AgentContext, tmp_path: Path) -> None:
+async def test_only_the_latest_sessions_are_read(context: AgentContext, tmp_path: Path) -> None:
     folder = tmp_path / "home/.kimi-code/sessions" / folder_key(context.workspace)
     for number in range(MAX_JOURNALS + 50):
         wire = folder / f"session_{number}/agents/main/wire.jsonl"

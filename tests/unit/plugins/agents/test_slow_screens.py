@@ -25,7 +25,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("read", [gemini.dialog_report, dialogs.retry])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_screen_holds_its_reader_up(read: Callable[[str], object], name: str) -> None:
+def test_parsing_a_screen_takes_linear_time(read: Callable[[str], object], name: str) -> None:
     """Each takes a fraction of a second; where work grows with the square of the length, many."""
     before, unit, after = HOSTILE[name]
     screen = before + unit * (200_000 // len(unit)) + after

@@ -62,7 +62,7 @@ async def test_each_is_an_agent_by_its_name(name: str, context: AgentContext) ->
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_missing_one_says_how_to_install_it(name: str, context: AgentContext) -> None:
+async def test_a_missing_program_has_an_installation_hint(name: str, context: AgentContext) -> None:
     with pytest.raises(Missing) as caught:
         await launch(name, replace(context, env={"PATH": ""}))
     assert caught.value.remedy.startswith("install it: npm install -g ")

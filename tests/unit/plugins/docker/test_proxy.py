@@ -78,7 +78,7 @@ async def test_a_tunnel_is_a_tunnel(ask: Ask) -> None:
     assert answer == b"HTTP/1.1 200 Connection established\r\n\r\ngot: raw \x00 bytes"
 
 
-async def test_a_plain_request_goes_on_as_its_own(ask: Ask) -> None:
+async def test_a_plain_request_is_forwarded_to_its_host(ask: Ask) -> None:
     answer = await ask(
         b"GET http://127.0.0.1:PORT/a?b=c HTTP/1.1\r\nHost: h\r\nProxy-Authorization: x\r\nConnection: keep-alive\r\n\r\n"
     )

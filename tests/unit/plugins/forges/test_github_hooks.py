@@ -133,7 +133,7 @@ def test_each_event_has_its_hint(kind: str, payload: dict[str, Any], expected: H
     assert hint(kind, **payload) == expected
 
 
-def test_an_event_without_a_repository_says_nothing() -> None:
+def test_an_event_without_a_repository_has_no_hint() -> None:
     assert HOOKS.hint(WebhookDelivery("d", "push", {"ref": "refs/heads/x"})) is None
 
 

@@ -69,7 +69,7 @@ def test_a_repository_may_be_written_in_many_ways(repo: str, api: str, graphql: 
     assert (place.repo, place.api, place.graphql, place.web) == ("o/n", api, graphql, web)
 
 
-def test_an_address_of_the_api_says_the_rest() -> None:
+def test_the_api_address_determines_the_other_addresses() -> None:
     for given_url in ("http://127.0.0.1:8080", "http://127.0.0.1:8080/api/v3/"):
         place = parse_repository_address({"repo": "o/n", "apiUrl": given_url}, "scm")
         assert place.api == "http://127.0.0.1:8080/api/v3"
@@ -116,7 +116,7 @@ async def test_gh_is_asked_for_that_host(no_tokens: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo", "echo not signed in", None])
-async def test_without_a_token_the_remedy_is_said(no_tokens: Path, script: str | None) -> None:
+async def test_without_a_token_the_error_has_a_remedy(no_tokens: Path, script: str | None) -> None:
     if script is not None:
         gh(no_tokens, script)
     with pytest.raises(Denied, match=r"gh auth login --hostname github\.com, or set GITHUB_TOKEN"):

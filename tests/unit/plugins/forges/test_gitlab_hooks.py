@@ -41,7 +41,7 @@ def test_an_invalid_delivery_is_refused() -> None:
             HOOKS.genuine(headers(), body, ["s3cret"])
 
 
-def test_a_delivery_is_known_by_its_key_else_by_what_it_says() -> None:
+def test_a_delivery_is_identified_by_its_key_or_its_content() -> None:
     def named(body: bytes, **more: str) -> str:
         delivery = HOOKS.genuine(headers(**more), body, ["s3cret"])
         assert delivery is not None

@@ -313,7 +313,7 @@ async def test_a_hiccup_of_the_host_is_tried_again(status: int) -> None:
         assert (await bench.http.get("x")).data == 1
 
 
-async def test_a_rate_limit_says_when_it_ends_and_nothing_is_sent_before() -> None:
+async def test_nothing_is_sent_before_a_rate_limit_ends() -> None:
     async def answer(request: ReceivedRequest) -> Reply:
         return as_json({"message": "You have exceeded a secondary rate limit"}, 403, Retry_After="120")
 
@@ -353,7 +353,7 @@ HUGE = 200 * 1024 * 1024
 
 
 async def send_huge(request: ReceivedRequest, *, chunked: bool) -> None:
-    """200 MB of lines, the last one of which says so."""
+    """Send 200 MB of lines, with a marker in the last one."""
     length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {HUGE}"
     request.writer.write(f"HTTP/1.1 200 OK\r\n{length}\r\n\r\n".encode())
     piece = b"x" * (1024 * 1024)

@@ -23,5 +23,5 @@ from agent_orchestrator.changes.forge_sync.connections import kind_of
         ("", "github"),
     ],
 )
-def test_the_host_says_it(repo: str, kind: str) -> None:
+def test_the_kind_of_a_forge_follows_from_its_host(repo: str, kind: str) -> None:
     assert kind_of(repo) == kind

@@ -1,4 +1,4 @@
-"""Every refusal is one line that says what is wrong and what to do."""
+"""Errors of forges: one line with cause and remedy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_single_sign_on_gives_the_address() -> None:
     assert error.remedy.startswith("https://github.com/orgs/o/sso")
 
 
-def test_not_found_says_that_a_private_repository_looks_the_same() -> None:
+def test_a_missing_repository_may_be_a_private_one() -> None:
     remedy = refused(404, data={"message": "Not Found"}).remedy
     assert "may not see" in remedy and "repo and apiUrl" in remedy
 

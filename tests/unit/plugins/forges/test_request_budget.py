@@ -66,7 +66,7 @@ def test_the_reserve_is_for_people(budget: Budget) -> None:
     assert budget.until() is None
 
 
-def test_when_nothing_is_left_everybody_waits_for_the_reset(budget: Budget, clock: Clock) -> None:
+def test_without_remaining_requests_all_wait_for_the_reset(budget: Budget, clock: Clock) -> None:
     budget.seen(rate_headers(0))
     assert budget.until() == NOW + 3600
     clock.now += 3600
@@ -82,7 +82,7 @@ def test_each_resource_is_counted_by_itself(budget: Budget) -> None:
     assert [(row.resource, row.remaining) for row in budget.shown()] == [("core", 4999), ("graphql", 0)]
 
 
-def test_a_reset_in_the_past_does_not_stop_for_ever(budget: Budget, clock: Clock) -> None:
+def test_a_reset_time_in_the_past_does_not_block(budget: Budget, clock: Clock) -> None:
     budget.seen(rate_headers(0, reset=NOW - 100))
     held = budget.until()
     assert held is not None and held <= NOW + 60

@@ -188,7 +188,7 @@ class Changes:
 
 
 class World:
-    """A session's folders, Codex's home, and a terminal that shows what the test says."""
+    """A session's folders, Codex's home, and a scripted terminal."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.workspace, self.private = folder / "codex", folder / "app", folder / "private"
@@ -259,7 +259,7 @@ class World:
 
 
 class Listening:
-    """Listens in the background; `step` lets it hear what has changed."""
+    """A listener in the background; `step` makes it process changes."""
 
     def __init__(self, world: World, run: RunningLaunch) -> None:
         self.world, self.run = world, run

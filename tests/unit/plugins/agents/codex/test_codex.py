@@ -585,7 +585,7 @@ async def test_usage_after_a_restart_begins_where_the_conversation_was(session: 
     assert heard_reports[0] == r.UsageReport("gpt-5.5", 1000, 20, 0)
 
 
-def test_a_failed_turn_says_why() -> None:
+def test_the_reason_of_a_failed_turn_is_shown() -> None:
     codex = Codex({}, LocalHost())
     output, heard_reports = lines(codex, {"type": "turn.failed", "error": {"message": "status 401"}})
     assert (output, heard_reports) == ("! status 401", [])

@@ -163,7 +163,7 @@ async def serving() -> AsyncIterator[Server]:
 
 
 class Changes:
-    """Nothing changes; the agent ends when the test says so."""
+    """Changes without events; the agent ends when the test requests it."""
 
     def __init__(self, ended: asyncio.Event) -> None:
         self._ended = ended
@@ -180,7 +180,7 @@ class Changes:
 def a_run(
     private: Path, server: Server, conversation: str | None = SESSION, screen: str = "busy", **more: Any
 ) -> RunningLaunch:
-    """A live launch whose server is this one."""
+    """Return a live launch that uses this server."""
     plugin_data = private / "opencode.json"
     if not plugin_data.exists():
         plugin_data.write_text(json.dumps({"launch": "1", "port": server.port, "password": server.password}))

@@ -64,7 +64,7 @@ def test_a_turns_lines_are_shown_and_reported(agent: OpenCode) -> None:
     assert agent.read_turn("permission requested: bash (ls); auto-rejecting").show.startswith("permission requested")
 
 
-def test_a_turn_that_fails_says_so(agent: OpenCode) -> None:
+def test_a_failed_turn_is_reported(agent: OpenCode) -> None:
     error = {"name": "APIError", "data": {"message": "no such key", "statusCode": 401}}
     line = agent.read_turn(json.dumps({"type": "error", "sessionID": SESSION, "error": error}))
     assert line.reports == (r.ActivityReport(Activity.WAITING_INPUT, "no such key (HTTP 401)"),)

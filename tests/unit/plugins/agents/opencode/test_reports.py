@@ -129,7 +129,7 @@ def _hear(ears: ConversationReader, kind: str, **properties: Any) -> list[r.Repo
     return [report for heard in ears.hear({"type": kind, "properties": properties}) for report in heard.reports]
 
 
-def test_a_dialog_stays_open_whatever_else_goes_on() -> None:
+def test_a_dialog_stays_open_during_other_events() -> None:
     ears = ConversationReader(SESSION, 0, {})
     for number in (1, 2):
         _hear(ears, "permission.asked", id=f"per_{number}", sessionID=SESSION, permission="bash", patterns=["x"])

@@ -32,14 +32,14 @@ async def turns_while_read(path: Path) -> tuple[int, int]:
     return len(lines), turns
 
 
-async def test_others_have_their_turn_between_many_short_lines(tmp_path: Path) -> None:
+async def test_other_tasks_run_between_many_short_lines(tmp_path: Path) -> None:
     path, many = tmp_path / "journal.jsonl", LINES_PER_STEP * 20
     path.write_text("{}\n" * many)
     lines, turns = await turns_while_read(path)
     assert lines == many and turns >= 20
 
 
-async def test_others_have_their_turn_within_a_line_without_end(tmp_path: Path) -> None:
+async def test_other_tasks_run_while_an_endless_line_is_read(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text("{}\n")
     os.truncate(path, MAX_READ * 21)

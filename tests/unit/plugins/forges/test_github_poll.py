@@ -96,7 +96,7 @@ async def test_a_repository_without_actions_is_not_asked_for_its_runs_all_the_ti
     assert host.requests.count("runs") == 2
 
 
-async def test_runs_of_settled_pull_requests_are_asked_for_every_other_time() -> None:
+async def test_runs_of_settled_pull_requests_are_requested_less_often() -> None:
     poll, host = Poll(lambda: NOW), Listing()
     for _ in range(4):
         await poll.changed(host.http, "o/n", [PULL_REQUEST])
