@@ -124,7 +124,7 @@ class Audit:
     async def tell(self, body: Body, session: str | None = None, *, actor: str = "") -> None:
         self.tell_soon(body, actor)
 
-    def tell_soon(self, body: Body, actor: str = "") -> None:
+    def record_in_background(self, body: Body, actor: str = "") -> None:
         behalf = current()
         assert behalf is not None, "nobody acts"
         behalf.told += 1

@@ -40,7 +40,7 @@ class Site:
 
     reachable = in_order = True
 
-    async def come(self) -> None:
+    async def on_connected(self) -> None:
         """It is there."""
 
 

@@ -84,6 +84,7 @@ class PullRequestSync(Part):
         """Start reading the open pull requests, and those that are opened later."""
         self._is_running = True
         self.on(self._read_changed, e.PrOpened, e.WorkPushed, e.PrReady, e.ThreadSettled)
+        self.on(self._poll_awaited, e.MergeRequested)
         for facts in self.flow.sessions.values():
             if _is_watched(facts):
                 self.want(facts)
@@ -109,6 +110,12 @@ class PullRequestSync(Part):
             if after and not is_read_already and _is_watched(after):
                 self._last_action_seq[after.id] = change.event.seq
                 self.want(after)
+
+    def _poll_awaited(self, changes: Sequence[Change]) -> None:
+        """Poll when a merge is requested, because a webhook about its checks may have been missed."""
+        for change in changes:
+            if change.after and _is_watched(change.after):
+                self._wake_loop((change.after.project, change.after.spec.scm))
 
     # -- what to read --------------------------------------------------------------------------------------------------
 
@@ -228,11 +235,15 @@ class PullRequestSync(Part):
         return min(max(GATHER, scm.pause()), EVERY)
 
     def _interval(self, place: ForgeKey) -> float:
-        """Return the seconds until the next poll: more while webhooks come, or while the host's rate limit is short."""
-        has_hooks = (
-            self.clock() - self._last_webhook_at.get(place, 0.0) <= HOOKS_LAST and not self._numbers_to_read[place]
+        """Return the seconds until the next poll: more while webhooks come, or while the host's rate limit is short.
+
+        While a merge is requested, webhooks do not replace polls: one that was missed would hold the merge for long.
+        """
+        has_hooks = self.clock() - self._last_webhook_at.get(place, 0.0) <= HOOKS_LAST
+        has_hooks = has_hooks and not self._numbers_to_read[place] and not self._polls_due.get(place)
+        has_hooks = has_hooks and not any(
+            facts.pr and facts.pr.merge_request for facts in self._watched_sessions(place)
         )
-        has_hooks = has_hooks and not self._polls_due.get(place)
         try:
             scm, project = self.repositories.of(*place), self.core.settings.project(place[0])
             interval = WITH_HOOKS if has_hooks else self.repositories.interval(project, project.scm, EVERY)

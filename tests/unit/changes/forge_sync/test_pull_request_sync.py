@@ -253,3 +253,20 @@ async def test_webhook_reads_are_combined_while_the_rate_limit_is_low(
     await wait_until(lambda: forge.reads > reads)
     await watch.close()
     await flow.stop()
+
+
+async def test_while_a_merge_is_requested_webhooks_do_not_replace_polls(tmp_path: Path) -> None:
+    forge = Forge()
+    flow, watch = await start_sync(tmp_path, forge, 0.01)
+    await wait_until(lambda: flow.sessions[SESSION].pr and forge.reads)
+    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+    reads = forge.reads
+    await wait_until(lambda: forge.reads > reads)
+    await let_time_pass(0.2)
+    polls = forge.polls
+    await let_time_pass(0.3)
+    assert forge.polls == polls, "webhooks arrive, so there is no poll"
+    await flow.append(session_event(e.MergeRequested("squash"), "merge", "person"))
+    await wait_until(lambda: forge.polls > polls + 3)
+    await watch.close()
+    await flow.stop()

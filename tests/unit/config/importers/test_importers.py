@@ -311,7 +311,9 @@ def test_invalid_yaml_is_refused_with_its_line() -> None:
 @pytest.mark.anyio
 async def test_a_setting_of_the_daemon_names_the_file_where_it_counts(tmp_path: Path) -> None:
     own = Home(tmp_path / "ao")
-    config = SimpleNamespace(places=(own.config, None), workspaces=tuple, around=lambda _: TrustContext(tmp_path))
+    config = SimpleNamespace(
+        own_files=(own.config, None), workspaces=tuple, trust_context=lambda _: TrustContext(tmp_path)
+    )
     projects: Any = SimpleNamespace(config=config)
     text = "port: 4000\nprojects: {app: {path: /r, defaultBranch: main}}\n"
 
@@ -341,9 +343,9 @@ class ImportingUser:
         async def resolve(_context: Context) -> None: ...
 
         config = SimpleNamespace(
-            places=(self.home.config, None),
+            own_files=(self.home.config, None),
             workspaces=lambda: (self.repo / "trees",),
-            around=lambda loaded: TrustContext(loaded.path.parent),
+            trust_context=lambda loaded: TrustContext(loaded.path.parent),
         )
         projects: Any = SimpleNamespace(config=config, host=LocalHost(), resolve=resolve)
         self.configuration = Configuration(self.home, projects)
