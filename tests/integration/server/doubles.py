@@ -122,7 +122,7 @@ class Audit:
         self.entries: list[tuple[str, Body]] = []
 
     async def tell(self, body: Body, session: str | None = None, *, actor: str = "") -> None:
-        self.tell_soon(body, actor)
+        self.record_in_background(body, actor)
 
     def record_in_background(self, body: Body, actor: str = "") -> None:
         behalf = current()

@@ -456,7 +456,7 @@ async def test_nobody_has_many_gits_at_once(place: Place, monkeypatch: pytest.Mo
 
 
 async def test_whoever_stops_in_the_middle_ends_his_git(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENT", 4.0)
+    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENCE_TIMEOUT", 4.0)
     wanted = b"0014command=ls-refs\n00010009peel\n0000"
     reader, writer = await stopping(place, place.token(), body=wanted[:4])
     for start in range(4, len(wanted), 4):  # slowly, and longer than that in all, but it goes on
@@ -466,7 +466,7 @@ async def test_whoever_stops_in_the_middle_ends_his_git(place: Place, monkeypatc
     writer.write(b"0\r\n\r\n")
     assert b"200" in await reader.readline()
     writer.close()
-    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENT", 0.5)
+    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENCE_TIMEOUT", 0.5)
     reader, writer = await stopping(place, place.token())
     assert b"408" in await asyncio.wait_for(reader.readline(), 60)
     await until_uploads(place, 0)
@@ -474,7 +474,7 @@ async def test_whoever_stops_in_the_middle_ends_his_git(place: Place, monkeypatc
 
 
 async def test_whoever_takes_nothing_ends_his_git(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENT", 2.0)
+    monkeypatch.setattr("agent_orchestrator.server.routes.git.SILENCE_TIMEOUT", 2.0)
     (place.repo / "large.bin").write_bytes(os.urandom(12 << 20))
     quiet("-c", "core.compression=0", "add", ".", cwd=place.repo)
     quiet("commit", "-qm", "large", cwd=place.repo)
