@@ -133,8 +133,8 @@ def test_a_killed_check_does_not_count_as_a_failure_of_the_change(box: Sandbox) 
     assert_refused(box.ao("merge", "k", check=False), 1, "environment not set up")
 
 
-def test_200_mb_of_check_output_is_truncated_and_does_not_block_the_daemon(box: Sandbox) -> None:
-    size = 200_000_000
+def test_120_mb_of_check_output_is_truncated_and_does_not_block_the_daemon(box: Sandbox) -> None:
+    size = 120_000_000
     configure(
         box,
         f"echo the very first; yes 0123456789abcdef | head -c {size}; echo; echo 'error: at the very end'; test ! -e p.txt",

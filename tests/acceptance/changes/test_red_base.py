@@ -35,7 +35,8 @@ def config(command: str, more: str = "", reactions: str = "") -> str:
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Sandbox]:
     """Yield a daemon and a repository whose test_a fails on main."""
-    with Sandbox(tmp_path, "process") as sandbox:
+    # Its checks run this interpreter's pytest, which loads five plugins more than a project's own would have.
+    with Sandbox(tmp_path, "process", {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}) as sandbox:
         sandbox.repository(config="defaults: {agent: demo, runtime: process}\n")
         for name, text in {
             "sums.py": "def add(a, b):\n    return a + b\n",

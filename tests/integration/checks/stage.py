@@ -29,6 +29,7 @@ class Stage:
 
     def spec(self, command: str, **changes: object) -> CheckSpec:
         env = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "OUT": str(self.outside)}
+        env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         spec = CheckSpec("app", self.repo, "HEAD", "test", command, timeout=30.0, env=env)
         return replace(spec, **changes)  # type: ignore[arg-type]
 
