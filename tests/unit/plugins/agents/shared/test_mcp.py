@@ -70,7 +70,7 @@ def test_the_token_is_neither_on_a_command_line_nor_in_a_file(
 @pytest.mark.parametrize(
     ("agent", "program"), [("claude-code", "claude"), ("codex", "codex"), ("opencode", "opencode")]
 )
-def test_without_an_mcp_server_no_option_is_given(agent: str, program: str, tmp_path: Path) -> None:
+def test_without_our_server_no_option_is_given(agent: str, program: str, tmp_path: Path) -> None:
     plan = launched(agent, program, tmp_path)
     assert "mcp" not in json.dumps([plan.argv, dict(plan.env)]).lower().replace("pytest", "")
     assert not list((tmp_path / "private").glob("*mcp*"))
