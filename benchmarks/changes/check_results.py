@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.outcome import common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 from benchmarks.measure import Figure

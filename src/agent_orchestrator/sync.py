@@ -340,7 +340,7 @@ class Orchestrator:
         self, tasks: Iterable[Task], on_complete: Callable[[Result], object] | None = None, **options: Any
     ) -> list[Session]:
         """Spawn tasks in the order of their dependencies."""
-        return [self.spawn(task, on_complete, **options) for task in in_order(tasks, self._own.made)]
+        return [self.spawn(task, on_complete, **options) for task in in_order(tasks, self._own.session_ids)]
 
     def run(
         self,

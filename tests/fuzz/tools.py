@@ -15,7 +15,7 @@ from agent_orchestrator.base.git.refs import escape_for_ref, valid_branch
 from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.checks.junit import read_cases
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.results import Results
 from agent_orchestrator.changes.checks.runners import read_outcome
 from agent_orchestrator.changes.checks.summary import relevant_output

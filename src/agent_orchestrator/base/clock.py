@@ -42,12 +42,10 @@ class SystemClock:
         """Call something after some seconds in the event loop; return the timer that can cancel it."""
         return asyncio.get_running_loop().call_later(seconds, call)
 
-    def resume(self, known: float) -> float:
-        """Continue from the time of the last event, `known`. Return 0, or, if that is too far ahead to be true, by how
-        many seconds it is ahead.
-        """
+    def resume(self, last_event_time: float) -> float:
+        """Continue from the time of the last event. Return 0, or by how many seconds that time is too far ahead to be true."""
         now = self()
-        if known - now > MAX_AHEAD_SECONDS:
-            return known - now
-        self._last = (max(now, known), self._steady())
+        if last_event_time - now > MAX_AHEAD_SECONDS:
+            return last_event_time - now
+        self._last = (max(now, last_event_time), self._steady())
         return 0.0

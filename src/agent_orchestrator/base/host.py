@@ -122,7 +122,7 @@ class LocalHost:
     async def _start(
         self, argv: Sequence[str], *, cwd: Path | None, env: Mapping[str, str] | None, stdin: int, stderr: int
     ) -> asyncio.subprocess.Process:
-        """Start a program in a session of its own, with its output piped. Raises `Missing`, `UsageError` or `Temporary`."""
+        """Start a program in a new process session, with its output piped. Raises `Missing`, `UsageError` or `Temporary`."""
         _watch_children_by_pidfd()
         try:
             return await asyncio.create_subprocess_exec(

@@ -74,7 +74,7 @@ class Stalls:
         self.longest = max(self.longest, stall.seconds)
         self.recent.append(stall)
 
-    def told(self) -> str:
+    def summary_line(self) -> str:
         """Return a summary in one line."""
         if not self.work + self.waits:
             return f"never held up for more than {STALL_SECONDS * 1000:.0f} ms"
@@ -91,9 +91,9 @@ class Watchdog:
         self, clock: Callable[[], float] = time.monotonic, computed: Callable[[], float] = time.thread_time
     ) -> None:
         self.stalls = Stalls()
-        self.looks = 0
+        self.checks = 0
         """How often the thread has checked."""
-        self.telling = False
+        self.is_logging = False
         """Whether stalls are logged, earlier ones included. Not until the daemon serves requests: nothing waits for it before, and a
         daemon that cannot start logs only the reason."""
         self._clock, self._read_cpu_time = clock, computed
@@ -143,13 +143,13 @@ class Watchdog:
 
     # -- called in the watching thread ---------------------------------------------------------------------------------
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Note what is running if the current iteration has taken too long, and log the stalls counted so far."""
-        self.looks += 1
+        self.checks += 1
         iteration, began_at = self._iteration, self._began_at
         if began_at and self._clock() - began_at > STALL_SECONDS and self._stalled_stack[0] != iteration:
             self._stalled_stack = iteration, _function_names(sys._current_frames().get(self._loop_thread))
-        while self.telling and self._unlogged:
+        while self.is_logging and self._unlogged:
             self._log_stall(self._unlogged.popleft())
 
     def _watch(self) -> None:
@@ -157,7 +157,7 @@ class Watchdog:
         last_iteration = 0
         while not self._is_closing:
             iteration = self._iteration
-            self.look()
+            self.check()
             if began_at := self._began_at:
                 remaining = STALL_SECONDS - (self._clock() - began_at)
                 time.sleep((remaining if remaining > 0 else STALL_SECONDS) + 0.001)
@@ -195,7 +195,7 @@ class Watchdog:
 
 
 class _Selector(selectors.DefaultSelector):
-    """Tells the watchdog when the loop waits, which happens only in `select`."""
+    """Reports to the watchdog when the loop waits, which happens only in `select`."""
 
     def __init__(self, watchdog: Watchdog) -> None:
         super().__init__()

@@ -40,9 +40,9 @@ def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
 
 
 def set_value(path: Path, key: str, value: str, environ: Mapping[str, str], within: Path | None = None) -> None:
-    """Set a dotted key to a value written as YAML. The result is checked first, and written completely or not at all.
+    """Set a dotted key to a value written as YAML.
 
-    `within`: the folder that no symlink may lead out of.
+    The result is checked first, and written completely or not at all. `within`: the folder that no symlink may leave.
     """
     steps = split_key(key)
     text = read(path) if path.exists() else ""
@@ -60,10 +60,11 @@ def split_key(key: str) -> list[str]:
 
 
 def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
-    """Replace a file's content in one step. A symlink stays a symlink, and permissions are kept.
+    """Replace a file's content in one step.
 
-    `within`: the folder that no symlink may lead out of, nor into its `.git`. Without it a new file is readable only by the user: it may
-    hold tokens, in a home that others may enter.
+    A symlink stays a symlink, and permissions are kept. `within`: the folder that no symlink may leave, and into whose
+    `.git` none may lead. Without it a new file is readable only by the user: it may hold tokens, in a home that others
+    may enter.
     """
     target = path.resolve()
     if within is not None:
@@ -95,7 +96,7 @@ def _refuse_out_of(folder: Path, path: Path, target: Path) -> None:
 
 def initial_text(
     project_id: str,
-    found: Detected,
+    detected: Detected,
     agent: str | None = None,
     session_prefix: str | None = None,
     schema: Path | None = None,
@@ -115,19 +116,19 @@ def initial_text(
         f"  {_quoted(project_id)}:",
         "    path: .",
     ]
-    lines += _repo(found)
-    if found.default_branch:
-        lines.append(f"    defaultBranch: {_quoted(found.default_branch)}")
+    lines += _repo(detected)
+    if detected.default_branch:
+        lines.append(f"    defaultBranch: {_quoted(detected.default_branch)}")
     if session_prefix:
         lines.append(f"    sessionPrefix: {_quoted(session_prefix)}")
-    lines += _checks(found)
-    if found.commands:
+    lines += _checks(detected)
+    if detected.commands:
         lines.append(
-            f"    commands: [{', '.join(map(_quoted, found.commands))}]   # agents may run these without asking"
+            f"    commands: [{', '.join(map(_quoted, detected.commands))}]   # agents may run these without asking"
         )
     lines.append("    # copy: [.env]             # into each workspace")
-    if found.set_up:
-        lines.append(f"    postCreate: [{', '.join(map(_quoted, found.set_up))}]   # run in a new workspace")
+    if detected.set_up:
+        lines.append(f"    postCreate: [{', '.join(map(_quoted, detected.set_up))}]   # run in a new workspace")
     else:
         lines.append("    # postCreate: [npm ci]     # run in a new workspace")
     lines += [

@@ -23,9 +23,9 @@ def set_commands(
     environ: Mapping[str, str],
     within: Path | None = None,
 ) -> None:
-    """Set a project's set-up commands and its checks, by name. `None` leaves them as they are, an empty value removes them.
+    """Set a project's set-up commands and its checks, by name.
 
-    `within`: the folder that no symlink may lead out of.
+    `None` leaves them as they are, an empty value removes them. `within`: the folder that no symlink may leave.
     """
 
     def change(document: Any) -> None:

@@ -123,10 +123,10 @@ def kebab(key: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", key).replace("_", "-").lower()
 
 
-def unused_name(name: str, taken: Section) -> str:
+def unused_name(name: str, section: Section) -> str:
     """Return the name, with a number if it is taken."""
     count, candidate = 1, name
-    while candidate in taken:
+    while candidate in section:
         count += 1
         candidate = f"{name}-{count}"
     return candidate

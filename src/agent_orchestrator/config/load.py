@@ -55,7 +55,7 @@ class Loaded:
     without_secrets: Loaded | None = None
     """The same file before secrets of the keyring were filled in, if they were. Trust is in this form."""
 
-    def given(self, key: str) -> bool:
+    def has_key(self, key: str) -> bool:
         """Return whether the file itself sets a top-level field."""
         return key in self.config.model_fields_set
 

@@ -63,7 +63,7 @@ class Model(BaseModel):
 
 
 class Plugin(Model):
-    """A plugin by name, with options of its own."""
+    """A plugin by name, with its options."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -219,7 +219,7 @@ class Filters(Model):
 
 
 class Screen(Model):
-    """What an agent's screen tells, as regular expressions; its spool wins where both speak."""
+    """Regular expressions for an agent's screen; its spool wins over the screen."""
 
     ready: Pattern | None = Field(default=None, description="it waits for input")
     busy: Pattern | None = Field(default=None, description="it works")
@@ -271,7 +271,7 @@ class Profile(Model):
 
 
 class Routing(Model):
-    """Who is told, by priority; absent: `defaults.notifiers`."""
+    """The notifiers to use, by priority; absent: `defaults.notifiers`."""
 
     urgent: Texts | None = Field(default=None, description="somebody must act now")
     action: Texts | None = Field(default=None, description="somebody may act")
@@ -431,14 +431,14 @@ class Cluster(Model):
 
 
 class PluginFile(Model):
-    """A plugin in a file of its own."""
+    """A plugin in a separate file."""
 
     path: Text = Field(description="the file, relative to this one")
     name: Name | None = Field(default=None, description="name; absent: the plugin's own")
 
 
 class Notifier(Plugin):
-    """Who is told, and how; other keys go to the notifier plugin as they are."""
+    """A notifier and its rules; other keys go to the notifier plugin as they are."""
 
     digest: Duration | None = Field(default=None, description="as in notifications, for this one")
     rate_limit: Rate | None = Field(default=None, description="as in notifications, for this one")
@@ -450,7 +450,7 @@ class Notifier(Plugin):
 
 
 class Notifications(Model):
-    """How often people are told, and where links lead."""
+    """How often people are notified, and where links lead."""
 
     digest: Duration = Field(
         default=0.0, description="collect what is no more than a warning for so long, and send it as one; 0: at once"

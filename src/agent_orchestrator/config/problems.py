@@ -23,7 +23,7 @@ class Problem:
         key = f"{self.key}: " if self.key else ""
         return f"{file}:{self.line}: {key}{self.text}"
 
-    def told(self, file: str) -> str:
+    def with_remedy(self, file: str) -> str:
         """Return the same line with its remedy."""
         return self.at(file) + (f": {self.remedy}" if self.remedy else "")
 
@@ -37,7 +37,7 @@ class InvalidConfig(ConfigError):
         if len(self.problems) == 1:
             super().__init__(self.problems[0].at(file), self.problems[0].remedy)
         else:
-            super().__init__("\n".join(problem.told(file) for problem in self.problems))
+            super().__init__("\n".join(problem.with_remedy(file) for problem in self.problems))
 
 
 class Notes:
@@ -81,17 +81,17 @@ def _visible(text: str) -> str:
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
-def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+def nearest(name: str, candidates: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name that was probably meant, or None."""
-    names_by_folded = {candidate.lower().replace("_", "").replace("-", ""): candidate for candidate in known}
+    names_by_folded = {candidate.lower().replace("_", "").replace("-", ""): candidate for candidate in candidates}
     folded = name.lower().replace("_", "").replace("-", "")[:80]
     matches = difflib.get_close_matches(folded, names_by_folded, n=1, cutoff=cutoff)
     return names_by_folded[matches[0]] if matches else None
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return a remedy that names the closest known name, or all of them if none is close and they are few."""
-    names = sorted(known)
+    names = sorted(candidates)
     if match := nearest(name, names):
         return f'did you mean "{match}"?'
     return f"accepted here: {', '.join(names)}" if 0 < len(names) <= 30 else ""

@@ -19,7 +19,7 @@ import structlog
 
 from agent_orchestrator.base import keyring
 from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent, agent_settings, project_config
-from agent_orchestrator.config.known_secrets import learn_configuration
+from agent_orchestrator.config.learned_secrets import learn_configuration
 from agent_orchestrator.config.load import Loaded, expand_user, load_text, read
 from agent_orchestrator.config.merge import overlay, rules
 from agent_orchestrator.config.model import DAEMON_KEYS, Cluster, Config, Power, Profile, Project, Tls
@@ -174,7 +174,7 @@ class ConfigSet:
         self._invalidate()
 
     def add_adhoc(self, project_id: str, path: Path, file: Path | None = None) -> ProjectConfig:
-        """Add a repository without a configuration of its own; the settings of `file`, if given, apply to it."""
+        """Add a repository without its own configuration; the settings of `file`, if given, apply to it."""
         self._refuse_duplicate(project_id, None, path)
         self._entries[project_id] = _Entry(Project(), path, _absolute(file) if file else None)
         self._invalidate()
@@ -192,7 +192,7 @@ class ConfigSet:
             loaded = self._loaded.get(_absolute(path)) if path else None
             if loaded:
                 settings = {
-                    key: getattr(loaded.config, key) for key in self._allowed_daemon_keys(loaded) if loaded.given(key)
+                    key: getattr(loaded.config, key) for key in self._allowed_daemon_keys(loaded) if loaded.has_key(key)
                 }
                 if "tls" in settings and path != self._home:
                     settings["tls"] = _without_insecure(settings["tls"])
@@ -309,7 +309,7 @@ class ConfigSet:
     def with_scope_warning(self, loaded: Loaded) -> Loaded:
         """Return the file with a warning if it sets daemon-wide keys but is not the file for that."""
         allowed = {_absolute(path) for path in (self._home, self._started_with) if path}
-        daemon_keys = [key for key in DAEMON_KEYS if loaded.given(key)]
+        daemon_keys = [key for key in DAEMON_KEYS if loaded.has_key(key)]
         if _absolute(loaded.path) in allowed or not daemon_keys:
             return loaded
         verb = "counts" if len(daemon_keys) == 1 else "count"

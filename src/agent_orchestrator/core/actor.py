@@ -33,7 +33,7 @@ class Actor:
     cause: int | None = None
     over: bool = False
     """The block of `acting` has ended."""
-    told: int = 0
+    recorded: int = 0
     """Number of events that were recorded because of the action."""
 
 

@@ -154,7 +154,7 @@ class Flow:
         answer: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
         behalf = current()
         if behalf is not None:
-            behalf.told += len(events)
+            behalf.recorded += len(events)
         self._jobs.append(_Append([*map(without_secrets, events)], [*map(row_without_secrets, rows)], behalf, answer))
         self._wake.set()
         return await answer

@@ -37,7 +37,7 @@ from agent_orchestrator.base.tasks import Tasks
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.changes.merge import repair_checkouts
 from agent_orchestrator.client.daemon_client import alive
-from agent_orchestrator.config.known_secrets import learn_environment
+from agent_orchestrator.config.learned_secrets import learn_environment
 from agent_orchestrator.config.projects.trusted_files import is_untrusted_foreign_file
 from agent_orchestrator.config.schema import keep_schema
 from agent_orchestrator.config.scope import DaemonConfig
@@ -103,12 +103,12 @@ class Daemon:
         self.deposed: AoError | None = None
         self._background = Tasks()
 
-    async def run(self, host: str | None, port: int | None, wanted: tls.TlsSettings | None = None) -> None:
-        """Serve until told to end; raise `deposed` if another daemon has become active on the same database."""
+    async def run(self, host: str | None, port: int | None, tls_settings: tls.TlsSettings | None = None) -> None:
+        """Serve until asked to end; raise `deposed` if another daemon has become active on the same database."""
         asyncio.get_running_loop().set_exception_handler(_UnhandledErrors())
         base, listeners = self.foundation, None
         if base.shared is not None and base.early is not None:
-            listeners = await self._bind_listeners(base.early, host, port, wanted)
+            listeners = await self._bind_listeners(base.early, host, port, tls_settings)
             if not await self._acquire_leadership(base.shared, listeners):
                 return
         self._background.spawn(self._read_login())
@@ -116,7 +116,7 @@ class Daemon:
         if self.config_file:
             await base.projects.take(self.config_file)
         await base.projects.start()
-        listeners = listeners or await self._bind_listeners(base.config.daemon, host, port, wanted)
+        listeners = listeners or await self._bind_listeners(base.config.daemon, host, port, tls_settings)
         base.here.url = listeners.url
         tracing, finding = _start_tracing(self.flow)
         address = (listeners.url, listeners.note)
@@ -141,7 +141,7 @@ class Daemon:
         started = e.DaemonStarted(__version__, counts["adopted"], counts["ended"], counts["lost"], len(pending))
         await self._record(started)
         log.info("serving", url=listeners.url, note=listeners.note, **counts, pending=len(pending))
-        self.watchdog.telling = True
+        self.watchdog.is_logging = True
         self._background.spawn(warm())
         gc.freeze()
         asyncio.get_running_loop().call_later(WARM, _freeze_objects)
@@ -205,7 +205,7 @@ class Daemon:
     async def _acquire_leadership(self, store: Postgres, listeners: _Listeners) -> bool:
         """Wait while another daemon is active on the same database, and follow what it writes.
 
-        Return True once this daemon is the active one, False if it was told to end before.
+        Return True once this daemon is the active one, False if it was asked to end before.
         """
         news = asyncio.Event()
         news.set()
@@ -215,7 +215,7 @@ class Daemon:
         self._install_signal_handlers()
         serving = await listeners.serve()
         self._write_info(listeners, standby=True)
-        log.info("standing by", active=store.active.told if store.active else "another daemon")
+        log.info("standing by", active=store.active.description if store.active else "another daemon")
         following = asyncio.create_task(self._follow_active(news))
         leadership, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
         await asyncio.wait([leadership, ended, serving], return_when=asyncio.FIRST_COMPLETED)

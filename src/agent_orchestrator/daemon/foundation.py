@@ -13,7 +13,7 @@ from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.base.files.safe import UnsafePath, read_regular_file
 from agent_orchestrator.base.files.watch import Watch
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.known_secrets import learn_environment
+from agent_orchestrator.config.learned_secrets import learn_environment
 from agent_orchestrator.config.load import MAX_BYTES
 from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.config.projects.trusted_files import TrustedFiles

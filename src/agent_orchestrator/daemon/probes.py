@@ -50,7 +50,7 @@ class DaemonProbes:
         return [finding("database", "ok", f"{shared.address}, PostgreSQL {version}")]
 
     async def clock(self) -> Findings:
-        """Return the finding about the clock; runs after the checks of the forges, whose answers tell the time."""
+        """Return the finding about the clock; runs after the checks of the forges, whose answers contain the time."""
         from agent_orchestrator.plugins.forges.shared.http import shared_clients
 
         return [of_clock({http.speaker.name: http.skew for http in shared_clients() if http.skew is not None})]
@@ -61,7 +61,7 @@ class DaemonProbes:
 
     async def loop(self) -> Findings:
         """Return the findings about the address, the event loop and traces."""
-        loop = finding("event loop", "ok", self._stalls.told())
+        loop = finding("event loop", "ok", self._stalls.summary_line())
         return [of_address(*self._address), loop, *([self._tracing] if self._tracing else [])]
 
 

@@ -16,7 +16,7 @@ from agent_orchestrator.base.loop_watchdog import Stalls
 from agent_orchestrator.changes.checks import Checks
 from agent_orchestrator.changes.checks.base_branch import BaseStates
 from agent_orchestrator.changes.checks.proof import Proofs
-from agent_orchestrator.changes.checks.required import RequiredChecks
+from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.conflicts import Conflicts
 from agent_orchestrator.changes.forge_records import ForgeRecords, Numbers
 from agent_orchestrator.changes.forge_sync import (
@@ -85,7 +85,7 @@ from agent_orchestrator.sessions.lifecycle.workspaces import Workspaces
 from agent_orchestrator.sessions.messages import Inbox
 from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.permissions.service import Permissions
-from agent_orchestrator.sessions.plugin_listing import PluginListing
+from agent_orchestrator.sessions.plugin_list import PluginList
 from agent_orchestrator.sessions.plugins import Plugins
 from agent_orchestrator.sessions.prune import Prune
 from agent_orchestrator.sessions.report_tool import Reporting
@@ -360,7 +360,7 @@ class Parts:
             coordinators=self.coordinators,
             projects=core.projects,
             proofs=self.proofs,
-            plugins=PluginListing(core.projects, self.project_plugins),
+            plugins=PluginList(core.projects, self.project_plugins),
             config=Configuration(core.home, core.projects),
             agents=self.agents,
             doctor=self.doctor,

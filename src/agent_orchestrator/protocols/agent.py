@@ -235,7 +235,7 @@ class Agent(ABC):
     answers_requests: bool = overridden("answer")
     """Whether its permission requests are answered by other means than `permission_keys`, which is `answer`."""
     detects_unsent_text: bool = overridden("has_unsent_text")
-    """Whether `has_unsent_text` can tell that Enter was taken as a line break."""
+    """Whether `has_unsent_text` can detect that Enter was taken as a line break."""
     has_headless_mode: bool = overridden("turn", "read_turn")
     """Whether it supports `mode: headless`, by `turn` and `read_turn`."""
 

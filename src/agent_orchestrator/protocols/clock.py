@@ -19,7 +19,7 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Tells the time and schedules calls; a test supplies one that it moves by hand, so that it needs no sleeping."""
+    """Provides the time and schedules calls; a test supplies one that it moves by hand, so that it needs no sleeping."""
 
     def __call__(self) -> float:
         """Return the time in seconds since 1970; it never goes backwards."""

@@ -89,7 +89,7 @@ class Host(Protocol):
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
     ) -> int:
-        """Start a program that outlives this process, in a process session of its own; return its pid."""
+        """Start a program that outlives this process, in a new process session; return its pid."""
         ...
 
     def which(self, program: str, path: str | None = None) -> str | None:

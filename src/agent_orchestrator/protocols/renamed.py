@@ -1,4 +1,4 @@
-"""What plugins written for an earlier version call by another name: such a plugin is told the name that it has now."""
+"""The earlier names that plugins may still use: the error names the current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reports of an agent: written to the spool by itself, or found by a plugin that reads its records, transcript,
+"""The reports of an agent: written to the spool by the agent, or read by a plugin from its records, transcript,
 hooks or protocol.
 
 `sessions/agents/listener.py` turns them into events.

@@ -196,11 +196,11 @@ class Runtime(ABC):
         """Remove the terminal of a process that has ended."""
 
     @abstractmethod
-    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
-        """Return our terminals that no known handle names, as the runtime itself lists them."""
+    async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
+        """Return the handles of terminals that exist although they are not among the expected ones."""
 
     async def watched(self, handle: Handle) -> bool:
-        """Return whether a person is attached to the terminal. By default False: the runtime cannot tell."""
+        """Return whether a person is attached to the terminal. By default False: the runtime cannot report it."""
         return False
 
     async def prepare_image(self, container: Container, report: Report) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from agent_orchestrator.sessions.messages import Inbox
     from agent_orchestrator.sessions.part import Core
     from agent_orchestrator.sessions.permissions.service import Permissions
-    from agent_orchestrator.sessions.plugin_listing import PluginListing
+    from agent_orchestrator.sessions.plugin_list import PluginList
     from agent_orchestrator.sessions.prune import Prune
     from agent_orchestrator.sessions.report_tool import Reporting
     from agent_orchestrator.sessions.sessions import Sessions
@@ -86,7 +86,7 @@ class Services:
     coordinators: Coordinators
     projects: Projects
     proofs: Proofs
-    plugins: PluginListing
+    plugins: PluginList
     config: Configuration
     agents: Agents
     doctor: Doctor

@@ -17,7 +17,7 @@ OUTPUT_LINES = 500
 
 
 class Followers(Part):
-    """Wakes whoever follows a session when it changes or prints something."""
+    """Wakes the followers of a session when it changes or prints something."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)

@@ -163,7 +163,7 @@ class Inbox(Part):
             return await self._answer_offer(facts, offer, decision, key)
         if message is not None:
             return await self._release(facts, message, decision, key)
-        if decision and await self.permissions.given(session, key):
+        if decision and await self.permissions.earlier_answer(session, key):
             return await self._decide(facts, decision, text, key, by)
         if key and (earlier_message := self._find_message(facts, _message_id(key))):
             return {"messageId": earlier_message.id, "state": earlier_message.state}

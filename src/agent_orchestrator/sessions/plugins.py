@@ -41,19 +41,19 @@ class Plugins:
 
     # -- choosing ------------------------------------------------------------------------------------------------------
 
-    async def runtime_name(self, wanted: str) -> str:
+    async def runtime_name(self, requested: str) -> str:
         """Return the runtime to use on this machine, with `auto` resolved; raise `Missing` if tmux or a container is not available."""
-        if wanted == "tmux" and not await self._has_supported_tmux():
+        if requested == "tmux" and not await self._has_supported_tmux():
             oldest = ".".join(map(str, OLDEST_TMUX))
             raise Missing(
                 f"tmux {oldest} or newer is not installed",
                 "install it, or use --runtime process (runtime: auto chooses)",
             )
-        if wanted == CONTAINED and not self._has_engine:
+        if requested == CONTAINED and not self._has_engine:
             await find_engine(self._host)
             self._has_engine = True
-        if wanted != "auto":
-            return wanted
+        if requested != "auto":
+            return requested
         if self._auto is None:
             self._auto = await choose_runtime(self._host)
         return self._auto
@@ -64,13 +64,13 @@ class Plugins:
         return self._has_tmux
 
     def workspace_name(
-        self, project: ProjectConfig, settings: ResolvedAgent, wanted: str | None, *, sandboxed: bool
+        self, project: ProjectConfig, settings: ResolvedAgent, requested: str | None, *, sandboxed: bool
     ) -> str:
         """Return the requested workspace, or the one that the agent needs, or a worktree; raise `NotFound` for an unknown one.
 
         In a sandbox it is a clone: in a worktree an agent writes the repository's own objects, and no sandbox can prevent that.
         """
-        name = wanted or settings.workspace
+        name = requested or settings.workspace
         if name is None:
             name = self.agent(project, settings).workspace or ("clone" if sandboxed else "worktree")
         self.registry(project).get("workspace", name)
@@ -103,7 +103,7 @@ class Plugins:
         return self._sites.of(facts).workspace(facts.spec.workspace, self._registry_of(facts))
 
     async def is_watched(self, facts: SessionFacts) -> bool:
-        """Return whether a person views the session's terminal; False if the runtime cannot tell."""
+        """Return whether a person views the session's terminal; False if the runtime cannot report it."""
         handle = handle_of(facts)
         if handle is None or not facts.live:
             return False

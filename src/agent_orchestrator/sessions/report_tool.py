@@ -35,7 +35,7 @@ class Reporting:
             raise Conflict(f"the agent of {session} has ended", f"bring it back: ao restore {session}")
         return facts
 
-    async def tell(self, session: str, generation: int, body: e.AgentProgress | e.AgentAsk | e.AgentDone) -> None:
+    async def record(self, session: str, generation: int, body: e.AgentProgress | e.AgentAsk | e.AgentDone) -> None:
         """Record a report of the agent."""
         self.check(session, generation)
         if isinstance(body, e.AgentDone):

@@ -185,8 +185,8 @@ class Sessions(Part):
                 Event(task, now, by, f"task:{key}", project_id),
                 Event(body, now, by, f"create:{key}", project_id, session),
                 *(
-                    Event(known, now, forge.name, f"claim:{key}:{known.type}", project_id, session)
-                    for known in (claim.events if claim else ())
+                    Event(event_body, now, forge.name, f"claim:{key}:{event_body.type}", project_id, session)
+                    for event_body in (claim.events if claim else ())
                 ),
             ]
             if issue := self.choices.issue(project_id, body.issue):
@@ -245,10 +245,10 @@ class Sessions(Part):
         return self.view(session)
 
     async def _choose_runtime(
-        self, project: ProjectConfig, settings: ResolvedAgent, wanted: str, node: str | None
+        self, project: ProjectConfig, settings: ResolvedAgent, runtime_wish: str, node: str | None
     ) -> str:
         """Return the wanted runtime (a node's name implies the cluster) or the configured one; raise an error if it cannot be used."""
-        requested = wanted or (CLUSTER if node else settings.runtime)
+        requested = runtime_wish or (CLUSTER if node else settings.runtime)
         if node and requested != CLUSTER:
             raise UsageError(f"--node is for the runtime {CLUSTER}, not for {requested}", "leave one of them out")
         if requested == CLUSTER:
@@ -259,13 +259,13 @@ class Sessions(Part):
         self.core.plugins.runtime(runtime, self.core.plugins.registry(project))
         return runtime
 
-    def _choose_workspace(self, project: ProjectConfig, settings: ResolvedAgent, wanted: str, runtime: str) -> str:
+    def _choose_workspace(self, project: ProjectConfig, settings: ResolvedAgent, requested: str, runtime: str) -> str:
         """Return the wanted or configured kind of workspace: always a clone on a node."""
         if runtime != CLUSTER:
             sandboxed = sandbox.applies(project, runtime)
-            return self.core.plugins.workspace_name(project, settings, wanted or None, sandboxed=sandboxed)
-        if wanted not in ("", "clone"):
-            raise UsageError(f"a session on a node works in a clone, not in a {wanted}", "leave --workspace out")
+            return self.core.plugins.workspace_name(project, settings, requested or None, sandboxed=sandboxed)
+        if requested not in ("", "clone"):
+            raise UsageError(f"a session on a node works in a clone, not in a {requested}", "leave --workspace out")
         return "clone"
 
     async def _session_for_key(self, key: str) -> dict[str, Any] | None:

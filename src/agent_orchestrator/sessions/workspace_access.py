@@ -17,16 +17,16 @@ WorkReader = Callable[[Git, SessionFacts, bool], Awaitable[T]]
 """Reads the work; gets Git, the session, and whether that Git is in the session's workspace."""
 
 
-async def read_work(core: Core, session: str, look: WorkReader[T]) -> T:
-    """Return what `look` reads in a session's workspace or, if that is missing, in its repository.
+async def read_work(core: Core, session: str, read: WorkReader[T]) -> T:
+    """Return what `read` reads in a session's workspace or, if that is missing, in its repository.
 
-    A result from a workspace that was removed meanwhile is discarded, and `look` is called again.
+    A result from a workspace that was removed meanwhile is discarded, and `read` is called again.
     """
     facts = core.flow.sessions[session]
     while (folder := await _folder_identity(core, facts)) and facts.place is not None:
         host = core.sites.of(facts).host
         try:
-            result = await look(Git(host, Path(facts.place.path)), facts, True)
+            result = await read(Git(host, Path(facts.place.path)), facts, True)
         except (AoError, OSError):
             if await _folder_identity(core, facts) == folder:
                 raise
@@ -34,7 +34,7 @@ async def read_work(core: Core, session: str, look: WorkReader[T]) -> T:
             if await _folder_identity(core, facts) == folder:
                 return result
         facts = core.flow.sessions[session]
-    return await look(Git(core.host, Path(facts.spec.repo)), facts, False)
+    return await read(Git(core.host, Path(facts.spec.repo)), facts, False)
 
 
 async def _folder_identity(core: Core, facts: SessionFacts) -> str:

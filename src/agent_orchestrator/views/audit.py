@@ -35,7 +35,7 @@ class Audit:
         self.flow = flow
         self._tasks = Tasks()
 
-    async def tell(self, body: e.Body, session: str | None = None, *, actor: str = "") -> None:
+    async def record(self, body: e.Body, session: str | None = None, *, actor: str = "") -> None:
         """Record an entry on behalf of the current actor, or of `actor`."""
         await self.flow.append(self._event(body, session, actor))
 
@@ -68,9 +68,9 @@ class Audit:
             actor=actor_name,
         )
 
-    async def page(self, wanted: EntryFilter, after: int | None, limit: int) -> list[dict[str, Any]]:
+    async def page(self, entry_filter: EntryFilter, after: int | None, limit: int) -> list[dict[str, Any]]:
         """Return entries after a number, or the newest ones if it is None; oldest first."""
-        entries = await self.flow.store.entries(wanted, after or 0, limit, newest=after is None)
+        entries = await self.flow.store.entries(entry_filter, after or 0, limit, newest=after is None)
         causes = sorted({entry["cause"] for entry in entries if entry["cause"] is not None})
         kinds = await self.flow.store.types(causes) if causes else {}
         return [_entry_json(entry, kinds) for entry in entries]

@@ -78,7 +78,7 @@ class _SentSession:
     due: float | None
     """The time at which it changes without an event."""
     apart: int
-    """The frame in which it changed without an event of its own; -1: none."""
+    """The frame in which it changed without an event; -1: none."""
 
 
 class LiveState(Part):

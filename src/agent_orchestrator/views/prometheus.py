@@ -46,7 +46,7 @@ def _requests(traffic: Traffic) -> Iterable[Metric]:
     durations = HistogramMetricFamily(
         "ao_http_request_seconds", "Seconds until an answer began.", labels=("method", "route")
     )
-    for key, counts in sorted(traffic.took.copy().items()):
+    for key, counts in sorted(traffic.duration_counts.copy().items()):
         total, buckets = 0, []
         for bound, count in zip((*BOUNDS, float("inf")), counts, strict=True):
             total += count

@@ -18,34 +18,34 @@ class WorkState:
     """The number of the session's own commits; None if they could not be read."""
 
 
-def saved_work_sentence(facts: SessionFacts, found: WorkState) -> str:
+def saved_work_sentence(facts: SessionFacts, work_state: WorkState) -> str:
     """Return where the work is saved; says clearly if it is only in the workspace."""
     workspace, pr = facts.place, facts.pr
-    uncommitted = _uncommitted_text(found)
+    uncommitted = _uncommitted_text(work_state)
     if pr and pr.state == "merged":
         merged_text = f"landed on {pr.base}" + (f" as {pr.landed[:7]}" if pr.landed else "")
-        return _safe_sentence(merged_text, uncommitted, _rescue_text(facts, found))
+        return _safe_sentence(merged_text, uncommitted, _rescue_text(facts, work_state))
     if workspace is None:
         return "no work yet: its workspace is not made"
-    if found.ahead is None and facts.head is None:
+    if work_state.ahead is None and facts.head is None:
         return "not known: neither its workspace nor its branch could be looked at"
-    if not (facts.committed or found.ahead):
+    if not (facts.committed or work_state.ahead):
         if uncommitted:
             return f"only in the workspace: {uncommitted}, nothing committed yet"
-        rescued = _rescue_text(facts, found)
+        rescued = _rescue_text(facts, work_state)
         return f"work safe: {rescued}" if rescued else "no work yet: nothing committed, nothing changed"
     head = facts.head or ""
     if facts.pushed == head:
-        return _safe_sentence(f"pushed {head[:7]}", uncommitted, _rescue_text(facts, found))
-    is_in_repository = workspace.shared or facts.published == head or not found.present
+        return _safe_sentence(f"pushed {head[:7]}", uncommitted, _rescue_text(facts, work_state))
+    is_in_repository = workspace.shared or facts.published == head or not work_state.present
     if not is_in_repository:
-        count = f"{found.ahead} commit{'s' if found.ahead != 1 else ''}" if found.ahead else "commits"
+        count = f"{work_state.ahead} commit{'s' if work_state.ahead != 1 else ''}" if work_state.ahead else "commits"
         return ", ".join(part for part in (f"only in the workspace: {count} up to {head[:7]}", uncommitted) if part)
     pushed_note = f", {facts.pushed[:7]} pushed" if facts.pushed else ""
     return _safe_sentence(
         f"committed {head[:7]} on {facts.branch} in your repository{pushed_note}",
         uncommitted,
-        _rescue_text(facts, found),
+        _rescue_text(facts, work_state),
     )
 
 

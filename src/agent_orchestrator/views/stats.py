@@ -26,7 +26,7 @@ _RETRIES = frozenset({"send-to-agent", "restart", "rerun-ci"})
 class _Day:
     opened: int = 0
     landed: int = 0
-    took: list[float] = field(default_factory=list)
+    durations: list[float] = field(default_factory=list)
     retries: Counter[str] = field(default_factory=Counter)
 
 
@@ -47,7 +47,7 @@ class Tally:
             case e.PrMerged():
                 day.landed += 1
                 if (since := self._opened.get(event.session or "")) is not None:
-                    day.took.append(max(event.time - since, 0.0))
+                    day.durations.append(max(event.time - since, 0.0))
             case e.Reacted() if event.body.action in _RETRIES:
                 day.retries[event.body.trigger] += 1
 
@@ -58,7 +58,7 @@ class Tally:
             if event_day == day and project in (None, event_project):
                 total.opened += counts.opened
                 total.landed += counts.landed
-                total.took += counts.took
+                total.durations += counts.durations
                 total.retries += counts.retries
         return total
 
@@ -82,7 +82,7 @@ class Stats:
         sessions = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
         started, usage_by_day = Counter(_day(facts.created_at) for facts in sessions), _usage_by_day(sessions)
         counts_by_day = {day: self._tally.of(project, day) for day in last_days}
-        durations = [seconds for counts in counts_by_day.values() for seconds in counts.took]
+        durations = [seconds for counts in counts_by_day.values() for seconds in counts.durations]
         return {
             "days": [_json(day, counts_by_day[day], started[day], usage_by_day.get(day, Usage())) for day in last_days],
             "medianToMerge": _median(durations),
@@ -114,7 +114,7 @@ def _json(day: str, counts: _Day, started: int, usage: Usage) -> dict[str, Any]:
         "started": started,
         "opened": counts.opened,
         "landed": counts.landed,
-        "medianToMerge": _median(counts.took),
+        "medianToMerge": _median(counts.durations),
         "retries": dict(sorted(counts.retries.items())),
         **usage_json(usage),
     }

@@ -17,15 +17,15 @@ class Traffic:
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, str, int]] = Counter()
         """Method, route and status → number of requests."""
-        self.took: dict[tuple[str, str], list[int]] = {}
-        """Method and route → for each bound the number of requests that took up to it but more than the previous bound."""
+        self.duration_counts: dict[tuple[str, str], list[int]] = {}
+        """Method and route → for each bound the number of requests that lasted up to it but longer than the previous bound."""
         self.seconds: Counter[tuple[str, str]] = Counter()
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
         self.answers[method, route, status] += 1
         key = method, route
-        if (counts := self.took.get(key)) is None:
-            counts = self.took[key] = [0] * (len(BOUNDS) + 1)
+        if (counts := self.duration_counts.get(key)) is None:
+            counts = self.duration_counts[key] = [0] * (len(BOUNDS) + 1)
         counts[bisect_left(BOUNDS, seconds)] += 1
         self.seconds[key] += seconds  # type: ignore[assignment]

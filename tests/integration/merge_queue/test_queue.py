@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.changes.checks import Checks, CheckSpec
-from agent_orchestrator.changes.checks.required import RequiredChecks
+from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.conflicts import Conflicts
 from agent_orchestrator.changes.forge_sync import ForgePullRequests
 from agent_orchestrator.changes.merge_queue import MergeQueue

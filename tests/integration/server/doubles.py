@@ -127,7 +127,7 @@ class Audit:
     def record_in_background(self, body: Body, actor: str = "") -> None:
         behalf = current()
         assert behalf is not None, "nobody acts"
-        behalf.told += 1
+        behalf.recorded += 1
         self.entries.append((actor or behalf.actor, body))
 
 

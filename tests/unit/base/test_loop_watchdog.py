@@ -23,7 +23,7 @@ class Times:
         self.now += seconds
         self.computed += own
         if sampled:
-            watchdog.look()
+            watchdog.check()
         watchdog.rest()
 
 
@@ -44,12 +44,12 @@ def test_long_turns_are_counted_as_work_or_as_waiting(times: Times, watchdog: Wa
     stalls = watchdog.stalls
     assert (stalls.work, stalls.waits) == (1, 1)
     assert (round(stalls.seconds, 3), round(stalls.own_seconds, 3), round(stalls.longest, 3)) == (0.38, 0.08, 0.3)
-    assert "1× by its own work and 1× by waiting" in stalls.told()
+    assert "1× by its own work and 1× by waiting" in stalls.summary_line()
 
 
 def test_a_loop_without_stalls_is_summarized_as_such(watchdog: Watchdog) -> None:
     watchdog.rest()
-    assert watchdog.stalls.told() == "never held up for more than 50 ms"
+    assert watchdog.stalls.summary_line() == "never held up for more than 50 ms"
 
 
 def test_a_stall_has_a_stack_only_if_it_was_sampled(times: Times, watchdog: Watchdog) -> None:
@@ -64,13 +64,13 @@ def test_a_stall_at_one_location_is_logged_once_a_minute(times: Times, watchdog:
     with capture_logs() as lines:
         for _ in range(3):
             times.turn(watchdog, 0.08, 0.08)
-        watchdog.look()
+        watchdog.check()
         assert not lines, "nothing is logged before the daemon serves"
-        watchdog.telling = True
-        watchdog.look()
+        watchdog.is_logging = True
+        watchdog.check()
         times.now += LOG_INTERVAL_SECONDS
         times.turn(watchdog, 0.2, 0.0)
-        watchdog.look()
+        watchdog.check()
     assert [(line["log_level"], line["ms"], line["own_ms"], line.get("unsaid")) for line in lines] == [
         ("warning", 80, 80, None),
         ("info", 200, 0, 2),
@@ -97,9 +97,9 @@ def test_stalls_of_a_real_loop_have_stacks_and_an_idle_loop_is_not_sampled() -> 
         await asyncio.sleep(0)
         computes()
         await asyncio.sleep(STALL_SECONDS * 4)
-        checks.append(watchdog.looks)
+        checks.append(watchdog.checks)
         await asyncio.sleep(STALL_SECONDS * 8)
-        checks.append(watchdog.looks)
+        checks.append(watchdog.checks)
 
     with asyncio.Runner(loop_factory=watchdog.loop) as runner:
         runner.run(work())

@@ -24,7 +24,7 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.text.redaction import REDACTOR, Redactor, TerminalRedactor
 from agent_orchestrator.config import trust
-from agent_orchestrator.config.known_secrets import learn_configuration, learn_environment
+from agent_orchestrator.config.learned_secrets import learn_configuration, learn_environment
 from agent_orchestrator.config.load import load_text
 from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.yaml_tree import MAX_SECRETS

@@ -49,7 +49,7 @@ async def test_tasks_begun_within_a_request_inherit_its_actor() -> None:
         await asyncio.create_task(within())
         outliving = asyncio.create_task(later())
         await flow.append(stopped_event("mine"))
-        assert behalf.told == 2
+        assert behalf.recorded == 2
     assert current() is None
     ended.set()
     await outliving

@@ -50,6 +50,6 @@ def test_figures_per_day_are_summed_by_project() -> None:
         tally.add(Event(body, at, "t", "k", project, f"{project}-x"))
     first, second = tally.of(None, "1970-01-01"), tally.of(None, "1970-01-02")
     assert (first.opened, first.landed, second.opened, second.landed) == (1, 0, 1, 2)
-    assert sorted(second.took) == [30.0, DAY + 10.0]
+    assert sorted(second.durations) == [30.0, DAY + 10.0]
     assert second.retries == {"ci-failed": 2}, "a notification is no retry"
-    assert tally.of("b", "1970-01-02").took == [30.0]
+    assert tally.of("b", "1970-01-02").durations == [30.0]

@@ -2,7 +2,7 @@
 
 A name below such a folder may be a symlink that leads out of it, a hard link to a file of the user's, a pipe that
 nothing writes to, a device, or far too large; and it may become so between two accesses. So each folder on the way
-is opened by itself, never through a link, and only regular files are read, up to a limit.
+is opened separately, never through a link, and only regular files are read, up to a limit.
 """
 
 from __future__ import annotations

@@ -422,10 +422,10 @@ class Git:
         )
 
     async def push(
-        self, url: str, branch: str, commit: str, *, known: str | None, env: Mapping[str, str], timeout: float
+        self, url: str, branch: str, commit: str, *, expected: str | None, env: Mapping[str, str], timeout: float
     ) -> None:
-        """Push a commit to a remote branch, if that branch is still at `known` (None: it does not exist yet)."""
-        lease = f"--force-with-lease=refs/heads/{branch}:{known or ''}"
+        """Push a commit to a remote branch, if that branch is still at `expected` (None: it does not exist yet)."""
+        lease = f"--force-with-lease=refs/heads/{branch}:{expected or ''}"
         target = f"{commit}:refs/heads/{branch}"
         options = ("--quiet", "--no-verify", "--no-recurse-submodules", lease)
         await self.run("push", *options, "--end-of-options", url, target, env=env, timeout=timeout)

@@ -115,8 +115,8 @@ class Redactor:
             )
 
     @property
-    def known(self) -> tuple[bytes, ...]:
-        """Return every known value, in all its spellings."""
+    def spellings(self) -> tuple[bytes, ...]:
+        """Every secret value that is known, in all its spellings."""
         return self._bytes
 
     def text(self, text: str) -> str:
@@ -161,9 +161,9 @@ class Redactor:
         """Return a filter for a terminal's output that comes in pieces."""
         return TerminalRedactor(self)
 
-    def lines(self, tell: Callable[[str], None]) -> LineRedactor:
-        """Return a filter for a program's output that comes line by line; `tell` gets each line."""
-        return LineRedactor(self, tell)
+    def lines(self, emit: Callable[[str], None]) -> LineRedactor:
+        """Return a filter for a program's output that comes line by line; `emit` gets each line."""
+        return LineRedactor(self, emit)
 
 
 REDACTOR = Redactor()
@@ -237,13 +237,13 @@ class TerminalRedactor:
         if len(buffer) - end > LONGEST_TOKEN:
             end = len(buffer)
         self._held = buffer[end:]
-        before_start = max(0, end - 2 * max(map(len, self._redactor.known), default=0) - 512)
+        before_start = max(0, end - 2 * max(map(len, self._redactor.spellings), default=0) - 512)
         self._released = buffer[min(before_start, key_from) : end]
         return out[start:end]
 
     def _find_known(self, flat: bytes) -> Iterator[tuple[int, int]]:
         """Yield where known values begin and end."""
-        for spelling in self._redactor.known:
+        for spelling in self._redactor.spellings:
             index = flat.find(spelling)
             while index >= 0:
                 yield index, index + len(spelling)
@@ -252,7 +252,7 @@ class TerminalRedactor:
     def _held_suffix_length(self, flat: bytes) -> int:
         """Return the number of bytes at the end with which a known value begins."""
         longest = 0
-        for spelling in self._redactor.known:
+        for spelling in self._redactor.spellings:
             tail = flat[-(len(spelling) - 1) :]
             index = tail.find(spelling[:_MIN_HELD_PREFIX])
             while index >= 0:
@@ -264,15 +264,14 @@ class TerminalRedactor:
 
 
 class LineRedactor:
-    """Filter for the lines of a program's output: `tell` gets them without secrets, also such as span several lines.
+    """Filter for the lines of a program's output: `emit` gets them without secrets, also such as span several lines.
 
-    Many lines are searched at a time. A line whose end may be the beginning of a secret is emitted with the next
-    one.
+    Many lines are searched at a time. A line whose end may be the beginning of a secret is emitted with the next one.
     """
 
-    def __init__(self, redactor: Redactor, tell: Callable[[str], None]) -> None:
+    def __init__(self, redactor: Redactor, emit: Callable[[str], None]) -> None:
         self._secrets = redactor.stream()
-        self._emit = tell
+        self._emit = emit
         self._batch = bytearray()
         self._line = b""
 

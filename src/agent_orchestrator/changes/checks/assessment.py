@@ -1,6 +1,6 @@
 """Assess a check of a change: compare its failures with the base branch, test by test, and report what cannot be known as unknown.
 
-`assess(checks, spec, base)` runs the check and compares it; `judge(checks, spec, result, base)` compares an existing result;
+`assess(checks, spec, base)` runs the check and compares it; `compare_with_base(checks, spec, result, base)` compares an existing result;
 `check_finished(...)` is the event that records an assessment, for pull requests and for the merge queue.
 """
 

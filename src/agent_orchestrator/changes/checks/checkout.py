@@ -1,9 +1,9 @@
 """Make a folder with exactly one commit and the project's set-up for a check, outside of every workspace (`Checkouts`).
 
-The folder is a repository of its own that borrows the objects of the user's repository: nothing is registered in the user's repository, and
-no Git command of a check reaches it. If the project has set-up commands, the folder is kept for the next check with the same lock files and
-commands (`prepared.py`); everything except the output of the set-up is removed and written again. A set-up that several changes use is made
-at their base: a change's own scripts never produce what another change, or its own next commit, is checked with.
+The folder is a separate repository that borrows the objects of the user's repository: nothing is registered in the user's repository,
+and no Git command of a check reaches it. If the project has set-up commands, the folder is kept for the next check with the same lock
+files and commands (`set_up_files.py`); everything except the output of the set-up is removed and written again. A set-up that several
+changes use is made at their base: a change's own scripts never produce what another change, or its own next commit, is checked with.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed, Layout
-from agent_orchestrator.changes.checks import prepared
+from agent_orchestrator.changes.checks import set_up_files
 from agent_orchestrator.changes.checks.process import end_leftover
 from agent_orchestrator.changes.checks.spec import CheckSpec, Limits, digest, file_name
 from agent_orchestrator.errors import NotFound
@@ -170,7 +170,7 @@ class Checkouts:
             if checkout.folder in self._in_use:
                 continue
             async with self._reserve(checkout):
-                if await asyncio.to_thread(prepared.sweep, checkout.folder):
+                if await asyncio.to_thread(set_up_files.sweep, checkout.folder):
                     await self._write_commit(checkout, spec, asked, report)
                     return checkout
             report("what the set-up made has been changed since: it is made anew")
@@ -181,9 +181,9 @@ class Checkouts:
             await self._share_project_files(checkout, spec, asked, report)
             if spec.post_create:
                 await set_up(checkout.folder)
-                await prepared.remember(Git(self._host, checkout.tree), checkout.folder)
+                await set_up_files.remember(Git(self._host, checkout.tree), checkout.folder)
                 # Write the commit's files again: the set-up may have changed them.
-                await asyncio.to_thread(prepared.sweep, checkout.folder)
+                await asyncio.to_thread(set_up_files.sweep, checkout.folder)
                 await self._write_commit(checkout, spec, asked, report)
         return checkout
 
@@ -199,10 +199,10 @@ class Checkouts:
 
     async def release(self, spec: CheckSpec, checkout: Checkout) -> None:
         """Release a checkout after its check: keep it if its set-up is finished, and remove what exceeds the limit."""
-        if not prepared.is_ready(checkout.folder):
+        if not set_up_files.is_ready(checkout.folder):
             await self.discard(checkout)
             return
-        prepared.touch(checkout.folder)
+        set_up_files.touch(checkout.folder)
         self._in_use.discard(checkout.folder)
         for folder in self._idle_prepared_folders(spec.project)[self._limits.prepared :]:
             await self.discard(Checkout(folder))
@@ -211,7 +211,7 @@ class Checkouts:
         """Remove a checkout; if that fails now, the next daemon removes it."""
         self._in_use.add(checkout.folder)
         with contextlib.suppress(OSError):
-            prepared.forget(checkout.folder)
+            set_up_files.forget(checkout.folder)
             await asyncio.to_thread(remove_tree, checkout.folder)
         self._in_use.discard(checkout.folder)
 
@@ -221,13 +221,15 @@ class Checkouts:
             run_file = beside / "run.json"
             if run_file.exists():
                 await end_leftover(self._host, run_file)
-            if run_file.exists() or not prepared.is_ready(beside):
+            if run_file.exists() or not set_up_files.is_ready(beside):
                 await self.discard(Checkout(beside))
 
     def _idle_prepared_folders(self, project: str) -> list[Path]:
         """Return the project's prepared checkouts that are not in use, most recently used first."""
         folders = [folder for folder in (self._folder / file_name(project)).glob("*-*") if folder not in self._in_use]
-        return sorted((folder for folder in folders if prepared.is_ready(folder)), key=prepared.used_at, reverse=True)
+        return sorted(
+            (folder for folder in folders if set_up_files.is_ready(folder)), key=set_up_files.used_at, reverse=True
+        )
 
     def _create_folder(self, project: str, prefix: str) -> Path:
         """Create and return a new folder for a checkout: the prefix with the first free number."""

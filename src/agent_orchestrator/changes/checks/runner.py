@@ -24,7 +24,7 @@ from agent_orchestrator.changes.checks.checkout import (
     set_up_commit,
 )
 from agent_orchestrator.changes.checks.log import Log
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.outcome import Outcome, common_failures
 from agent_orchestrator.changes.checks.process import ProcessResult, execute
 from agent_orchestrator.changes.checks.results import Result, Results, State

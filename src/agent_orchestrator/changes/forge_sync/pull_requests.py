@@ -145,13 +145,13 @@ class ForgePullRequests(Part):
         last_pushed = facts.pushed
         try:
             try:
-                await git.push(url, facts.branch, head, known=last_pushed, env=env, timeout=PUSH_WITHIN)
+                await git.push(url, facts.branch, head, expected=last_pushed, env=env, timeout=PUSH_WITHIN)
             except GitFailed as error:
                 remote_head = await git.remote_head(url, facts.branch, env=env, timeout=PUSH_WITHIN)
                 if remote_head != head and not await self._contains(git, head, remote_head):
                     raise _branch_conflict(error, facts, last_pushed, remote_head) from None
                 if remote_head != head:  # the branch contains what others pushed
-                    await git.push(url, facts.branch, head, known=remote_head, env=env, timeout=PUSH_WITHIN)
+                    await git.push(url, facts.branch, head, expected=remote_head, env=env, timeout=PUSH_WITHIN)
         except GitFailed as error:
             raise _push_error(error, facts.branch, scm.repo) from None
         return [*merge_events, self._event(facts, e.WorkPushed(head), f"{intent.key}:done")]

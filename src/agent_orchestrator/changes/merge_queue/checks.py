@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from agent_orchestrator.changes.checks import Checks, CheckSpec, assess
 from agent_orchestrator.changes.checks.assessment import check_finished, task_text
-from agent_orchestrator.changes.checks.required import RequiredChecks
+from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.merge import Built
 from agent_orchestrator.changes.merge_queue.lane import Failed, Ticket
 from agent_orchestrator.config.effective import ProjectConfig

@@ -63,7 +63,7 @@ class _Subscription:
     trigger: str
     session: str | None
     handler: Handler[Any]
-    told: set[int | str] = field(default_factory=set)
+    handled: set[int | str] = field(default_factory=set)
     """The events the handler was called with; for failed checks the commits."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the data of an event is fetched, so that the handler is called in the order of events."""
@@ -81,7 +81,7 @@ class _Tracked:
     on_complete: Handler[Result] | None = None
     done: Json | None = None
     """The event that reported the agent as done."""
-    told: bool = False
+    is_reported: bool = False
     quiet_since: float | None = None
     message_since: float | None = None
     """The loop time since when the session is quiet although a message is waiting to be acknowledged."""
@@ -115,7 +115,7 @@ class Fleet:
             for item in await self._fetch_history(session.id):
                 self._remember(item)
         elif on_complete is not None and tracked.on_complete is None:
-            tracked.on_complete, tracked.told = on_complete, False
+            tracked.on_complete, tracked.is_reported = on_complete, False
         self._schedule_refresh(session.id, None)
         return tracked.session
 
@@ -269,7 +269,7 @@ class Fleet:
 
     async def _fetch(self, name: str) -> Session:
         """Fetch a session and return the one object that represents it here."""
-        data = await self._link.look(f"/api/sessions/{quote(name)}")
+        data = await self._link.get_if_running(f"/api/sessions/{quote(name)}")
         session = self._sessions.setdefault(name, Session(self._link, data))
         session.load(data)
         return session
@@ -296,9 +296,9 @@ class Fleet:
 
     async def _deliver(self, subscription: _Subscription, trigger: str, item: Json) -> None:
         """Call a handler with an event unless it was called with it already."""
-        if item["seq"] in subscription.told and trigger not in STATUS_TRIGGERS.values():
+        if item["seq"] in subscription.handled and trigger not in STATUS_TRIGGERS.values():
             return
-        subscription.told.add(item["seq"])
+        subscription.handled.add(item["seq"])
         async with subscription.turn:
             event = await self._event(subscription, trigger, item)
         if event is not None:
@@ -311,20 +311,20 @@ class Fleet:
         if trigger == CI_FAILED:
             assert session is not None
             checks = await self._failed_checks(session)
-            if not checks or f"{session.id}:{session.head}" in subscription.told:
+            if not checks or f"{session.id}:{session.head}" in subscription.handled:
                 return None
-            subscription.told.add(f"{session.id}:{session.head}")
+            subscription.handled.add(f"{session.id}:{session.head}")
         return Event.of(item, session, trigger, checks)
 
     async def _failed_checks(self, session: Session) -> tuple[FailedCheck, ...]:
         """Return the checks that fail because of the session's own change, with the relevant part of their output."""
-        view: Mapping[str, Any] = await self._link.look(f"/api/sessions/{quote(session.id)}/review")
+        view: Mapping[str, Any] = await self._link.get_if_running(f"/api/sessions/{quote(session.id)}/review")
         return tuple(FailedCheck(check["name"], check["state"], check["summary"]) for check in view["failing"])
 
     def _complete(self, tracked: _Tracked) -> None:
         """Call the `on_complete` handler of a session, once."""
-        if not tracked.told:
-            tracked.told = True
+        if not tracked.is_reported:
+            tracked.is_reported = True
             if tracked.on_complete is not None:
                 self._start(self._call, f"the end of {tracked.session.id}", tracked.on_complete, self._result(tracked))
 

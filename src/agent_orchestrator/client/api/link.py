@@ -61,7 +61,7 @@ class Link:
 
         return await _in_thread(send)
 
-    async def look(self, path: str) -> Any:
+    async def get_if_running(self, path: str) -> Any:
         """GET a JSON document; wait for a daemon that is away instead of starting it: it may be restarting, or was shut down."""
 
         def send() -> Any:

@@ -3,7 +3,7 @@
     async with Orchestrator(project="my-app", max_parallel_agents=3) as orchestrator:
         plan = await orchestrator.plan("make mypy strict pass")
         for task in plan.tasks:
-            await orchestrator.spawn(task, on_complete=tell)
+            await orchestrator.spawn(task, on_complete=print)
         await orchestrator.wait()
 
 The sessions belong to the daemon: they continue when the program ends. Handlers are called while it runs.
@@ -72,7 +72,7 @@ class Orchestrator:
         self._project: str | None = None
         self._fleet: Fleet | None = None
         self._opening = asyncio.Lock()
-        self.made: dict[str, str] = {}
+        self.session_ids: dict[str, str] = {}
         """The ids of sessions by the id and the title of the task they were made for."""
 
     # -- opening and closing -------------------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ class Orchestrator:
         """Spawn tasks in the order of their dependencies."""
         fleet = await self.open()
         sessions = []
-        for task in in_order(tasks, self.made):
+        for task in in_order(tasks, self.session_ids):
             token = spawn_defaults.set(self._request(task))
             try:
                 handler = {"on_complete": on_complete} if on_complete and _accepts(self.spawn, "on_complete") else {}
@@ -229,12 +229,12 @@ class Orchestrator:
         """Return the arguments of `SessionManager.create` for a task; raise UsageError if a dependency has no session yet."""
         after = []
         for name in task.dependencies:
-            if name not in self.made:
+            if name not in self.session_ids:
                 raise UsageError(
                     f"{task.title!r} depends on {name!r}, which has no session yet",
                     "spawn that first, or use spawn_all()",
                 )
-            after.append(self.made[name])
+            after.append(self.session_ids[name])
         return {
             "project_id": self.project_id,
             "title": task.title,
@@ -256,7 +256,7 @@ class Orchestrator:
 
     def _remember(self, task: Task, session: Session) -> None:
         """Remember which session a task has."""
-        self.made[task.id] = self.made[task.title] = session.id
+        self.session_ids[task.id] = self.session_ids[task.title] = session.id
 
     def select_agent(self, task: Task) -> str | None:
         """Return the profile or agent for a task, or None for the project's default. It is what the plan suggests, unless overridden."""

@@ -96,7 +96,7 @@ class Plugin:
         self.config = config or {}
 
     @classmethod
-    def made(cls, config: Mapping[str, Any], host: Host | None) -> Plugin:
+    def from_config(cls, config: Mapping[str, Any], host: Host | None) -> Plugin:
         """Create the plugin with as many of `config` and `host` as its `__init__` accepts."""
         parameters = [
             parameter

@@ -58,7 +58,7 @@ class Runner:
         self._ending = False
 
     async def run(self) -> int:
-        """Run until the task is done or the process is told to end; return the exit code."""
+        """Run until the task is done or the process is asked to end; return the exit code."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         for signal_number in (signal.SIGTERM, signal.SIGHUP):
@@ -94,7 +94,7 @@ class Runner:
     # -- a long-running plugin -----------------------------------------------------------------------------------------
 
     async def _run_until_ended(self) -> int:
-        """Start the plugin, deliver messages and report its status until the process is told to end; return the exit code."""
+        """Start the plugin, deliver messages and report its status until the process is asked to end; return the exit code."""
         self._read_inbox()
         self._report_activity("active", None)
         await self._await_turn(self.plugin.start(self.config))
@@ -209,7 +209,7 @@ def load(plan: Mapping[str, Any]) -> AgentPlugin:
     kind: Any = module
     for part in str(plan["class"]).split("."):
         kind = getattr(kind, part)
-    plugin = kind.made(plan["options"], None)
+    plugin = kind.from_config(plan["options"], None)
     assert isinstance(plugin, AgentPlugin)
     return plugin
 

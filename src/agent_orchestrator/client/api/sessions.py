@@ -247,7 +247,7 @@ async def events_page(link: Link, session: str, after: int = 0) -> list[Json]:
 
 async def has_unread_message(link: Link, session: str) -> bool:
     """Return whether the agent has a message it has not acknowledged; if it never acknowledged any, delivered ones count as read."""
-    messages = (await link.look(f"/api/sessions/{quote(session)}/messages"))["messages"]
+    messages = (await link.get_if_running(f"/api/sessions/{quote(session)}/messages"))["messages"]
     states = [message["state"] for message in messages]
     acknowledged = max((number for number, state in enumerate(states, 1) if state == "acknowledged"), default=0)
     return "queued" in states[acknowledged:] or (acknowledged > 0 and "delivered" in states[acknowledged:])

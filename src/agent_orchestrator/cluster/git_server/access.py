@@ -19,7 +19,7 @@ READABLE_BY_ALL = ("refs/heads", "refs/tags", "refs/remotes")
 _READABLE = ("clone", "checkpoint", "rescue", "restored", "stale")
 """Kinds of refs below `refs/ao/` that a session may read if they are its own."""
 _WRITABLE = ("clone", "checkpoint", "rescue")
-"""Kinds of its own refs that a session's node may write."""
+"""Kinds of refs of Agent Orchestrator that a session's node may write."""
 _BY_ITSELF = "commit, and do not push: commits on the session's branch are brought over by themselves"
 
 

@@ -25,9 +25,9 @@ def advertise_fetch(git: Git, rights: Rights, protocol: str) -> AsyncGenerator[b
     return _upload_pack(git, rights, protocol, None)
 
 
-def answer_fetch(git: Git, rights: Rights, protocol: str, asked: Source) -> AsyncGenerator[bytes, None]:
+def answer_fetch(git: Git, rights: Rights, protocol: str, request: Source) -> AsyncGenerator[bytes, None]:
     """Yield the answer to one request of a fetch as Git produces it."""
-    return _upload_pack(git, rights, protocol, asked)
+    return _upload_pack(git, rights, protocol, request)
 
 
 async def _upload_pack(git: Git, rights: Rights, protocol: str, request: Source | None) -> AsyncGenerator[bytes, None]:

@@ -195,7 +195,7 @@ class Link:
         return channel
 
     def _give_up(self, number: int) -> None:
-        """Tell the other side to cancel a call."""
+        """Ask the other side to cancel a call."""
         if not self.closed.is_set():
             task = asyncio.get_running_loop().create_task(self._send_if_linked(_CANCEL, number))
             self._serving[-number] = task

@@ -43,7 +43,7 @@ async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chan
 
 
 class Tunnel:
-    """A Unix socket; each connection to it opens a channel of its own."""
+    """A Unix socket; each connection to it opens its own channel."""
 
     def __init__(self, path: Path, dial: Callable[[], Awaitable[Channel]]) -> None:
         self.path = path

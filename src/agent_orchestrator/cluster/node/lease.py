@@ -91,16 +91,16 @@ class Leases:
         names = sessions or tuple(self._held)
         return LeaseRequest({session: self._held[session][0] for session in names}, self._clock())
 
-    def take(self, asked: LeaseRequest, granted: LeaseAnswer) -> dict[str, int]:
+    def take(self, request: LeaseRequest, answer: LeaseAnswer) -> dict[str, int]:
         """Extend what was granted; return the refused launches, which are stale and must be ended at once."""
-        self.length = granted.length
+        self.length = answer.length
         refused: dict[str, int] = {}
-        for session, generation in asked.launches.items():
+        for session, generation in request.launches.items():
             holding = self._held.get(session)
-            if session in granted.refused:
+            if session in answer.refused:
                 refused[session] = generation
             elif holding is not None and holding[0] == generation:
-                deadline = asked.sent + granted.length
+                deadline = request.sent + answer.length
                 if deadline > self._deadlines.get(session, 0.0):
                     self._write(holding[1], deadline)
                     self._deadlines[session] = deadline

@@ -202,7 +202,7 @@ class Worker:
         )
 
     async def _tls(self) -> ssl.SSLContext | None:
-        """Return how the daemon is verified: by an authority's certificate, or by the given fingerprint of its own; None without TLS."""
+        """Return how the daemon is verified: by an authority's certificate or by its fingerprint; None without TLS."""
         if not self.url.startswith("wss:"):
             return None
         if not self._fingerprint:

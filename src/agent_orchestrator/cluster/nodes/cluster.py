@@ -79,7 +79,7 @@ class ClusterNodes(Cluster):
         notices: NoticeGate,
         fingerprint: str,
     ) -> None:
-        """`fingerprint` is the SHA-256 of the daemon's own TLS certificate, or "" if it has none of its own."""
+        """Create the nodes; `fingerprint` is the SHA-256 of the daemon's own TLS certificate, or "" if it has none."""
         self.core = core
         self.registry = registry
         self.tokens = tokens

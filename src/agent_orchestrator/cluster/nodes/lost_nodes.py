@@ -89,7 +89,7 @@ class LostNodes(Part):
     async def _watch(self) -> None:
         """Check unreachable nodes every `LOOK_EVERY` seconds until each is connected again or dealt with."""
         while True:
-            unreachable = [node for node in self.nodes.known.values() if not node.remote.connected]
+            unreachable = [node for node in self.nodes.nodes.values() if not node.remote.connected]
             pending = [node for node in unreachable if not await self._check_node(node)]
             if not pending:
                 return

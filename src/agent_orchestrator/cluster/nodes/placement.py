@@ -75,7 +75,7 @@ class ManualPlacer:
     def __init__(self, connected: Callable[[], Sequence[NodeInfo]], most: Callable[[], int | None]) -> None:
         self._connected = connected
         self._most = most
-        self.taken: dict[str, tuple[str, Requirements]] = {}
+        self.placements: dict[str, tuple[str, Requirements]] = {}
         """Session → its node, and what it takes of it."""
         self._reasons: dict[str, str] = {}
         self._change = asyncio.Event()
@@ -83,7 +83,7 @@ class ManualPlacer:
     def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
         """Count a session that has had its node since before this daemon started."""
         del generation
-        self.taken[session] = (node, wish)
+        self.placements[session] = (node, wish)
 
     def recheck(self) -> None:
         """Let waiting sessions choose again, after a node came, went or changed, or a session left."""
@@ -98,7 +98,7 @@ class ManualPlacer:
                 news = self._change
                 node, reason = self.choose(session, wish)
                 if node:
-                    self.taken[session] = (node, wish)
+                    self.placements[session] = (node, wish)
                     return node
                 self._reasons[session] = reason
                 await news.wait()
@@ -107,7 +107,7 @@ class ManualPlacer:
 
     def choose(self, session: str, wish: Requirements) -> tuple[str, str]:
         """Return the node that fits best and "", or "" and why none fits."""
-        current_node = self.taken.get(session, ("", wish))[0]
+        current_node = self.placements.get(session, ("", wish))[0]
         if any(node.name == current_node and node.ready and wish.node in (None, current_node) for node in self.nodes()):
             return current_node, ""
         nodes = [node for node in self.nodes() if wish.node in (None, node.name)]
@@ -137,7 +137,7 @@ class ManualPlacer:
 
     def _load(self, node: str, excluded: str) -> tuple[int, float, int]:
         """Return how many sessions, cpus and bytes are taken of a node, without the session `but`."""
-        wishes = [wish for session, (name, wish) in self.taken.items() if name == node and session != excluded]
+        wishes = [wish for session, (name, wish) in self.placements.items() if name == node and session != excluded]
         return len(wishes), sum(share.cpus for share in wishes), sum(share.memory for share in wishes)
 
     def why(self, session: str) -> str:
@@ -146,7 +146,7 @@ class ManualPlacer:
 
     async def release(self, session: str) -> None:
         """Free the session's place."""
-        if self.taken.pop(session, None):
+        if self.placements.pop(session, None):
             self.recheck()
 
     async def drain(self, node: str, drained: bool) -> None:

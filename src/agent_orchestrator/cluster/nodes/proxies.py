@@ -183,9 +183,9 @@ class RemoteRuntime(Runtime):
         if (tunnel := self._tunnels.pop((handle.session, handle.generation), None)) is not None:
             tunnel.close()
 
-    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
         """Return the terminals on the node that none of the known handles names."""
-        leftover_handles: list[Handle] = await self._node.ask("runtime.leftovers", known=[*map(_node_handle, known)])
+        leftover_handles: list[Handle] = await self._node.ask("runtime.leftovers", known=[*map(_node_handle, expected)])
         return [*map(self._daemon_handle, leftover_handles)]
 
     def close(self) -> None:
@@ -329,7 +329,7 @@ def remote_agent(node: RemoteNode, tool: str, options: Mapping[str, Any], plugin
 
 
 async def _send_end(run: RunningLaunch, channel: Channel) -> None:
-    """Tell the node's plugin when the agent has ended."""
+    """Report to the node's plugin that the agent has ended."""
     await run.ended.wait()
     with contextlib.suppress(AoError):
         await channel.send(b"ended\n")

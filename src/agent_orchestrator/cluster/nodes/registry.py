@@ -65,7 +65,7 @@ class RegisteredNode:
     joined: bool = False
     """It has been connected since this daemon started."""
     address: str = ""
-    told: bool = False
+    is_recorded_unreachable: bool = False
     """It has been recorded as unreachable."""
 
 
@@ -90,7 +90,7 @@ class Nodes(NodeSites):
         self.clock = clock
         """The clock that leases are measured with."""
         self._site = site
-        self.known: dict[str, RegisteredNode] = {}
+        self.nodes: dict[str, RegisteredNode] = {}
         lease = settings().lease
         self.grants = Grants(lease, clock, _exchange_lease_length(home, lease))
         self._tasks = Tasks()
@@ -106,7 +106,7 @@ class Nodes(NodeSites):
     async def close(self) -> None:
         """Close all links; the agents on the nodes keep running."""
         await self._tasks.close()
-        for node in self.known.values():
+        for node in self.nodes.values():
             with contextlib.suppress(AoError):
                 await node.remote.close()
 
@@ -114,10 +114,10 @@ class Nodes(NodeSites):
 
     def of(self, name: str) -> RegisteredNode:
         """Return a node by its name; register it, without any data, if it is unknown."""
-        if name not in self.known:
+        if name not in self.nodes:
             hello = Hello(name, "", "", PROTOCOL, self.settings().home, 0, 0)
             self._add(hello)
-        return self.known[name]
+        return self.nodes[name]
 
     def site(self, name: str) -> NodeSite:
         """Return the site on which the sessions of a node live."""
@@ -130,7 +130,7 @@ class Nodes(NodeSites):
     def infos(self) -> Sequence[NodeInfo]:
         """Return the nodes that have connected since the daemon started, for the placer."""
         infos = []
-        for name, node in self.known.items():
+        for name, node in self.nodes.items():
             hello, facts = node.remote.hello, self.flow.home.nodes.get(name)
             drained = facts is not None and facts.drained
             ready = node.site.reachable and not drained
@@ -149,7 +149,7 @@ class Nodes(NodeSites):
             return self._admit(hello, identity)
 
         remote = await accept(transport, node_for)
-        link, node = remote.link, self.known[remote.name]
+        link, node = remote.link, self.nodes[remote.name]
         node.address = address
         listening = self._tasks.spawn(self._listen(remote, link))
         try:
@@ -189,7 +189,7 @@ class Nodes(NodeSites):
                 f"the home of node {hello.name} is {hello.home}, not {expected_home}",
                 f"start it with --home {expected_home}",
             )
-        node = self.known.get(hello.name)
+        node = self.nodes.get(hello.name)
         if node is None:
             return self._add(hello).remote
         is_another_machine = node.remote.connected and node.joined and node.remote.boot_id != hello.boot_id
@@ -209,7 +209,7 @@ class Nodes(NodeSites):
             return await self._renew(hello.name, request)
 
         remote = RemoteNode(hello, self.home, Receiver(self.home, accepts), {"lease.renew": renew})
-        node = self.known[hello.name] = RegisteredNode(remote, self._site(remote), self.clock())
+        node = self.nodes[hello.name] = RegisteredNode(remote, self._site(remote), self.clock())
         return node
 
     async def _on_joined(self, node: RegisteredNode, tidy: Tidy) -> None:
@@ -222,7 +222,7 @@ class Nodes(NodeSites):
         except AoError as error:
             log.warning("a node could not be put in order", node=remote.name, error=str(error))
         node.site.in_order, now = True, self.flow.clock()
-        node.down, node.joined, node.told = None, True, False
+        node.down, node.joined, node.is_recorded_unreachable = None, True, False
         body = e.NodeJoined(remote.name, node.address, *resources_for_sessions(hello), dict(hello.labels))
         events = [Event(body, now, "node", uuid.uuid4().hex)] if self._is_news(body) else []
         events += [
@@ -257,12 +257,12 @@ class Nodes(NodeSites):
         if node.down == since:
             await self.record_unreachable(node, "its link is gone")
 
-    async def record_unreachable(self, known: RegisteredNode, reason: str) -> None:
+    async def record_unreachable(self, node: RegisteredNode, reason: str) -> None:
         """Record, once, that a node and its sessions cannot be reached."""
-        if known.told:
+        if node.is_recorded_unreachable:
             return
-        known.told = True
-        name, now = known.remote.name, self.flow.clock()
+        node.is_recorded_unreachable = True
+        name, now = node.remote.name, self.flow.clock()
         events = [Event(e.NodeUnreachable(name, reason), now, "node", uuid.uuid4().hex)]
         events += [
             Event(e.SessionUnseen(name, reason), now, "node", uuid.uuid4().hex, facts.project, facts.id)
@@ -301,12 +301,12 @@ class Nodes(NodeSites):
     async def list(self, placed_on: Sequence[NodeInfo] = ()) -> list[dict[str, Any]]:
         """Return all nodes as JSON data, with those that the placer knows although they have not connected yet."""
         placer_nodes = {info.name: info for info in placed_on}
-        names = sorted({*self.flow.home.nodes, *self.known, *placer_nodes})
+        names = sorted({*self.flow.home.nodes, *self.nodes, *placer_nodes})
         return list(await asyncio.gather(*(self.view(name, placer_nodes.get(name)) for name in names)))
 
     async def view(self, name: str, chosen_by: NodeInfo | None = None) -> dict[str, Any]:
         """Return one node as JSON data; `chosen_by` is the placer's description, used if the node has never connected."""
-        facts, node, wish = self.flow.home.nodes.get(name), self.known.get(name), self.settings().wish
+        facts, node, wish = self.flow.home.nodes.get(name), self.nodes.get(name), self.settings().wish
         if facts is None:
             info = chosen_by or NodeInfo(name, 0.0, 0)
             facts = NodeFacts(name, "", info.cpus, info.memory, info.labels, 0.0, "unreachable", info.why)

@@ -18,7 +18,7 @@ from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.cluster.node.repository import Access, Repositories
 from agent_orchestrator.cluster.nodes.remote import RemoteNode
-from agent_orchestrator.config.known_secrets import learn_environment
+from agent_orchestrator.config.learned_secrets import learn_environment
 from agent_orchestrator.config.projects.plugin_registry import Registry
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.workspaces import branch_publication, contents
@@ -331,5 +331,5 @@ class NodeWorkspace(Workspace):
         await branch_publication.delete_refs(site.main(spec), spec.session)
 
     async def abandon(self, spec: WorkspaceSpec) -> WorkspaceInfo | None:
-        """Remove what an interrupted creation left on the node; the branch that was made here has no commits of its own."""
+        """Remove what an interrupted creation left on the node; the branch that was made here has no commits of the session."""
         return await self._plugin.abandon(self._site.there(spec))

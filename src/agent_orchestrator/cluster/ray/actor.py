@@ -138,15 +138,15 @@ def running(home: str) -> dict[str, Any] | None:
     return state if fields[0] not in (b"Z", b"X") and fields[19].decode() == state["started"] else None
 
 
-def end(found: dict[str, Any]) -> None:
+def end(state: dict[str, Any]) -> None:
     """Stop a process, by force if it does not end, and wait for it."""
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(found["pid"], number)
+            os.kill(state["pid"], number)
         until = time.monotonic() + patience
         while time.monotonic() < until:
             try:
-                with open(f"/proc/{found['pid']}/stat", "rb") as file:  # noqa: PTH123
+                with open(f"/proc/{state['pid']}/stat", "rb") as file:  # noqa: PTH123
                     if file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X"):
                         return
             except OSError:

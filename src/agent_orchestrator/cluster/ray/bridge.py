@@ -80,11 +80,11 @@ class Bridge:
     setups: dict[str, dict[str, Any]] = field(default_factory=dict)
     placing: dict[str, Placing] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    told: str = ""
+    last_listing: str = ""
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    async def look(self) -> None:
+    async def follow_nodes(self) -> None:
         """Keep the list of nodes up to date until Ray does not answer."""
         await self.tidy()
         while True:
@@ -113,8 +113,8 @@ class Bridge:
             }
             for node in sorted(self.nodes.values(), key=lambda node: node.name)
         ]
-        if (listing := json.dumps(nodes)) != self.told:
-            self.told = listing
+        if (listing := json.dumps(nodes)) != self.last_listing:
+            self.last_listing = listing
             send({"event": "nodes", "nodes": nodes})
             self.wake_waiting()
 
@@ -330,19 +330,19 @@ async def call_ray(call: Any, *arguments: Any) -> Any:
         raise RayUnreachable(f"Ray's head does not answer within {ANSWERS_WITHIN:g} s") from None
 
 
-def node_of(told: dict[str, Any]) -> Node | None:
+def node_of(entry: dict[str, Any]) -> Node | None:
     """Return a node of Ray's list, or None if it could not take a session."""
-    resources = told["Resources"]
-    if not told["Alive"] or not resources.get("CPU"):
+    resources = entry["Resources"]
+    if not entry["Alive"] or not resources.get("CPU"):
         return None
-    labels = {key: value for key, value in told["Labels"].items() if key != NODE_ID}
+    labels = {key: value for key, value in entry["Labels"].items() if key != NODE_ID}
     for name, amount in resources.items():
         if name not in _BUILT_IN_RESOURCES and not name.startswith(("node:", "bundle_group")) and "_group_" not in name:
             labels[f"{RESOURCE}{name}"] = f"{amount:g}"
     return Node(
-        id=told["NodeID"],
-        name=told["NodeName"] or told["NodeManagerAddress"],
-        address=told["NodeManagerAddress"],
+        id=entry["NodeID"],
+        name=entry["NodeName"] or entry["NodeManagerAddress"],
+        address=entry["NodeManagerAddress"],
         cpus=resources["CPU"],
         memory=int(resources.get("memory", 0)),
         labels=labels,
@@ -445,7 +445,7 @@ async def run() -> None:
     try:
         await asyncio.to_thread(connect, begin["address"])
         send({"event": "connected"})
-        serving, looking = asyncio.create_task(bridge.serve(lines)), asyncio.create_task(bridge.look())
+        serving, looking = asyncio.create_task(bridge.serve(lines)), asyncio.create_task(bridge.follow_nodes())
         finished, _ = await asyncio.wait((serving, looking), return_when=asyncio.FIRST_COMPLETED)
         for task in finished:
             task.result()

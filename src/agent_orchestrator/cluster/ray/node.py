@@ -1,7 +1,7 @@
 """Our process on a node of a Ray cluster: the Worker of `cluster/node/worker.py`, which outlives the process that started it.
 
 The actor starts it, and sends it the setup (`placer.Setup` and the node's name) as one line on its standard input, so that no secret is
-in its arguments or environment. It then detaches itself, because Ray kills the children of its own processes. It continues while the
+in its arguments or environment. It then detaches itself, because Ray kills the children of Ray's processes. It continues while the
 actor, Ray on this node or Ray's head is gone; it ends by a signal, or when it has had no link to the daemon for `ALONE_FOR` seconds.
 """
 

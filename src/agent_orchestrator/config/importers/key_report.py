@@ -28,7 +28,7 @@ class Brought:
     config: dict[str, Any] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
 
-    def taken(self, key: str, to: str, value: Any, note: str = "") -> None:
+    def take_over(self, key: str, to: str, value: Any, note: str = "") -> None:
         """Set a value under its key here, and report it."""
         *parents, last = to.split(".")
         section = self.config

@@ -78,7 +78,7 @@ def claude_squad(tree: Section) -> Brought:
                 if isinstance(entry, Section):
                     _named_program(brought, f"{key}.{number}", entry)
         elif key == "branch_prefix":
-            brought.taken(key, "project.branchPattern", f"{value}{{{{name}}}}", "a pattern of the session's name")
+            brought.take_over(key, "project.branchPattern", f"{value}{{{{name}}}}", "a pattern of the session's name")
         elif key == "auto_yes":
             _add_unattended(brought, key, value, "defaults.agentConfig.permissions")
         elif key == "daemon_poll_interval":
@@ -116,15 +116,15 @@ def _variant(brought: Brought, executor: str, variant: str, tool: str, settings:
     for option, value in settings.items():
         option_key = f"{key}.{option}"
         if option == "model" and value != "auto":
-            brought.taken(option_key, f"{to}.model", str(value))
+            brought.take_over(option_key, f"{to}.model", str(value))
         elif option == "append_prompt" and value:
-            brought.taken(option_key, f"{to}.rules", str(value))
+            brought.take_over(option_key, f"{to}.rules", str(value))
         elif option == "env" and isinstance(value, Section):
-            brought.taken(option_key, f"{to}.env", {variable: str(text) for variable, text in value.items()})
+            brought.take_over(option_key, f"{to}.env", {variable: str(text) for variable, text in value.items()})
         elif (option == "plan" and value) or (option, value) == ("mode", "plan"):
-            brought.taken(option_key, f"{to}.permissions", "plan")
+            brought.take_over(option_key, f"{to}.permissions", "plan")
         elif option == "approvals" and value:
-            brought.taken(option_key, f"{to}.permissions", "default")
+            brought.take_over(option_key, f"{to}.permissions", "default")
         elif option in _UNATTENDED_OPTIONS:
             _add_unattended(brought, option_key, value, f"{to}.permissions")
         elif value is not None:
@@ -141,29 +141,31 @@ def profile(head: Section, body: str, stem: str) -> Brought:
     brought.config = {"agents": {name: {}}}
     for key, value in head.items():
         if key == "name":
-            brought.taken(key, to, brought.config["agents"][name], "" if name == value else f"{value} is {name} here")
+            brought.take_over(
+                key, to, brought.config["agents"][name], "" if name == value else f"{value} is {name} here"
+            )
         elif key == "provider" and str(value) in _PROVIDERS:
-            brought.taken(key, f"{to}.tool", _PROVIDERS[str(value)])
+            brought.take_over(key, f"{to}.tool", _PROVIDERS[str(value)])
         elif key == "provider":
             brought.dropped(key, f"no agent here runs {value}: the project's own is taken; see docs/agents/command.md")
         elif key == "model":
-            brought.taken(key, f"{to}.model", str(value))
+            brought.take_over(key, f"{to}.model", str(value))
         elif key == "skills" and isinstance(value, Items):
-            brought.taken(key, f"{to}.skills", [str(skill) for skill in value])
+            brought.take_over(key, f"{to}.skills", [str(skill) for skill in value])
         elif key == "role" and value == "reviewer":
-            brought.taken(key, f"{to}.role", "reviewer")
+            brought.take_over(key, f"{to}.role", "reviewer")
         elif key == "role" and value == "supervisor":
             brought.dropped(key, "the agent that coordinates others is orchestrator.coordinator: ao orchestrator")
         elif key == "role":
             brought.dropped(key, "a worker is what every profile is")
         elif key == "permissionMode" and str(value) in _MODES:
             note = _ASKS_LESS_NOTE if value == "bypassPermissions" else ""
-            brought.taken(key, f"{to}.permissions", _MODES[str(value)], note)
+            brought.take_over(key, f"{to}.permissions", _MODES[str(value)], note)
         else:
             brought.dropped(key, _WHY_NOT.get(key, "there is no such key here"))
     rules = "\n\n".join(part for part in (str(head.get("prompt") or "").strip(), body) if part)
     if rules:
-        brought.taken("(text)", f"{to}.rules", rules)
+        brought.take_over("(text)", f"{to}.rules", rules)
     return brought
 
 
@@ -179,7 +181,7 @@ _WHY_NOT = {
 
 def _add_unattended(brought: Brought, key: str, value: Any, to: str) -> None:
     if value:
-        brought.taken(key, to, "auto-edit", _ASKS_LESS_NOTE)
+        brought.take_over(key, to, "auto-edit", _ASKS_LESS_NOTE)
     else:
         brought.dropped(key, "asking is the default")
 
@@ -206,15 +208,15 @@ def _program(brought: Brought, key: str, command: str, to: str) -> None:
     if tool is None:
         profile = _slug(name) or "imported"
         profile_section = f"agents.{profile}" if to == "defaults.agent" else section
-        brought.taken(key, f"{profile_section}.command", words, "any CLI is an agent of tool command")
-        brought.taken(key, f"{profile_section}.prompt", "paste", "its task is typed into its terminal")
+        brought.take_over(key, f"{profile_section}.command", words, "any CLI is an agent of tool command")
+        brought.take_over(key, f"{profile_section}.prompt", "paste", "its task is typed into its terminal")
         if to == "defaults.agent":
-            brought.taken(key, to, profile, f"{command} is the profile {profile}")
+            brought.take_over(key, to, profile, f"{command} is the profile {profile}")
         return
-    brought.taken(key, to, tool, "" if tool == name else f"{name} is {tool} here")
+    brought.take_over(key, to, tool, "" if tool == name else f"{name} is {tool} here")
     model = re.fullmatch(r"(?:--model|-m)(?:[ =])(\S+)", " ".join(rest[:2])) if rest else None
     if model:
-        brought.taken(key, f"{settings}.model", model[1], "its --model")
+        brought.take_over(key, f"{settings}.model", model[1], "its --model")
         rest = rest[1:] if "=" in rest[0] else rest[2:]
     if rest:
         brought.dropped(

@@ -156,7 +156,7 @@ class Registry:
         """The plugin files that `plugins:` names."""
         return tuple(self._folder / Path(entry["path"]).expanduser() for entry in self._entries if "path" in entry)
 
-    def known(self) -> dict[str, tuple[str, str]]:
+    def loaded_files(self) -> dict[str, tuple[str, str]]:
         """Return slot and name of each plugin file that was already imported, by path, without importing any."""
         return {str(plugin.file): (plugin.slot, plugin.name) for plugin in self._declared or () if plugin.file}
 
@@ -269,7 +269,7 @@ def load_declared(
     entry: Mapping[str, str],
     folder: Path,
     admit: Admit = lambda _path, _data: True,
-    tell: Callable[[PluginInfo], None] = lambda _code: None,
+    on_load: Callable[[PluginInfo], None] = lambda _code: None,
 ) -> _Declared:
     """Import the plugin that an entry of `plugins:` names (`{path: ./x.py}` or `{package: name}`)."""
     path, package = entry.get("path"), entry.get("package")
@@ -279,11 +279,11 @@ def load_declared(
         _check_slot(entry["slot"])
     if path:
         file = (folder / Path(path).expanduser()).absolute()
-        slot, factory = _import_plugin(file, f"the plugin file {file}", entry.get("slot"), admit, tell)
+        slot, factory = _import_plugin(file, f"the plugin file {file}", entry.get("slot"), admit, on_load)
         stem = file.stem
     else:
         assert package is not None
-        tell(PluginInfo(entry.get("slot", ""), entry.get("name", ""), f"the package {package}"))
+        on_load(PluginInfo(entry.get("slot", ""), entry.get("name", ""), f"the package {package}"))
         slot, factory = _import_plugin(package, f"the plugin package {package}", entry.get("slot"))
         stem = package.partition(":")[0].rpartition(".")[2]
     declared_name = getattr(getattr(factory, "of", factory), "name", None)
@@ -348,7 +348,7 @@ def _select_plugin(
             factory = getattr(factory, part)
         if isinstance(factory, dict) and len(factory) == 1:
             factory = next(iter(factory.values()))
-        if not callable(factory) and not hasattr(factory, "made"):
+        if not callable(factory) and not hasattr(factory, "from_config"):
             raise UsageError(f"{description}: {attribute} is not a class")
         slot = slot or _slot_of(factory, description)
         return slot, _as_factory(factory, slot)
@@ -367,18 +367,18 @@ def _select_plugin(
 
 @dataclass(frozen=True, slots=True)
 class _ClientApiFactory:
-    """The factory of a `client.api.plugins` plugin: calls the class's `made`, or returns the instance as it is."""
+    """The factory of a `client.api.plugins` plugin: calls the class's `from_config`, or returns the instance as it is."""
 
     of: Any
 
     def __call__(self, config: Mapping[str, Any], host: Host) -> Any:
-        of = self.of
-        return of.made(config, host) if isinstance(of, type) else of  # type: ignore[attr-defined]
+        plugin = self.of
+        return plugin.from_config(config, host) if isinstance(plugin, type) else plugin  # type: ignore[attr-defined]
 
 
 def _as_factory(plugin: Any, slot: str) -> protocols.PluginFactory:
     """Return what constructs a plugin. A class that does not inherit from its slot's base class gets the defaults of that class."""
-    factory: protocols.PluginFactory = _ClientApiFactory(plugin) if hasattr(plugin, "made") else plugin
+    factory: protocols.PluginFactory = _ClientApiFactory(plugin) if hasattr(plugin, "from_config") else plugin
     return with_defaults(SLOTS[slot], factory) if isinstance(factory, type) else factory
 
 

@@ -61,7 +61,7 @@ class Context:
     config: Path | None = None
     only: str | None = None
     """The only project that the caller may see; None: all projects."""
-    shown: bool = False
+    shows_notices: bool = False
     """Whether the result is shown to a person."""
 
 
@@ -306,7 +306,7 @@ class Projects:
                 if problem and file.exists():
                     in_force = "the last good content is in force" if loaded else "it is not in force"
                     notices.append(f"{problem}; {in_force}")
-                if loaded and context.shown and self._warned.get(file) is not loaded:
+                if loaded and context.shows_notices and self._warned.get(file) is not loaded:
                     self._warned[file] = loaded
                     notices += loaded.warnings
                 if (
@@ -452,7 +452,9 @@ class Projects:
                 "read it, then trust it: ao trust",
             )
 
-    async def trust(self, path: str | None, context: Context, *, preview: bool, shown: str = "") -> dict[str, Any]:
+    async def trust(
+        self, path: str | None, context: Context, *, preview: bool, shown_digest: str = ""
+    ) -> dict[str, Any]:
         """Return what a configuration would run and open, and trust it unless `preview`.
 
         `shown` is the digest of what the person saw; raise `Conflict` if the content differs from that.
@@ -480,7 +482,7 @@ class Projects:
         whole = trust.digest({"all": sorted(digests)}) if powers or code or removed_walls else ""
         trusted = not self.trusted_files.untrusted(loaded, self.config.trust_context(loaded))
         if not preview:
-            if shown and shown != whole:
+            if shown_digest and shown_digest != whole:
                 raise Conflict(
                     f"{project.file}, or code that it names, changed since it was shown", "read it again: ao trust"
                 )

@@ -38,7 +38,7 @@ class Configuration:
         return find(context.cwd or self.home.path, environ, self.home.path, workspaces) or self.home.config
 
     def _bounds(self, file: Path) -> Path | None:
-        """Return the folder that no symlink may lead out of, or None for the user's own file, which may be anywhere."""
+        """Return the folder that no symlink may leave, or None for the user's own file, which may be anywhere."""
         folder = file.parent.resolve()
         return None if folder == self.home.path.resolve() else repository_of(folder) or folder
 
@@ -64,7 +64,7 @@ class Configuration:
         output: str | None,
         replace: bool,
         dry_run: bool,
-        shown: str = "",
+        shown_digest: str = "",
     ) -> dict[str, Any]:
         """Import another orchestrator's configuration into the file here, or into `output`, and report what became of each key.
 
@@ -83,8 +83,8 @@ class Configuration:
         digest = "" if needs_no_consent else self._digest(merged.text, target)
         will_write = changes and not dry_run
         if will_write:
-            if shown != digest and digest:
-                raise _not_confirmed(source, target, len(commands), bool(shown))
+            if shown_digest != digest and digest:
+                raise _not_confirmed(source, target, len(commands), bool(shown_digest))
             write_atomically(target, merged.text, self._bounds(target))
             await self.projects.resolve(context)
         return {
@@ -159,7 +159,7 @@ class Configuration:
                 loaded = load_text(text, file, os.environ, keyring.read)
             loaded = self.projects.config.with_scope_warning(loaded)
         except InvalidConfig as error:
-            problems = [problem.told(str(file)) for problem in error.problems]
+            problems = [problem.with_remedy(str(file)) for problem in error.problems]
             return {"valid": False, "file": str(file), "errors": problems, "warnings": []}
         except ConfigError as error:
             return {"valid": False, "file": str(file), "errors": [str(error)], "warnings": []}
@@ -174,8 +174,8 @@ class Configuration:
         return schema.help_text()
 
 
-def _not_confirmed(source: Path, target: Path, commands: int, shown: bool) -> AoError:
-    if shown:
+def _not_confirmed(source: Path, target: Path, commands: int, is_digest_given: bool) -> AoError:
+    if is_digest_given:
         return Conflict(
             f"{target}, or code that it would name, changed since it was shown", "read it again: ao import --dry-run"
         )

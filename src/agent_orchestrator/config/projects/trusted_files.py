@@ -1,7 +1,7 @@
 """`TrustedFiles`: which configuration files may use their powers (run commands, open something), by what the user has trusted.
 
 What a file could do is computed in `config/trust.py`; what the user trusted is in the facts. Look here when a part of a configuration
-is or is not in force although nobody changed the file.
+is or is not in force although the file was not changed.
 """
 
 from __future__ import annotations

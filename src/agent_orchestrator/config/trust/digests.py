@@ -14,15 +14,15 @@ from agent_orchestrator.config.load import Loaded
 from agent_orchestrator.config.trust.power import TrustContext, resolve_path
 
 
-def digest(found: Mapping[str, Any], file: Path | None = None) -> str:
+def digest(powers: Mapping[str, Any], file: Path | None = None) -> str:
     """Return a stable digest of powers, or "" if there are none.
 
     With `file`, the digest is for that path only: `make test` does something else in another repository.
     """
-    if not found:
+    if not powers:
         return ""
-    found = found if file is None else {"file": str(file.absolute()), "powers": found}
-    text = json.dumps(found, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
+    powers = powers if file is None else {"file": str(file.absolute()), "powers": powers}
+    text = json.dumps(powers, sort_keys=True, ensure_ascii=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 

@@ -72,7 +72,7 @@ class ActiveDaemon:
         return f"{self.host}/{self.machine}:{self.home}" if self.machine else f"{self.host}:{self.home}"
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The daemon as part of a sentence."""
         return f"{self.host}'s daemon (pid {self.pid}, since {rfc3339(self.since)})"
 
@@ -210,7 +210,7 @@ class LeaderElection(threading.Thread):
             [(key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF],
         ).fetchone()
         if holder is not None and holder[2] is not None and holder[2] > SILENCE_LIMIT_SECONDS:
-            name = self.active.told if self.active else "the active daemon"
+            name = self.active.description if self.active else "the active daemon"
             log.warning("no sign of life: its connections are ended", of=name, seconds=round(holder[2], 1))
             _terminate_connections(link, str(holder[1]), int(holder[0]))
             self._earliest_claim = time.monotonic() + 0.1
@@ -253,7 +253,7 @@ class LeaderElection(threading.Thread):
 
 def deposed(by: ActiveDaemon | None) -> LeadershipLost:
     """Return the error that says that another daemon has taken over."""
-    name = by.told if by else "another daemon"
+    name = by.description if by else "another daemon"
     return LeadershipLost(
         f"{name} has taken over: this one does nothing more", "start it again, and it stands by: ao start"
     )

@@ -166,7 +166,7 @@ class Postgres(Database):
     async def open(self) -> int:
         """Acquire the turn and open the database, or raise `Temporary` if another daemon is active."""
         if not await self.ask(lambda: None, self._on_end or (lambda _error: None)) and not self._is_leader.is_set():
-            holder = self.active.told if self.active else "another daemon"
+            holder = self.active.description if self.active else "another daemon"
             raise Temporary(f"{holder} uses {self.address}", "end that one first, or wait for its end")
         return await super().open()
 

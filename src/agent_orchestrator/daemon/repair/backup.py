@@ -50,13 +50,13 @@ class Repair:
             number += 1
             self.folder = self.folder.with_name(f"{self.folder.name[:15]}-{number}")
 
-    def tell(self, name: str, state: str, detail: str, remedy: str | None = None) -> None:
+    def report(self, name: str, state: str, detail: str, remedy: str | None = None) -> None:
         """Add a finding."""
         self.findings.append(Finding(name, state, detail, remedy))
 
     def report_repair(self, name: str, wrong: str, done: str) -> bool:
         """Add a finding about damage and its repair; return whether to carry out the repair now."""
-        self.tell(name, "damaged" if self.dry else "repaired", f"{wrong}: {done}")
+        self.report(name, "damaged" if self.dry else "repaired", f"{wrong}: {done}")
         return not self.dry
 
     def keep(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class Repair:
                 " …" if len(left_out) > _MAX_SHOWN else ""
             )
             text = f"there is no copy of {sample}: too large, too many, or no plain files"
-            self.tell("kept", "warning", text, f"look at {path}")
+            self.report("kept", "warning", text, f"look at {path}")
 
     def put_aside(self, path: Path) -> None:
         """Move a file or folder away; it is kept, next to its old path if that is on another file system than the home."""
@@ -82,12 +82,12 @@ class Repair:
             folder_nearby = path.with_name(f"damaged-{self.folder.name}")
             folder_nearby.mkdir(mode=0o700, exist_ok=True)
             path.rename(_unused_path(folder_nearby / path.name))
-            self.tell(
+            self.report(
                 "kept", "repaired", f"{path} is on another file system than {self.home.path}: it is in {folder_nearby}"
             )
 
     def note(self, name: str, text: str) -> None:
-        """Append a text to a file in the folder, for data that is not a file of its own."""
+        """Append a text to a file in the folder, for data that is not stored in a separate file."""
         with self._backup_path(self.home.path / name).open("a") as file:
             file.write(text)
 

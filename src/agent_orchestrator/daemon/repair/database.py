@@ -28,18 +28,18 @@ def put_in_order(repair: Repair) -> list[Event] | None:
     """Check and repair the database; return its events, or None if they cannot be read."""
     path = repair.home.database
     if elsewhere := _server_scheme(repair):
-        repair.tell("database", "ok", f"it is at a server, {elsewhere}, whose own tools see to it")
+        repair.report("database", "ok", f"it is at a server, {elsewhere}, whose own tools see to it")
         return None
     _finish_earlier_repair(repair)
     if not path.exists():
-        repair.tell("database", "ok", "there is none yet; the next start makes one")
+        repair.report("database", "ok", "there is none yet; the next start makes one")
         return []
     with tempfile.TemporaryDirectory(prefix="repair-", dir=repair.home.path) as folder:
         copy = _copy_database(path, Path(folder) / "looked")
         condition = salvage.check_condition(copy)
         if condition.version > len(MIGRATIONS):
             text = f"it is of a newer version ({condition.version}) than this program knows ({len(MIGRATIONS)})"
-            repair.tell("database", "failed", text, "install the newer agent-orchestrator, or use another AO_HOME")
+            repair.report("database", "failed", text, "install the newer agent-orchestrator, or use another AO_HOME")
             return None
         if condition.problems:
             return _salvage(repair, path, Path(folder), condition)
@@ -91,7 +91,7 @@ def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Condit
     salvage.rebuild(salvaged, rebuilt)
     after = salvage.check_condition(rebuilt)
     if after.problems:
-        repair.tell(
+        repair.report(
             "database", "failed", f"{problem}, and could not be salvaged: {after.problems[0]}", "restore a backup"
         )
         return []
@@ -101,7 +101,7 @@ def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Condit
         outcome += f"; events missing: {ranges}{' …' if len(gaps) > _MAX_SHOWN else ''}"
     backups = sorted(path.parent.glob(f"{path.stem}.v*.bak"))
     if not salvaged.events and backups:
-        repair.tell(
+        repair.report(
             "database", "failed", f"{problem}, and no event can be read", f"a backup is there: cp {backups[-1]} {path}"
         )
         return []
@@ -119,7 +119,7 @@ def _repair_records(repair: Repair, path: Path, condition: salvage.Condition) ->
     """Repair damaged records in a database whose file is sound."""
     if condition.unreadable:
         sample = ", ".join(map(str, condition.unreadable[:_MAX_SHOWN]))
-        repair.tell(
+        repair.report(
             "events",
             "warning",
             f"{len(condition.unreadable)} events cannot be read and count as unknown ones: {sample}",
@@ -142,7 +142,7 @@ def _repair_records(repair: Repair, path: Path, condition: salvage.Condition) ->
         repair.note("effects.jsonl", "".join(json.dumps(row, default=str) + "\n" for row in condition.stuck))
         salvage.delete_unreadable_rows(path, condition)
     if not (condition.unreadable or condition.stuck or condition.facts):
-        repair.tell("database", "ok", f"{path}, version {condition.version}")
+        repair.report("database", "ok", f"{path}, version {condition.version}")
 
 
 def sessions_of(events: list[Event]) -> dict[str, SessionFacts]:

@@ -71,27 +71,27 @@ def _repair_modes(repair: Repair) -> None:
         if status.st_uid != os.getuid():
             has_problem = True
             remedy = f"sudo chown {os.getuid()} {path}"
-            repair.tell("modes", "failed", f"{path} belongs to another user (uid {status.st_uid})", remedy)
+            repair.report("modes", "failed", f"{path} belongs to another user (uid {status.st_uid})", remedy)
         elif stat.S_IMODE(status.st_mode) & 0o077 or (stat.S_IMODE(status.st_mode) & mode) != mode:
             has_problem = True
             current_mode = f"{stat.S_IMODE(status.st_mode):o}"
             if repair.report_repair("modes", f"{path} has mode {current_mode}", f"mode {mode:o}"):
                 path.chmod(mode)
     if not has_problem:
-        repair.tell("modes", "ok", "nobody else may read what is private")
+        repair.report("modes", "ok", "nobody else may read what is private")
 
 
 def _repair_token(repair: Repair, path: Path, pattern: re.Pattern[str], consequence: str) -> None:
     """Put a token file aside if its content has the wrong format; `consequence` is added to the finding."""
     if not path.exists():
-        repair.tell(path.name, "ok", "not there; it is made when it is needed")
+        repair.report(path.name, "ok", "not there; it is made when it is needed")
         return
     try:
         text = read_content(path).decode().strip()
     except (OSError, ValueError):
         text = ""
     if pattern.fullmatch(text):
-        repair.tell(path.name, "ok", str(path))
+        repair.report(path.name, "ok", str(path))
     elif repair.report_repair(path.name, f"{path} holds no token", consequence):
         repair.put_aside(path)
 
@@ -103,7 +103,7 @@ def _repair_named_tokens(repair: Repair) -> None:
         return
     try:
         names = [str(entry["name"]) for entry in json.loads(read_content(path))["tokens"]]
-        repair.tell("tokens.json", "ok", f"{len(names)} tokens and sign-ins")
+        repair.report("tokens.json", "ok", f"{len(names)} tokens and sign-ins")
     except (OSError, ValueError, KeyError, TypeError) as error:
         action = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
         if repair.report_repair("tokens.json", f"{path} cannot be read ({error})", action):
@@ -123,9 +123,9 @@ def _repair_configuration(repair: Repair) -> None:
         load(path, os.environ, keyring.read)
     except (AoError, OSError) as error:
         # A person wrote this file, so it is not changed here.
-        repair.tell("configuration", "warning", str(error), f"correct {path}; until then defaults are in force")
+        repair.report("configuration", "warning", str(error), f"correct {path}; until then defaults are in force")
     else:
-        repair.tell("configuration", "ok", str(path))
+        repair.report("configuration", "ok", str(path))
 
 
 def _remove_leftovers(repair: Repair) -> None:
@@ -148,7 +148,7 @@ def _remove_leftovers(repair: Repair) -> None:
             if repair.report_repair("leftovers", f"{path} was never finished", "put aside"):
                 repair.put_aside(path)
     if not has_leftovers:
-        repair.tell("leftovers", "ok", "none")
+        repair.report("leftovers", "ok", "none")
 
 
 def _is_daemon_alive(info: Path) -> bool:

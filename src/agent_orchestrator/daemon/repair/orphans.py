@@ -39,7 +39,7 @@ async def find(repair: Repair, host: Host, sessions: dict[str, SessionFacts]) ->
                 f" && ao new --branch {shlex.quote(branch)} TASK"
             )
         description = f"a workspace that no session owns: {path}{f' on branch {branch}' if branch else ''}"
-        repair.tell("found", "warning", description, command)
+        repair.report("found", "warning", description, command)
     for repo in sorted(repo for repo in repos if find_layout(repo) is not None):
         await _report_saved_work(repair, Git(host, repo), sessions.keys())
 
@@ -62,7 +62,7 @@ async def _report_saved_work(repair: Repair, git: Git, session_ids: Iterable[str
     try:
         refs = await git.refs(*(f"refs/ao/{kind}" for kind in _SAVED_KINDS))
     except AoError as error:
-        repair.tell("found", "warning", str(error))
+        repair.report("found", "warning", str(error))
         return
     owned = {session.replace(".", "%2E") for session in session_ids} | set(session_ids)
     for ref in sorted(refs):
@@ -70,4 +70,4 @@ async def _report_saved_work(repair: Repair, git: Git, session_ids: Iterable[str
         if session not in owned:
             folder, quoted_ref = shlex.quote(str(git.repo)), shlex.quote(ref)
             command = f"git -C {folder} branch {shlex.quote(session)} {quoted_ref}   # or look: git -C {folder} show --stat {quoted_ref}"
-            repair.tell("found", "warning", f"saved work of {session} in {git.repo}: {ref}", command)
+            repair.report("found", "warning", f"saved work of {session} in {git.repo}: {ref}", command)

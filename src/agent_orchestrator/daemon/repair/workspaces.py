@@ -37,9 +37,9 @@ async def put_in_order(repair: Repair, host: Host, sessions: dict[str, SessionFa
         try:
             await _repair_workspace(repair, host, facts, Path(facts.place.path))
         except (AoError, OSError) as error:
-            repair.tell(facts.id, "failed", str(error), f"look at {facts.place.path}")
+            repair.report(facts.id, "failed", str(error), f"look at {facts.place.path}")
     if len(repair.findings) == findings_before:
-        repair.tell("workspaces", "ok", f"{len(local_sessions)} sessions that are not stopped")
+        repair.report("workspaces", "ok", f"{len(local_sessions)} sessions that are not stopped")
 
 
 async def _repair_workspace(repair: Repair, host: Host, facts: SessionFacts, path: Path) -> None:
@@ -48,14 +48,14 @@ async def _repair_workspace(repair: Repair, host: Host, facts: SessionFacts, pat
     git = Git(host, repo)
     main = find_layout(repo)
     if main is None:
-        repair.tell(facts.id, "failed", f"its repository {repo} is gone", "bring it back to where it was")
+        repair.report(facts.id, "failed", f"its repository {repo} is gone", "bring it back to where it was")
         return
     await _restore_branch(repair, git, facts)
     if not path.is_dir():
         saved = await _describe_saved(git, facts)
         commands = f"`ao stop {facts.id}`, then `ao restore {facts.id}`"
         remains = f"its branch {facts.branch} is there" + (f", and {saved[0]}" if saved else "")
-        repair.tell(
+        repair.report(
             facts.id, "warning", f"its workspace {path} is gone; {remains}", f"{commands} makes it anew from these"
         )
         return
@@ -78,7 +78,7 @@ async def _restore_branch(repair: Repair, git: Git, facts: SessionFacts) -> None
     remedy = (
         f"git -C {shlex.quote(str(git.repo))} fsck --lost-found, then git branch {shlex.quote(facts.branch)} COMMIT"
     )
-    repair.tell(facts.id, "failed", f"its branch {facts.branch} is gone, and so is its last commit", remedy)
+    repair.report(facts.id, "failed", f"its branch {facts.branch} is gone, and so is its last commit", remedy)
 
 
 async def _candidates(git: Git, facts: SessionFacts) -> list[tuple[str, str]]:
@@ -106,7 +106,7 @@ async def _register_worktree(repair: Repair, git: Git, facts: SessionFacts, path
     pointer = path / ".git"
     entry = Path(facts.place.git_dir) if facts.place else common / "worktrees" / path.name
     if entry.parent != common / "worktrees":
-        repair.tell(facts.id, "failed", f"{path} has lost its repository", f"save its files, then ao stop {facts.id}")
+        repair.report(facts.id, "failed", f"{path} has lost its repository", f"save its files, then ao stop {facts.id}")
         return
     if not repair.report_repair(facts.id, f"{git.repo} does not know the worktree {path} any more", "made known again"):
         return
@@ -139,6 +139,6 @@ def _remove_locks(repair: Repair, host: Host, facts: SessionFacts, path: Path, g
         except FileNotFoundError:
             continue
         if age < _ABANDONED_AFTER or host.users_of(path):
-            repair.tell(facts.id, "warning", f"{lock} is held", "if no Git command runs there, remove it")
+            repair.report(facts.id, "warning", f"{lock} is held", "if no Git command runs there, remove it")
         elif repair.report_repair(facts.id, f"{lock} was left {age / 60:.0f} minutes ago", "put aside"):
             repair.put_aside(lock)

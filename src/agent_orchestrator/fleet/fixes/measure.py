@@ -27,7 +27,7 @@ from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.text.text_trees import map_texts
 from agent_orchestrator.base.tolerant import PARSE_ERRORS
 from agent_orchestrator.changes.checks import junit
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.results import write_atomically
 from agent_orchestrator.changes.checks.runners import read_outcome
 from agent_orchestrator.errors import AoError, Temporary

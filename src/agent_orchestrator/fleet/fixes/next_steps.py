@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent_orchestrator.changes.checks.required import fix_check_name
+from agent_orchestrator.changes.checks.required_checks import fix_check_name
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fixes import LATER, MERGED, READY, Fix, FixGroup, FixRound
 from agent_orchestrator.core.pull_request import PASSING_STATES

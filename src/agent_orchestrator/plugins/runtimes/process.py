@@ -293,9 +293,9 @@ class Process(Runtime):
         for path in (socket, socket.with_suffix(".json")):
             path.unlink(missing_ok=True)
 
-    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
         """Return handles of the agents that have a holder but are not among the known handles."""
-        sockets = {handle.address["socket"] for handle in known if handle.runtime == self.name}
+        sockets = {handle.address["socket"] for handle in expected if handle.runtime == self.name}
         leftover_handles = []
         for path in sorted(self._home.socket("x").parent.glob(f"{self.sockets}-*.json")):
             launch = json.loads(read_text(path) or "{}")

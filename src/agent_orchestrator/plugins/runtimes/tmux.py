@@ -393,9 +393,9 @@ class Tmux(Runtime):
         except ServerGone:
             return
 
-    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
         """Return handles of the agents on this server that are not among the known handles."""
-        names = {handle.address["name"] for handle in known if handle.runtime == "tmux"}
+        names = {handle.address["name"] for handle in expected if handle.runtime == "tmux"}
         try:
             panes = await self._server.panes()
         except ServerGone:

@@ -38,7 +38,7 @@ def recording_send(services: Services, behalf: Actor, scope: Scope, send: Send) 
         return send
 
     async def send_recorded(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] < 400 and not behalf.told:
+        if message["type"] == "http.response.start" and message["status"] < 400 and not behalf.recorded:
             await _record(services, scope)
         await send(message)
 
@@ -55,6 +55,6 @@ async def _record(services: Services, scope: Scope) -> None:
         f"{scope['method']} {route}", ", ".join(f"{name}: {value}" for name, value in path_params.items())
     )
     try:
-        await services.audit.tell(body, path_params.get("id"))
+        await services.audit.record(body, path_params.get("id"))
     except AoError as error:  # the change itself has been made
         log.warning("an entry of the audit log could not be written", action=body.action, error=error.text)

@@ -144,7 +144,7 @@ class Caller:
         session, sessions = self.session, self.services.sessions
         if session is None:
             return await sessions.create(request, key, self.context, by)
-        if refused_fields := sorted(request.given() - COORDINATOR_FIELDS):
+        if refused_fields := sorted(request.changed_fields() - COORDINATOR_FIELDS):
             raise Denied(
                 f"{session.id} may not choose the {to_camel(refused_fields[0])} of a session",
                 "leave it out, or ask a person",

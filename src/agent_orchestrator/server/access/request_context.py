@@ -23,7 +23,7 @@ def context_of(headers: Mapping[bytes, bytes]) -> Context:
         raise UsageError(f"X-AO-Cwd is {str(cwd)!r}, which is no absolute path", "send the whole path, percent-encoded")
     if config is not None and cwd is not None:
         config = cwd / config.expanduser()
-    return Context(cwd=cwd, config=config, shown=headers.get(b"x-ao-notices") == b"shown")
+    return Context(cwd=cwd, config=config, shows_notices=headers.get(b"x-ao-notices") == b"shown")
 
 
 def _path(headers: Mapping[bytes, bytes], name: bytes) -> Path | None:

@@ -228,6 +228,6 @@ async def _record_report(
 ) -> dict[str, Any]:
     """Record a report of the caller's launch and return the session's status."""
     facts, generation = caller.own()
-    await caller.services.reporting.tell(facts.id, generation, body)
+    await caller.services.reporting.record(facts.id, generation, body)
     current: SessionFacts = caller.services.sessions.flow.sessions[facts.id]
     return {"session": facts.id, "status": caller.services.sessions.views.status(current).name, "next": next_step}

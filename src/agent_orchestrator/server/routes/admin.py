@@ -66,7 +66,7 @@ async def run_doctor(
         auth.require_role(identity, "admin")
         if identity.kind == "login":  # an image on another site can make a browser send a GET
             raise Denied("a page only looks", "mend it by `ao doctor --fix`")
-        await services.audit.tell(e.ActionTaken("doctor --fix"))
+        await services.audit.record(e.ActionTaken("doctor --fix"))
     await services.projects.resolve(context)
     return as_json({"checks": await services.doctor.run(fix)})
 
@@ -87,7 +87,7 @@ async def list_tokens(services: TheServices) -> Response:
 async def create_token(services: TheServices, body: requests.NewToken) -> Response:
     """Make a token; it is shown this once. Administrators only."""
     id_, token = services.tokens.new(body.name, body.role)
-    await services.audit.tell(e.TokenMade(body.name, body.role, id_))
+    await services.audit.record(e.TokenMade(body.name, body.role, id_))
     created = next(entry for entry in services.tokens.list() if entry["id"] == id_)
     return as_json({**created, "token": token}, 201)
 
@@ -96,13 +96,13 @@ async def create_token(services: TheServices, body: requests.NewToken) -> Respon
 async def revoke_token(services: TheServices, id: str) -> Response:  # noqa: A002 - the API's own name
     """Make a token, given by id or name, worthless; administrators only."""
     revoked = services.tokens.revoke(id)
-    await services.audit.tell(e.TokenRevoked(revoked["id"], revoked["name"], revoked["role"]))
+    await services.audit.record(e.TokenRevoked(revoked["id"], revoked["name"], revoked["role"]))
     return as_json(revoked)
 
 
 @router.post("/api/shutdown", status_code=202, dependencies=[admins_only])
 async def shut_down(services: TheServices, body: requests.Shutdown) -> Response:
     """End the daemon; sessions run on unless they are to be stopped too. Administrators only."""
-    await services.audit.tell(e.ShutdownRequested(body.sessions))
+    await services.audit.record(e.ShutdownRequested(body.sessions))
     await services.shutdown(body.sessions)
     return as_json({}, 202)

@@ -22,7 +22,7 @@ async def get_config_value(services: TheServices, context: TheContext, key: str)
 async def set_config_value(services: TheServices, context: TheContext, body: requests.Setting) -> Response:
     """Change one value, comments kept; administrators only."""
     changed = await services.config.set(body.key, body.value, context)
-    await services.audit.tell(e.SettingChanged(body.key, changed["file"]))
+    await services.audit.record(e.SettingChanged(body.key, changed["file"]))
     return as_json(changed)
 
 
@@ -45,7 +45,7 @@ async def import_config(services: TheServices, context: TheContext, body: reques
         output=body.output,
         replace=body.replace,
         dry_run=body.dry_run,
-        shown=body.digest,
+        shown_digest=body.digest,
     )
     return as_json(imported)
 

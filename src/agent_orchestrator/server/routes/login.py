@@ -40,10 +40,10 @@ async def sign_in(request: Request, services: TheServices, body: requests.SignIn
     secret, identity = services.logins.sign_in(peer, code=body.code, token=body.token, user=user)
     actor, method = auth.actor_of(identity), "link" if body.code else "token"
     signed_in = e.SignedIn(identity.id or "", identity.name or "", identity.role or "", method, peer)
-    await services.audit.tell(signed_in, actor=actor)
+    await services.audit.record(signed_in, actor=actor)
     if (previous := _signed_in(request, services)) is not None:
         services.logins.sign_out(previous)
-        await services.audit.tell(e.SignedOut(previous.id or "", previous.name or ""), actor=actor)
+        await services.audit.record(e.SignedOut(previous.id or "", previous.name or ""), actor=actor)
     answer = as_json({**_identity_view(services, identity), "page": services.tokens.page_proof(secret)})
     _set_cookie(request, answer, secret, SIGN_IN_DAYS * 86_400)
     return answer
@@ -54,7 +54,7 @@ async def sign_out(request: Request, services: TheServices, identity: TheIdentit
     """Sign this browser out; its streams and terminals end."""
     services.logins.sign_out(identity)
     if identity.kind == "login":
-        await services.audit.tell(e.SignedOut(identity.id or "", identity.name or ""))
+        await services.audit.record(e.SignedOut(identity.id or "", identity.name or ""))
     answer = Response(status_code=204)
     _set_cookie(request, answer, "", 0)
     return answer
@@ -67,7 +67,7 @@ async def create_login_link(
     """Make an address that signs in the browser that opens it: once, within two minutes. Administrators only."""
     role = body.role if body else "admin"
     code, until = services.logins.link(identity, role)
-    await services.audit.tell(e.LoginLinkMade(role))
+    await services.audit.record(e.LoginLinkMade(role))
     # In the fragment, which browsers never send.
     return as_json(
         {"url": f"{request.app.state.url or _request_url(request)}/#login={code}", "expiresAt": rfc3339(until)}, 201

@@ -33,7 +33,7 @@ async def list_nodes(services: TheServices) -> Response:
 async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
     node = services.nodes.add(body.name)
-    await services.audit.tell(e.TokenMade(body.name, kind="node"))
+    await services.audit.record(e.TokenMade(body.name, kind="node"))
     return as_json(node, 201)
 
 

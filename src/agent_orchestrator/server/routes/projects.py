@@ -55,7 +55,7 @@ async def prove_project(
     With `detected`, the digest of a proposal, each way that was detected is tried until one works; that one is written into the
     configuration and trusted. Each second a line says what is `running`; the last one holds the `proof`. An error on the way is a last
     line with `problem`. Closing the connection cancels what runs."""
-    await services.audit.tell(e.ActionTaken(f"prove {id}"))
+    await services.audit.record(e.ActionTaken(f"prove {id}"))
     lines = _lines(services.proofs.prove(id, body.detected, run=body.run))
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
@@ -70,7 +70,7 @@ async def preview_trust(services: TheServices, context: TheContext, path: str | 
 async def trust_project(services: TheServices, context: TheContext, body: requests.Trusted) -> Response:
     """Let the commands that came with a repository run, as they are now; administrators only."""
     digest = body.digest or ""
-    return as_json(await services.projects.trust(body.path, context, preview=False, shown=digest))
+    return as_json(await services.projects.trust(body.path, context, preview=False, shown_digest=digest))
 
 
 @router.delete("/{id}", dependencies=[admins_only])

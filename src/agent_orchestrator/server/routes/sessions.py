@@ -287,7 +287,7 @@ async def explain_session(services: TheServices, session: SessionId, identity: T
 @router.get("/sessions/{id}/environment", responses=responds_with("Environment"), dependencies=[admins_only])
 async def get_environment(services: TheServices, session: SessionId) -> Response:
     """Return a session's folder and environment; administrators only."""
-    await services.audit.tell(e.EnvironmentRead(), session)
+    await services.audit.record(e.EnvironmentRead(), session)
     return as_json(await services.inspection.environment(session))
 
 
@@ -303,7 +303,7 @@ async def run_command(
 
     Each line holds `output` (a line that it printed) or, last, `code`, its exit code. An error on the way is a last line with `problem`.
     """
-    await services.audit.tell(e.CommandRun(tuple(body.command)), session)
+    await services.audit.record(e.CommandRun(tuple(body.command)), session)
     lines = _lines(services.inspection.run(session, body.command))
     return Stream(lines, request.app.state.closing, "application/x-ndjson")
 
@@ -312,7 +312,7 @@ async def run_command(
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """Return the command that shows a session's terminal; over the Unix socket only."""
     command = await services.inspection.attach(session)
-    await services.audit.tell(e.TerminalTaken("attached"), session)
+    await services.audit.record(e.TerminalTaken("attached"), session)
     return as_json(command)
 
 
@@ -338,7 +338,7 @@ async def open_terminal(
     with count_terminal(websocket.app.state.terminals, identity.by or identity.kind):
         command = await services.inspection.attach(session, watch=is_viewer)
         refuse = partial(websocket.app.state.refusals.note, websocket.scope) if is_viewer else None
-        typed = partial(services.audit.tell, e.TerminalTaken("typed"), session)
+        typed = partial(services.audit.record, e.TerminalTaken("typed"), session)
         await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
 

@@ -1,4 +1,4 @@
-"""Runs an agent without a terminal of its own, one turn per message: the program of sessions with `mode: headless`.
+"""Runs an agent without a terminal, one turn per message: the program of sessions with `mode: headless`.
 
     python -m agent_orchestrator.sessions.agents.headless PLAN
 
@@ -29,7 +29,7 @@ from agent_orchestrator.protocols import Activity, Agent, AgentContext, AgentLau
 from agent_orchestrator.protocols import reports as r
 
 GRACE = 3.0
-"""Seconds that an interrupted turn gets to end by itself."""
+"""Seconds that an interrupted turn gets to end normally."""
 
 
 def plan(
@@ -99,7 +99,7 @@ class Driver:
         self.context = _parse_context(plan["context"])
         self.conversation: str | None = self.context.resume
         self.spool = spool
-        self.taken = plan["message"] or ""
+        self.initial_message = plan["message"] or ""
         self.first = plan["prompt"]
         self.reader = SpoolReader(inbox, plan["inbox"], longest=4 << 20)
         self.queue: asyncio.Queue[_Message] = asyncio.Queue()
@@ -112,7 +112,7 @@ class Driver:
         watch = Watch()
         watch.file(self.reader.path, self._read_inbox)
         if self.first:
-            self.queue.put_nowait(_Message(self.taken, self.first))
+            self.queue.put_nowait(_Message(self.initial_message, self.first))
         else:
             self._report(r.ActivityReport(Activity.IDLE))
         self._read_inbox()
@@ -141,7 +141,7 @@ class Driver:
                     message = _Message(str(data["message"]), str(data["text"]))
                 except (ValueError, KeyError, TypeError):
                     continue
-                if message.id != self.taken:
+                if message.id != self.initial_message:
                     self.queue.put_nowait(message)
             if not self.reader.more:
                 return

@@ -154,7 +154,7 @@ class LaunchListener:
         return await done_if_all_is_committed(self.core, self.run.session, batch.source, key, report.text)
 
 
-def with_pauses(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
+def with_pauses(read_screen: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
     """Return a function that reads a screen, with a pause between two reads while the agent lives."""
     next_at = 0.0
 
@@ -167,14 +167,14 @@ def with_pauses(look: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Cal
                 await asyncio.wait_for(ended.wait(), pause)
         started_at = loop.time()
         try:
-            return await look()
+            return await read_screen()
         finally:
             next_at = loop.time() + min(LONGEST_REST, SCREEN_REST * (loop.time() - started_at))
 
     return read_after_pause
 
 
-async def done_if_all_is_committed(core: Core, session: str, source: str, key: str, said: str) -> Event | None:
+async def done_if_all_is_committed(core: Core, session: str, source: str, key: str, final_text: str) -> Event | None:
     """Return the event that the work is done if the finished turn asks nothing and left everything committed, or None."""
 
     def is_unfinished() -> bool:
@@ -183,7 +183,7 @@ async def done_if_all_is_committed(core: Core, session: str, source: str, key: s
         return facts.activity.state == "idle" and facts.committed and facts.done is None
 
     facts = core.flow.sessions[session]
-    if question_in(said) or not is_unfinished():
+    if question_in(final_text) or not is_unfinished():
         return None
     try:
         git = Git(core.sites.of(facts).host, Path(facts.spec.path))
@@ -192,7 +192,7 @@ async def done_if_all_is_committed(core: Core, session: str, source: str, key: s
         return None
     if status.code or status.out.strip() or not is_unfinished():
         return None
-    body = e.AgentDone(writable(_first_line(said)))
+    body = e.AgentDone(writable(_first_line(final_text)))
     return Event(body, core.flow.clock(), source, key, facts.project, session, facts.generation)
 
 

@@ -73,8 +73,8 @@ def permission_mode(
 ) -> tuple[str, str]:
     """Return the agent's permission mode, and a note for people if it differs from the configured one.
 
-    `full` is used only inside a sandbox or container, or if `sandbox: none` is set explicitly. A reviewer may only read, unless its profile
-    sets permissions; a coordinator has permissions of its own.
+    `full` is used only inside a sandbox or container, or if `sandbox: none` is set explicitly. A reviewer may only
+    read, unless its profile sets permissions; a coordinator has its own permissions.
     """
     profile = project.profiles.get(settings.profile or "")
     if kind == REVIEWER and (profile is None or profile.permissions is None):

@@ -65,7 +65,7 @@ async def _is_signed_out(host: Host, argv: Sequence[str], env: Mapping[str, str]
 
 
 def _has_codex_provider(env: Mapping[str, str], home: Path) -> bool:
-    """Return whether the user's configuration names a model provider of its own."""
+    """Return whether the user's configuration names a model provider."""
     folder = Path(env.get("CODEX_HOME") or home / ".codex")
     try:
         config: dict[str, Any] = tomllib.loads(_read_text(folder / "config.toml"))

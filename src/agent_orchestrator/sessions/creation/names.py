@@ -66,12 +66,12 @@ def checked_name(name: str) -> str:
     return name
 
 
-def free_name(wanted: str, taken: Collection[str]) -> str:
+def free_name(base_name: str, used: Collection[str]) -> str:
     """Return the name, or the name with the first free number."""
-    name, number = wanted, 1
-    while name in taken:
+    name, number = base_name, 1
+    while name in used:
         number += 1
-        name = f"{wanted}-{number}"
+        name = f"{base_name}-{number}"
     return name
 
 

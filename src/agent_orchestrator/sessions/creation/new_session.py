@@ -59,7 +59,7 @@ class NewSession:
     parent: str | None = None
     """The session that asked for it."""
 
-    def given(self) -> set[str]:
+    def changed_fields(self) -> set[str]:
         """Return the names of the fields that differ from their defaults."""
         return {field.name for field in fields(self) if getattr(self, field.name) != field.default}
 

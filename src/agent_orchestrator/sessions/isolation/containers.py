@@ -58,7 +58,7 @@ def home_inside(private: Path) -> Path:
 
 
 def login_inside(login: Mapping[str, str], secrets: Collection[str], private: Path) -> dict[str, str]:
-    """Return the part of the user's environment for an agent in a container: login secrets, language, time zone, and a home of its own."""
+    """Return the part of the user's environment for an agent in a container: login secrets, language, time zone, and a separate home."""
     inherited = {
         name: value
         for name, value in login.items()
@@ -68,7 +68,7 @@ def login_inside(login: Mapping[str, str], secrets: Collection[str], private: Pa
 
 
 def remove_escaping_links(private: Path) -> None:
-    """Remove symlinks that lead out of a container's home, before a plugin writes into it: the agent may have made them."""
+    """Remove symlinks that leave a container's home, before a plugin writes into it: the agent may have made them."""
     home = home_inside(private)
     for entry in (*home.glob("*"), *home.glob("*/*")):
         if entry.is_symlink() and not entry.resolve().is_relative_to(home.resolve()):

@@ -172,8 +172,8 @@ class Deliveries(Part):
             raise RetryLater(0.2, *held_events(self, facts, message, "the agent is not ready yet"))
         blocked = self.core.plugins.agent_of(facts).screen.blocked
         if blocked is not None and facts.activity.state in IN_TURN:
-            shown = await self.core.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))
-            if blocked.search(shown):
+            screen = await self.core.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))
+            if blocked.search(screen):
                 raise RetryLater(0.5, *held_events(self, facts, message, "the agent waits for a permission"))
 
     async def _hold_until_ready(self, facts: SessionFacts, message: Message) -> None:

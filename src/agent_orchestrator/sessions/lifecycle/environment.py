@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from agent_orchestrator.base import interpreter
 from agent_orchestrator.base.text.redaction import has_secret_format
-from agent_orchestrator.config.known_secrets import looks_secret
+from agent_orchestrator.config.learned_secrets import looks_secret
 from agent_orchestrator.errors import AoError
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def session_variables(
     token: str,
     ports: Sequence[int] = (),
 ) -> dict[str, str]:
-    """Return the variables that tell an agent's process which session it is, and how to report."""
+    """Return the variables by which an agent's process knows its session and how to report."""
     variables = {
         "AO_SESSION": session,
         "AO_PROJECT": project,

@@ -15,7 +15,7 @@ from agent_orchestrator.sessions.site import Site
 
 
 class SessionSpecs:
-    """Computes them anew for each question; nothing is kept."""
+    """Computes the specifications of a session's workspace and launch on each call; nothing is cached."""
 
     def __init__(self, core: Core, tokens: Tokens) -> None:
         self.core = core

@@ -20,13 +20,13 @@ from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 
 
 def decide(
-    asked: object, workspace: str, own: tuple[str, ...], variables: Mapping[str, str] | None = None
+    request: object, workspace: str, own: tuple[str, ...], variables: Mapping[str, str] | None = None
 ) -> dict[str, object] | None:
     """Return the hook's answer, or None if the agent's own rules are to decide. `variables` are the agent's environment."""
-    tool_input = asked.get("tool_input") if isinstance(asked, dict) else None
-    if not isinstance(asked, dict) or not isinstance(tool_input, dict) or asked.get("tool_name") != "Bash":
+    tool_input = request.get("tool_input") if isinstance(request, dict) else None
+    if not isinstance(request, dict) or not isinstance(tool_input, dict) or request.get("tool_name") != "Bash":
         return None
-    command, folder = tool_input.get("command"), str(asked.get("cwd") or workspace)
+    command, folder = tool_input.get("command"), str(request.get("cwd") or workspace)
     if not isinstance(command, str) or not (folder == workspace or folder.startswith(f"{workspace}/")):
         return None
     subfolder, hooks = folder[len(workspace) + 1 :], hook_folders(variables or {})

@@ -42,8 +42,9 @@ _READ_ONLY_COMMANDS = {
 class Verdict:
     """The reason why a request is allowed; without a reason, a person must be asked.
 
-    The names are checked against the files afterwards (`path_checks.py`): `paths` must not lead out of the workspace, `changed` not to a
-    file that decides what is run, `files` must not be folders, and in `folder`, where Git runs, there must be no other repository.
+    The names are checked against the files afterwards (`path_checks.py`): `paths` must stay inside the workspace,
+    `changed` must not name a file that decides what is run, `files` must not be folders, and in `folder`, where Git
+    runs, there must be no other repository.
     """
 
     why: str = ""

@@ -95,7 +95,7 @@ class Permissions(Part):
         except AoError as error:
             log.warning("a permission could not be given by rule", session=facts.id, error=str(error))
 
-    async def given(self, session: str, key: str | None) -> Event | None:
+    async def earlier_answer(self, session: str, key: str | None) -> Event | None:
         """Return the decision that was recorded for this key, or None."""
         return await self.flow.store.event_by_key(f"answer:{session}:{key}") if key else None
 
@@ -107,7 +107,7 @@ class Permissions(Part):
         The same key again is the same decision: it is given if it was not, and never to a later request of the agent. Raises `UsageError`
         if the agent cannot be answered that way.
         """
-        earlier = await self.given(facts.id, key)
+        earlier = await self.earlier_answer(facts.id, key)
         if earlier and not _is_still_waiting(facts, earlier):
             return
         event_key = f"answer:{facts.id}:{key or uuid.uuid4().hex}"

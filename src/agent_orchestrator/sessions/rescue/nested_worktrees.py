@@ -49,7 +49,7 @@ def _worktree_folders(common: Path) -> list[tuple[Path, str | None]]:
 async def survey_worktrees(git: Git, layout: Layout, *, own: bool) -> LinkedWorktrees:
     """Return what the other worktrees mean for a workspace.
 
-    `own`: the workspace is a repository of its own, so worktrees elsewhere would lose their history with it.
+    `own`: the workspace is a separate repository, so worktrees elsewhere would lose their history with it.
     """
     result, root = LinkedWorktrees(), os.path.realpath(git.repo)
     for entry, place in await asyncio.to_thread(_worktree_folders, layout.common):
@@ -67,7 +67,7 @@ async def survey_worktrees(git: Git, layout: Layout, *, own: bool) -> LinkedWork
 
 
 async def _is_changed(git: Git) -> bool:
-    """Return whether a worktree has uncommitted changes; True if Git cannot tell."""
+    """Return whether a worktree has uncommitted changes; True if Git cannot determine it."""
     try:
         return bool(await git.status())
     except GitFailed:

@@ -50,7 +50,7 @@ class Survey:
     branch: str
     """The branch that the workspace was made for, or "" if unknown."""
     own_objects: bool
-    """Whether it is a repository of its own (a clone), whose commits may be missing in the main one."""
+    """Whether it is a separate repository (a clone), whose commits may be missing in the main one."""
     head_ref: str | None
     head: str | None
     lost: bool = False
@@ -169,53 +169,53 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-async def _add_files(found: Survey, origin: Layout, named: Sequence[str]) -> None:
+async def _add_files(survey: Survey, origin: Layout, named: Sequence[str]) -> None:
     """Add the files, submodules and nested repositories of the workspace."""
-    with without_commits(found.git, found.layout) if found.lost else nullcontext(found.git) as git:
+    with without_commits(survey.git, survey.layout) if survey.lost else nullcontext(survey.git) as git:
         status, listing = await asyncio.gather(
-            git.status(ignored=True), found.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
+            git.status(ignored=True), survey.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
         )
-    found.changes = [change for change in status if change.xy != "!!"]
+    survey.changes = [change for change in status if change.xy != "!!"]
     ignored = {change.path.rstrip("/") for change in status if change.xy == "!!"}
     links, hidden = await asyncio.to_thread(_parse_tracked, listing.out)
-    root = found.git.repo
-    await asyncio.to_thread(_walk, found, root, links, ignored)
-    for change in found.changes:
+    root = survey.git.repo
+    await asyncio.to_thread(_walk, survey, root, links, ignored)
+    for change in survey.changes:
         if change.sub.startswith("S"):
             if change.sub != "S...":
-                found.unsafe.append(f"submodule {change.path} has work of its own")
+                survey.unsafe.append(f"submodule {change.path} has work of its own")
         elif (
             change.path.endswith("/")
-            or any(_is_in_folder(change.path, folder) for folder in found.nested)
+            or any(_is_in_folder(change.path, folder) for folder in survey.nested)
             or change.path in links
         ):
             continue
         elif _is_content(root, change.path):
-            found.files.append(change.path)
+            survey.files.append(change.path)
         elif not hidden.get(change.path):
-            found.absent.append(change.path)
+            survey.absent.append(change.path)
     present = await asyncio.to_thread(_existing, root, hidden)
-    found.hidden += present
-    known_absent = {*found.absent, *present}
-    is_ours = (found.layout.git_dir / SPARSE_MARK).exists()
-    found.is_sparse = not is_ours and any(skipped and path not in known_absent for path, skipped in hidden.items())
-    found.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
-    known_paths = {*found.files, *found.hidden, *found.nested}
-    copied = await asyncio.to_thread(copied_before, found.layout, root)
+    survey.hidden += present
+    known_absent = {*survey.absent, *present}
+    is_ours = (survey.layout.git_dir / SPARSE_MARK).exists()
+    survey.is_sparse = not is_ours and any(skipped and path not in known_absent for path, skipped in hidden.items())
+    survey.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
+    known_paths = {*survey.files, *survey.hidden, *survey.nested}
+    copied = await asyncio.to_thread(copied_before, survey.layout, root)
     candidates = await asyncio.to_thread(_matching_paths, root, origin.top, (*named, *copied), ignored)
     new_paths = [name for name in candidates if name not in known_paths]
-    found.named = [name for name in new_paths if not _is_repository(root / name)]
-    found.nested = sorted([*found.nested, *(name for name in new_paths if _is_repository(root / name))])
-    worktrees = await survey_worktrees(found.git, found.layout, own=found.own_objects)
-    found.nested = sorted({*found.nested, *worktrees.changed})
-    found.heads, found.unsafe = worktrees.heads, [*found.unsafe, *worktrees.unsafe]
-    found.unsafe += await asyncio.to_thread(_former_submodules, found)
+    survey.named = [name for name in new_paths if not _is_repository(root / name)]
+    survey.nested = sorted([*survey.nested, *(name for name in new_paths if _is_repository(root / name))])
+    worktrees = await survey_worktrees(survey.git, survey.layout, own=survey.own_objects)
+    survey.nested = sorted({*survey.nested, *worktrees.changed})
+    survey.heads, survey.unsafe = worktrees.heads, [*survey.unsafe, *worktrees.unsafe]
+    survey.unsafe += await asyncio.to_thread(_former_submodules, survey)
     for path in sorted(links):
         if find_layout(root / path) is not None:
-            found.filled.append(path)
+            survey.filled.append(path)
         elif (root / path).is_dir() and not (root / path).is_symlink():
-            found.empty = sorted([*found.empty, path])
-        found.unsafe += await _submodule(found.git.host, root / path, path)
+            survey.empty = sorted([*survey.empty, path])
+        survey.unsafe += await _submodule(survey.git.host, root / path, path)
 
 
 def _exclude_large(snapshot: Survey) -> None:
@@ -363,7 +363,7 @@ def _matching_paths(root: Path, top: Path | None, patterns: Sequence[str], ignor
 
 
 def _is_repository(path: Path) -> bool:
-    """Return whether a folder is a repository of its own, which is saved as a whole."""
+    """Return whether a folder is a separate repository, which is saved as a whole."""
     return not path.is_symlink() and os.path.lexists(path / ".git")
 
 

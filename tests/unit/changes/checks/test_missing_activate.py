@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.outcome import Outcome
 
 

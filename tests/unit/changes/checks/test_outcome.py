@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.outcome import UNNAMED_FAILURES, Outcome, TestCounts, common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.changes.checks.missing import missing_environment
+from agent_orchestrator.changes.checks.missing_environment import missing_environment
 from agent_orchestrator.changes.checks.outcome import Outcome, common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 from tests.unit.changes.checks.linters import LINTERS, Linter

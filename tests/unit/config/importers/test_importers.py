@@ -369,7 +369,7 @@ class ImportingUser:
     async def bring(self, source: Path, text: str = THEIRS, digest: str = "", dry_run: bool = False) -> dict[str, Any]:
         context = Context(self.repo)
         return await self.configuration.bring(
-            str(source), text, context, output=None, replace=False, dry_run=dry_run, shown=digest
+            str(source), text, context, output=None, replace=False, dry_run=dry_run, shown_digest=digest
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.text.redaction import REDACTOR
-from agent_orchestrator.config.known_secrets import learn_configuration
+from agent_orchestrator.config.learned_secrets import learn_configuration
 from agent_orchestrator.config.load import load
 from agent_orchestrator.config.problems import InvalidConfig
 from agent_orchestrator.config.scope import ConfigSet

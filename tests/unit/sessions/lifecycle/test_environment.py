@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.interpreter import make_launchers
-from agent_orchestrator.config.known_secrets import looks_secret
+from agent_orchestrator.config.learned_secrets import looks_secret
 from agent_orchestrator.sessions.lifecycle import environment
 from agent_orchestrator.sessions.lifecycle.environment import (
     AGENT_SECRETS,

@@ -57,11 +57,11 @@ def find_needs(repo: Repository, tests: Tests | None, jobs: Sequence[Job]) -> Ne
     return _with_pytest(repo, needs, tests)
 
 
-def declared_names(wanted: Iterable[str], declared: Iterable[str]) -> tuple[str, ...]:
+def declared_names(requested: Iterable[str], declared: Iterable[str]) -> tuple[str, ...]:
     """Return the wanted names as they are declared; `{a,b}` and unknown ones are left out."""
     by_name = {normalize(name): name for name in declared}
     return tuple(
-        dict.fromkeys(by_name[normalize(wanted_name)] for wanted_name in wanted if normalize(wanted_name) in by_name)
+        dict.fromkeys(by_name[normalize(wanted_name)] for wanted_name in requested if normalize(wanted_name) in by_name)
     )
 
 

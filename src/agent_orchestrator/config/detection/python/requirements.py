@@ -177,8 +177,8 @@ def names(requirements: Iterable[str]) -> set[str]:
     return {name for requirement in requirements if (name := requirement_name(requirement))}
 
 
-def runs_tests(found: set[str]) -> bool:
+def runs_tests(names: set[str]) -> bool:
     """Return whether a test runner is among these packages."""
-    return bool(found & {"pytest", "nose2", "ward", "twisted", "zope-testrunner", "stestr"}) or any(
-        package.startswith("pytest-") for package in found
+    return bool(names & {"pytest", "nose2", "ward", "twisted", "zope-testrunner", "stestr"}) or any(
+        package.startswith("pytest-") for package in names
     )

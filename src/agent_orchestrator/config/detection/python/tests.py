@@ -205,7 +205,7 @@ def _pytest_source(repo: Repository, files: Sequence[str]) -> str:
 
 
 def _all_unittest(repo: Repository, files: Sequence[str]) -> bool:
-    """Return whether the test files are written for unittest, judged by the first of them."""
+    """Return whether the test files are written for unittest, decided by the first of them."""
     test_texts = [text for name in files[:_READ_TESTS] if "def test" in (text := repo.text(name))]
     return bool(test_texts) and all(
         re.search(r"^[ \t]*(?:import unittest|from unittest)|TestCase\b", text, re.MULTILINE)

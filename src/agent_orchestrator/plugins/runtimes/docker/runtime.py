@@ -300,10 +300,10 @@ class Docker(Process):
             file.unlink(missing_ok=True)
         shutil.rmtree(Path(handle.address["socket"]).with_suffix(".net"), ignore_errors=True)
 
-    async def orphaned_terminals(self, known: Sequence[Handle]) -> list[Handle]:
+    async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
         """Return handles of holders that are not among the known handles, and of containers without a holder."""
-        leftover_handles = await super().orphaned_terminals(known)
-        names = {handle.address.get("container") for handle in (*known, *leftover_handles)}
+        leftover_handles = await super().orphaned_terminals(expected)
+        names = {handle.address.get("container") for handle in (*expected, *leftover_handles)}
         with contextlib.suppress(AoError):
             engine = await self._engine("auto")
             for container, launch in (await self._labelled_launches(engine)).items():

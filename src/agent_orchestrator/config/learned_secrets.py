@@ -1,6 +1,6 @@
 """Collects the secrets to redact: values of the environment and the configuration with secret names, and the daemon's own.
 
-They are added to `redaction.KNOWN`, which filters everything that is recorded, logged, shown or sent.
+They are added to `redaction.REDACTOR`, which filters everything that is recorded, logged, shown or sent.
 """
 
 from __future__ import annotations

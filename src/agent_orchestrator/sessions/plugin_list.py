@@ -17,7 +17,7 @@ OURS = "built in"
 """The origin of built-in plugins."""
 
 
-class PluginListing:
+class PluginList:
     """All plugins, in force or not."""
 
     def __init__(self, projects: Projects, project_plugins: ProjectPlugins) -> None:
@@ -50,7 +50,9 @@ class PluginListing:
     def _from_files(self) -> Iterator[dict[str, Any]]:
         """Yield the plugins in files that configurations name, with the reason if one is not in force."""
         plugin_by_path = {
-            path: plugin for registry in self.project_plugins.registries() for path, plugin in registry.known().items()
+            path: plugin
+            for registry in self.project_plugins.registries()
+            for path, plugin in registry.loaded_files().items()
         }
         errors = [error.text for registry in self.project_plugins.registries() for error in registry.failed]
         for file in self.projects.config.files:
