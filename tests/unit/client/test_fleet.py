@@ -26,7 +26,7 @@ class _Slow:
         self.requests = 0
         self.second = asyncio.Event()
 
-    async def look(self, _path: str) -> Any:
+    async def get_if_running(self, _path: str) -> Any:
         self.requests += 1
         if self.requests == 1:
             with_patience = asyncio.wait_for(self.second.wait(), 0.2)
@@ -72,7 +72,7 @@ class _Waiting:
         self.states = list(states)
         self.news: asyncio.Queue[Json | None] = asyncio.Queue()
 
-    async def look(self, path: str) -> Any:
+    async def get_if_running(self, path: str) -> Any:
         return {"messages": [{"state": state} for state in self.states]} if path.endswith("/messages") else self.session
 
     async def get(self, path: str, _query: object = None) -> Any:
