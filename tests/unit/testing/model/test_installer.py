@@ -69,7 +69,7 @@ def test_packages_fetched_at_an_agents_start_are_preinstalled(world: dict[str, s
 def test_a_failed_installation_is_reported_and_stops_nothing(world: dict[str, str]) -> None:
     completed = installer({**world, "NPM_FAILS": "1"}, "codex")
     assert completed.returncode == 0
-    assert completed.stdout == "codex: cannot be had: npm install --no-audit failed (1): npm error 404 not found\n"
+    assert completed.stdout == "codex: unavailable: npm install --no-audit failed (1): npm error 404 not found\n"
     assert installer({**world, "NPM_FAILS": "1"}, "--json", "--no-install", "codex").stdout == "{}\n"
-    assert installer(world, "gemini").stdout.startswith("gemini: cannot be had: ")
+    assert installer(world, "gemini").stdout.startswith("gemini: unavailable: ")
     assert installer(world, "claude").returncode == 2
