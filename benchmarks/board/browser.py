@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.browser.driving import Person
+from tests.browser.person import Person
 
 MARKS = """
 window.marks = {};

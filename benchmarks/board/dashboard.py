@@ -15,7 +15,7 @@ from benchmarks.board.terminals import flooding, typing
 from benchmarks.board.viewers import following
 from benchmarks.fleet import SIZE, Changes, gathered
 from benchmarks.measure import Figure, cpu_seconds, share
-from tests.browser.driving import Person, chromium, launch_browser, new_context
+from tests.browser.person import Person, chromium, launch_browser, new_context
 
 LOADS = 9
 VIEWERS = 5

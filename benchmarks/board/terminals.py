@@ -22,7 +22,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.board.browser import drawn, look
 from benchmarks.fleet import Changes
 from benchmarks.measure import Figure, cpu_seconds, resident, share
-from tests.browser.driving import Person, new_context
+from tests.browser.person import Person, new_context
 
 RUNTIMES = ("tmux", "process")
 KEYS = 120

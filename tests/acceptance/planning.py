@@ -29,7 +29,7 @@ def start_crashing_daemon(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
     plan.write_text(f"{at}\n")
     box.home.info.unlink(missing_ok=True)
     daemon = subprocess.Popen(
-        [sys.executable, "-m", "tests.faults.crashing", "--port", "0"],
+        [sys.executable, "-m", "tests.faults.crash_points", "--port", "0"],
         cwd=ROOT,
         env={**box.env, "AO_CRASH_PLAN": str(plan)},
         stdin=subprocess.DEVNULL,

@@ -10,8 +10,8 @@ import pytest
 
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.browser.driving import Person, chromium, launch_browser, new_context
 from tests.browser.fleet import begin
+from tests.browser.person import Person, chromium, launch_browser, new_context
 
 
 @pytest.fixture(scope="session")

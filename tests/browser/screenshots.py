@@ -10,7 +10,7 @@ from typing import Any
 
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.browser.driving import Person, chromium, launch_browser, new_context
+from tests.browser.person import Person, chromium, launch_browser, new_context
 
 GOAL = "Customers see their orders"
 ORDERS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent_orchestrator.testing.chat import ChatServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import new_context
+from tests.browser.person import new_context
 
 CONFIG = """\
 defaults: {{agent: probe, runtime: process, notifiers: [hook]}}

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from agent_orchestrator.testing.demo import ISSUES
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import Person
+from tests.browser.person import Person
 
 Visit = Callable[..., Person]
 PATIENCE = 30_000

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import expect
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import Person
 from tests.browser.fleet import HOLD, ISSUE
+from tests.browser.person import Person
 
 Visit = Callable[..., Person]
 PATIENCE = 30_000

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.browser.driving import Person
+from tests.browser.person import Person
 
 Visit = Callable[..., Person]
 PATIENCE = 30_000

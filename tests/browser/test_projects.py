@@ -8,7 +8,7 @@ from typing import Any
 from playwright.sync_api import expect
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import Person
+from tests.browser.person import Person
 
 PATIENCE = 60_000
 MAKEFILE = "test:\n\tpython3 sums.py\n"

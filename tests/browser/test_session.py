@@ -8,8 +8,8 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.browser.driving import Person
 from tests.browser.fleet import reaches
+from tests.browser.person import Person
 
 Visit = Callable[..., Person]
 PATIENCE = 30_000

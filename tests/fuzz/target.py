@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.fuzz.mutating import mutations, replace_each_value
+from tests.fuzz.mutations import mutations, replace_each_value
 
 CORPORA = Path(__file__).parent / "corpora"
 

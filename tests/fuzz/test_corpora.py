@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.fuzz.agents import TARGETS as AGENTS
-from tests.fuzz.mutating import replace_each_value
+from tests.fuzz.mutations import replace_each_value
 from tests.fuzz.target import CORPORA, Target
 from tests.fuzz.targets import PURE
 from tests.fuzz.world import world

@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from agent_orchestrator.client.daemon_client import alive
 from agent_orchestrator.errors import AoError, Unreachable
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.faults import forking
-from tests.faults.crashing import KILLED
+from tests.faults import forked_processes
+from tests.faults.crash_points import KILLED
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class Stage:
         self.truth = Path(box.env["AO_DEMO_LOG"])
         self.plan, self.trace = box.folder / "plan", box.folder / "trace"
         box.env["AO_CRASH_PLAN"] = str(self.plan)
-        self.daemon: forking.Child | None = None
+        self.daemon: forked_processes.Child | None = None
         self.refused: list[str] = []
 
     # -- the daemon ----------------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ class Stage:
     def _fork(self) -> None:
         """Start a daemon and wait until it serves or is dead."""
         self.box.home.info.unlink(missing_ok=True)
-        self.daemon = started = forking.daemon(self.box.env, self.box.folder / "early.log")
+        self.daemon = started = forked_processes.daemon(self.box.env, self.box.folder / "early.log")
         self.box.until(
             lambda: not self.lives() or self.box.daemon_pid() == started.pid, "the daemon to serve or die", 30
         )
@@ -86,7 +86,7 @@ class Stage:
 
     def ao(self, *argv: str) -> str:
         """Run a command and return its output; failures are recorded in `refused`."""
-        completed = forking.command(argv, self.box.env, self.box.repo, self.box.folder)
+        completed = forked_processes.command(argv, self.box.env, self.box.repo, self.box.folder)
         if completed.code:
             self.refused.append(f"ao {' '.join(argv)}: exit {completed.code}: {completed.err.strip()}")
         return completed.out

@@ -1,4 +1,4 @@
-"""A real daemon that is killed at a chosen statement: `python -m tests.faults.crashing --port 0`.
+"""A real daemon that is killed at a chosen statement: `python -m tests.faults.crash_points --port 0`.
 
 Every statement of the product with an external effect is counted: a process started, its input written, its end noticed, a signal
 sent, bytes sent to a holder, a file or folder created, written, renamed or removed, a transaction written and committed, something

@@ -14,7 +14,7 @@ from typing import Any
 from agent_orchestrator import cli
 from agent_orchestrator.client.daemon_client import Client
 from agent_orchestrator.daemon import __main__ as the_daemon
-from tests.faults.crashing import install_planned
+from tests.faults.crash_points import install_planned
 
 COMMAND_WITHIN = 180.0
 
