@@ -7,15 +7,15 @@ import subprocess
 from agent_orchestrator.testing.sandbox import Sandbox
 
 
-def assert_refused(result: subprocess.CompletedProcess[str], code: int, *words: str) -> str:
+def assert_refused(result: subprocess.CompletedProcess[str], code: int, *expected_parts: str) -> str:
     """Check that a command failed with this exit code and one line that contains these words, and return that line."""
     output = f"exit {result.returncode}\n{result.stdout}\n{result.stderr}"
     assert result.returncode == code, output
     lines = [line for line in result.stderr.splitlines() if line.strip()]
     assert len(lines) == 1 and lines[0].startswith("ao: "), output
     assert "Traceback" not in output
-    for word in words:
-        assert word in lines[0], f"{word!r} is not in: {lines[0]}"
+    for expected in expected_parts:
+        assert expected in lines[0], f"{expected!r} is not in: {lines[0]}"
     return lines[0]
 
 

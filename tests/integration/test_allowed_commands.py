@@ -1,7 +1,7 @@
-"""Whatever a rule allows is run by a real shell in a real worktree: nothing outside of it and of its own branch changes, no file of it
-that says what is run, nothing secret is read, no other program runs.
+"""Commands that a rule allows are run by a real shell in a real worktree: nothing outside of it and its branch changes, no file that
+configures programs changes, no secret is read, and no other program runs.
 
-More of it: `AO_EXAMPLES=5000 pytest tests/integration/test_allowed_commands.py`.
+For more examples: `AO_EXAMPLES=5000 pytest tests/integration/test_allowed_commands.py`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from agent_orchestrator.sessions.permissions.path_checks import paths_stay_insid
 from agent_orchestrator.sessions.permissions.rules import check_permission, normalize_command
 
 CANARY = "CANARY-5f2d-SECRET"
-FLOW = Path(__file__).parents[1] / "unit" / "sessions" / "permissions"
+CORPUS = Path(__file__).parents[1] / "unit" / "sessions" / "permissions"
 
 
 def corpus(name: str) -> list[str]:
-    """The commands of a corpus."""
-    lines = (FLOW / name).read_text().splitlines()
+    """Return the commands of a corpus."""
+    lines = (CORPUS / name).read_text().splitlines()
     return [json.loads(line.split("\t")[0]) for line in lines if not line.startswith("#")]
 
 
 ALLOWED = corpus("permissions_allowed.txt")
-PIECES = r"""
+HOSTILE_WORDS = r"""
     --output=pwned --outp=pwned --output ../outside/canary.txt /etc/passwd link/canary.txt link flink link/new -F -t
     --template=flink
     --no-index --ext-diff --textconv -Oevil --open-files-in-pager=evil --contents=flink -x evil --exec=evil -S -p -i -e * ** *.txt ?
@@ -43,12 +43,12 @@ PIECES = r"""
     --exec-path=. --upload-pack=evil ext::evil refs/heads/main -B -D --git-dir=.. -C.. 'a b.txt' "a.txt" \\
     .envrc .claude/settings.json .claude '.e*' old --source=old -sold sub rc.txt
 """.split()  # noqa: SIM905 - a list of a hundred words
-"""What commands are made worse by; `evil` is a program, `link` leads outside, `old` has other files that say what is run."""
+"""Words that are added to commands; `evil` is a program, `link` leads outside, `old` has other files that configure programs."""
 
 
 @dataclass(frozen=True)
 class World:
-    """A repository with a worktree, and what is beside it."""
+    """A repository with a worktree, and the folders beside it."""
 
     root: Path
     kept: Path
@@ -59,18 +59,18 @@ class World:
         return self.root / "ws"
 
     def fresh(self) -> None:
-        """As it was in the beginning."""
+        """Restore the initial state."""
         shutil.rmtree(self.root, ignore_errors=True)
         shutil.copytree(self.kept, self.root, symlinks=True)
 
-    def git(self, *words: str, where: str = "main") -> str:
-        """What Git says."""
+    def git(self, *arguments: str, folder: str = "main") -> str:
+        """Run Git and return its output."""
         return subprocess.run(
-            ["git", *words], cwd=self.root / where, env=self.env, capture_output=True, text=True, check=True
+            ["git", *arguments], cwd=self.root / folder, env=self.env, capture_output=True, text=True, check=True
         ).stdout
 
     def outside(self) -> dict[str, str]:
-        """All that must stay: files beside the workspace, those of it that say what is run, other refs, configuration."""
+        """Return digests of what must not change: other folders, files that configure programs, other refs, Git's configuration."""
         files = [
             path
             for folder in ("outside", "home", "main", "bin")
@@ -79,9 +79,9 @@ class World:
         ]
         files += [self.root / "main/.git" / name for name in ("config", "HEAD", "index")]
         files += [self.workspace / name for name in (".envrc", ".claude/settings.json", ".mcp.json", "sub/HEAD")]
-        found = {str(path): _digest(path) for path in files}
+        digests = {str(path): _digest(path) for path in files}
         refs = self.git("for-each-ref", "--format=%(refname) %(objectname)").splitlines()
-        return {**found, "refs": "\n".join(ref for ref in refs if not ref.startswith("refs/heads/own "))}
+        return {**digests, "refs": "\n".join(ref for ref in refs if not ref.startswith("refs/heads/own "))}
 
 
 def _digest(path: Path) -> str:
@@ -110,8 +110,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         '[user]\nname=a\nemail=a@b\n[init]\ndefaultBranch=main\n[alias]\nst=!evil\n[diff "x"]\ncommand=evil\n'
     )
     (root / "outside/canary.txt").write_text(f"{CANARY}\n")
-    made = World(root, base / "kept", env)
-    made.git("init", "-q", "--template=")
+    template = World(root, base / "kept", env)
+    template.git("init", "-q", "--template=")
     (root / "main/a.txt").write_text("a\n")
     (root / "main/sub").mkdir()
     (root / "main/sub/b.txt").write_text("b\n")
@@ -119,8 +119,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     for content in ("evil", "good"):
         for name in (".envrc", ".claude/settings.json", "rc.txt"):
             (root / "main" / name).write_text(f"{content}\n")
-        made.git("add", "-A")
-        made.git("commit", "-qm", content)
+        template.git("add", "-A")
+        template.git("commit", "-qm", content)
     for words in (
         ("branch", "old", "HEAD~1"),
         ("commit", "-qm", "one", "--allow-empty"),
@@ -128,10 +128,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         ("branch", "other"),
         ("worktree", "add", "-q", "-b", "own", "../ws"),
     ):
-        made.git(*words)
+        template.git(*words)
     (root / "main/a.txt").write_text("mine\n")
-    made.git("stash")
-    workspace = made.workspace
+    template.git("stash")
+    workspace = template.workspace
     (workspace / "a.txt").write_text("changed\n")
     (workspace / "new.txt").write_text("new\n")
     (workspace / "a b.txt").write_text("blank\n")
@@ -139,19 +139,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     (workspace / "flink").symlink_to(root / "outside/canary.txt")
     for name in ("--output=pwned", "-x", "--exec=evil"):
         (workspace / name).write_text("a file named like an option\n")
-    root.rename(made.kept)
-    yield made
+    root.rename(template.kept)
+    yield template
     shutil.rmtree(base, ignore_errors=True)
 
 
 @st.composite
 def commands(draw: st.DrawFn) -> str:
-    """An ordinary command, made worse."""
+    """Draw an allowed command with hostile words added."""
     line = draw(st.sampled_from(ALLOWED))
     for _ in range(draw(st.integers(0, 3))):
         words = line.split(" ")
         at = draw(st.integers(1, len(words)))
-        piece = draw(st.sampled_from(PIECES))
+        piece = draw(st.sampled_from(HOSTILE_WORDS))
         if draw(st.booleans()):
             words.insert(at, piece)
         else:
@@ -185,7 +185,7 @@ def commands(draw: st.DrawFn) -> str:
 @example(line="git rm -f .envrc")
 @example(line="git reset old && git restore .")
 @example(line="git reset --soft old && git reset && git restore .")
-def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, line: str) -> None:
+def test_allowed_commands_have_no_effects_outside_the_workspace(world: World, line: str) -> None:
     command = line.replace("/ws", str(world.workspace))
     verdict = check_permission("Bash", normalize_command(command), "auto-edit", (), (), str(world.workspace))
     if not verdict:
@@ -195,7 +195,7 @@ def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, lin
         return
     note(command)
     before = world.outside()
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", command],
         cwd=world.workspace,
         env=world.env,
@@ -208,13 +208,13 @@ def test_what_is_allowed_does_no_more_than_a_person_would_read(world: World, lin
     assert world.outside() == before, command
     assert not (world.root.parent / "ran").exists(), f"{command} ran a program"
     assert not list(world.root.glob("*/pwned")), f"{command} wrote a file"
-    assert CANARY not in done.stdout + done.stderr, f"{command} read a secret"
+    assert CANARY not in result.stdout + result.stderr, f"{command} read a secret"
     assert CANARY not in world.git("log", "-p", "own"), f"{command} put a secret into a commit"
 
 
-def test_what_is_asked_would_have_been_seen(world: World) -> None:
-    """The world shows what it is to show: each of these breaks out."""
-    for command, seen in {
+def test_the_effects_of_forbidden_commands_are_detected(world: World) -> None:
+    """Each of these commands breaks out, which proves that the checks work."""
+    for command, effect in {
         "git diff --output=../outside/canary.txt": "outside",
         "git diff --no-index /dev/null flink/../a.txt; cat flink": "read",
         "git rebase -x evil HEAD~1": "ran",
@@ -228,12 +228,12 @@ def test_what_is_asked_would_have_been_seen(world: World) -> None:
         )
         if command.startswith("git rebase"):
             world.fresh()
-            for words in (("add", "-A"), ("commit", "-qm", "x"), ("rebase", "-x", "evil", "HEAD~1")):
-                world.git(*words, where="ws")
-        found = {
+            for arguments in (("add", "-A"), ("commit", "-qm", "x"), ("rebase", "-x", "evil", "HEAD~1")):
+                world.git(*arguments, folder="ws")
+        effects = {
             "outside": world.outside() != before,
             "read": CANARY in done.stdout,
             "ran": (world.root.parent / "ran").exists(),
         }
         (world.root.parent / "ran").unlink(missing_ok=True)
-        assert found[seen], command
+        assert effects[effect], command

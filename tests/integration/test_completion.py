@@ -1,4 +1,4 @@
-"""Tab in real shells: what is typed at a prompt, and the command line that comes of it."""
+"""Completion in real shells: a line typed with Tab, and the completed command line."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ class Terminal:
         if self.pid == 0:
             os.chdir(cwd)
             os.execvpe(argv[0], argv, env)
-        self.seen = ""
+        self.output = ""
 
     def type(self, text: str, until: str, seconds: float = 60.0) -> re.Match[str]:
-        """Type, and wait for what is to be seen after it."""
-        start, end = len(self.seen), time.monotonic() + seconds
+        """Type a text, wait until a pattern appears and return the match."""
+        start, end = len(self.output), time.monotonic() + seconds
         os.write(self.fd, text.encode())
         while time.monotonic() < end:
-            if found := re.search(until, self.seen[start:]):
-                return found
+            if shown_match := re.search(until, self.output[start:]):
+                return shown_match
             if select.select([self.fd], [], [], 0.1)[0]:
-                self.seen += os.read(self.fd, 65536).decode(errors="replace")
-        raise AssertionError(f"{until} was not seen after {text!r}, but {self.seen[start:]!r}")
+                self.output += os.read(self.fd, 65536).decode(errors="replace")
+        raise AssertionError(f"{until} was not seen after {text!r}, but {self.output[start:]!r}")
 
     def close(self) -> None:
-        """End it."""
+        """Kill the shell."""
         os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self.fd)
@@ -103,24 +103,24 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         subprocess.run([*git, "branch", branch], check=True)
     (repo / "old-config.yaml").write_text("")
     for shell in SHELLS:
-        made = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "agent_orchestrator", "completion", shell],
             env=environment(folder),
             stdout=subprocess.PIPE,
             check=True,
         )
-        (folder / f"script.{shell}").write_bytes(made.stdout)
+        (folder / f"script.{shell}").write_bytes(result.stdout)
     return folder
 
 
 def environment(folder: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "PYTHONPATH")}
-    return {**kept, "HOME": str(folder), "AO_HOME": str(folder / "ao"), "TERM": "dumb", "PS1": "$ "}
+    inherited = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "PYTHONPATH")}
+    return {**inherited, "HOME": str(folder), "AO_HOME": str(folder / "ao"), "TERM": "dumb", "PS1": "$ "}
 
 
 @pytest.fixture(scope="module", params=SHELLS)
-def typed(request: pytest.FixtureRequest, world: Path) -> Iterator[Callable[[str], str]]:
-    """What becomes of a line typed after `ao `."""
+def complete_line(request: pytest.FixtureRequest, world: Path) -> Iterator[Callable[[str], str]]:
+    """Yield a function that types a line after `ao ` and returns the completed line."""
     shell = request.param
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
@@ -130,13 +130,13 @@ def typed(request: pytest.FixtureRequest, world: Path) -> Iterator[Callable[[str
     terminal.close()
 
 
-@pytest.mark.parametrize("what", TYPED)
-def test_tab_completes(typed: Callable[[str], str], what: str) -> None:
-    line, whole = TYPED[what]
-    assert typed(line) == whole
+@pytest.mark.parametrize("case", TYPED)
+def test_tab_completes_the_line(complete_line: Callable[[str], str], case: str) -> None:
+    line, completed = TYPED[case]
+    assert complete_line(line) == completed
 
 
-def test_zsh_takes_the_script_from_its_folder_of_functions(world: Path) -> None:
+def test_zsh_loads_the_script_from_its_function_folder(world: Path) -> None:
     if not shutil.which("zsh"):
         pytest.skip("zsh is not installed")
     functions = world / "functions"
@@ -148,21 +148,23 @@ def test_zsh_takes_the_script_from_its_folder_of_functions(world: Path) -> None:
             f'fpath=({functions} $fpath); autoload -Uz compinit && compinit -u -D; ao() {{ printf "GOT[%s]\\n" "$*" }}'
         )
         terminal.type(f'{set_up}; echo REA""DY\n', "READY")
-        for line, whole in (TYPED["a session by its id"], TYPED["a command"]):  # the first one loads it
-            assert terminal.type(f"ao {line}\n", r"GOT\[(.*?)\]")[1].rstrip() == whole
+        for line, completed in (TYPED["a session by its id"], TYPED["a command"]):  # the first one loads it
+            assert terminal.type(f"ao {line}\n", r"GOT\[(.*?)\]")[1].rstrip() == completed
     finally:
         terminal.close()
 
 
-def test_a_key_press_starts_no_program(world: Path) -> None:
-    """So it takes a few milliseconds, whatever Python takes; for branches alone Git is asked."""
+def test_a_completion_starts_no_program(world: Path) -> None:
+    """A completion takes a few milliseconds, because Python is not started; only branches need Git."""
     script = f"PATH=/nowhere; source {world / 'script.bash'}; COMP_WORDS=(ao attach app-f) COMP_CWORD=2; _ao"
-    shown = f'{script}; echo "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", shown], env=environment(world), capture_output=True, text=True, check=True)
+    script_and_output = f'{script}; echo "${{COMPREPLY[@]}}"'
+    done = subprocess.run(
+        ["bash", "-c", script_and_output], env=environment(world), capture_output=True, text=True, check=True
+    )
     assert (done.stdout, done.stderr) == ("app-fix-login\n", "")
 
 
-def test_the_daemon_keeps_the_names(tmp_path: Path) -> None:
+def test_the_daemon_updates_the_files_with_names(tmp_path: Path) -> None:
     with Sandbox(tmp_path) as box:
         box.repository("app")
         box.start()

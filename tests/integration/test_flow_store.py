@@ -1,4 +1,4 @@
-"""The flow on a real database: what was appended is there after a restart, once."""
+"""The flow on a real database: appended events are there once after a restart."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def created(session: str = "app-x") -> Event:
     return Event(body, 1.0, "person", f"created:{session}", "app", session)
 
 
-async def opened(path: Path) -> tuple[Flow, Database]:
+async def open_flow(path: Path) -> tuple[Flow, Database]:
     store = Database.sqlite(path / "ao.db")
     flow = Flow(store, Time(100.0), lambda _project, _profile: tuple(DEFAULT_RULES))
     return flow, store
 
 
 async def test_a_restart_finds_facts_and_pending_rows(tmp_path: Path) -> None:
-    flow, store = await opened(tmp_path)
+    flow, store = await open_flow(tmp_path)
     assert await flow.start() == []
     stored = await flow.append(created(), Event(e.SessionAdmitted(), 2.0, "scheduler", "admit", "app", "app-x"))
     assert [event.seq for event in stored] == [1, 2]
@@ -52,14 +52,14 @@ async def test_a_restart_finds_facts_and_pending_rows(tmp_path: Path) -> None:
     facts = flow.sessions["app-x"]
     await store.close()  # as after a kill: nothing saved but the log
 
-    flow, store = await opened(tmp_path)
+    flow, store = await open_flow(tmp_path)
     pending = await flow.start()
     assert [row.intent.kind for row in pending] == ["prepare"]
     assert flow.sessions["app-x"] == facts
     await flow.stop()
     await store.close()
 
-    flow, store = await opened(tmp_path)
+    flow, store = await open_flow(tmp_path)
     assert [row.intent.kind for row in await flow.start()] == ["prepare"]
     assert flow.sessions["app-x"] == facts
     assert (await store.snapshot()) is not None
@@ -67,8 +67,8 @@ async def test_a_restart_finds_facts_and_pending_rows(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_somebody_elses_write_lock_is_waited_for(tmp_path: Path) -> None:
-    flow, store = await opened(tmp_path)
+async def test_a_write_lock_of_another_process_is_waited_for(tmp_path: Path) -> None:
+    flow, store = await open_flow(tmp_path)
     await flow.start()
     with closing(sqlite3.connect(tmp_path / "ao.db", isolation_level=None)) as other:
         other.execute("begin immediate")

@@ -1,4 +1,4 @@
-"""The GitHub test server behaves: Git moves pull requests, merges are commits, budgets and faults are as the real ones."""
+"""The GitHub test server behaves like GitHub: pushes, merges, rate limits and faults."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_push_over_http_moves_the_pull_request(forge: GitHubServer, dev: Clien
     )
 
 
-def test_git_asks_who_one_is(forge: GitHubServer, tmp_path: Path) -> None:
+def test_git_access_needs_the_right_permissions(forge: GitHubServer, tmp_path: Path) -> None:
     tree = clone(forge, tmp_path, forge.token("stranger"))
     git(tree, "commit", "--quiet", "--allow-empty", "-m", "mine")
     assert "403" in git(tree, "push", "origin", "HEAD:main", ok=False)
@@ -95,7 +95,7 @@ def test_merges_are_real_commits(forge: GitHubServer, dev: Client, method: str) 
     assert forge.read("acme/app", "main", "b.txt") + forge.read("acme/app", "main", "d.txt") == "b\nd\n"
 
 
-def test_conflicts_are_seen_and_go_away(forge: GitHubServer, dev: Client) -> None:
+def test_conflicts_are_reported_until_they_are_resolved(forge: GitHubServer, dev: Client) -> None:
     forge.world.unknown_first = 1
     forge.push("acme/app", "fix", {"a.txt": "mine\n"}, by="dev")
     forge.pull("acme/app", "fix", by="dev")
@@ -103,19 +103,19 @@ def test_conflicts_are_seen_and_go_away(forge: GitHubServer, dev: Client) -> Non
     assert dev("GET", f"{APP}/pulls/1")["mergeable_state"] == "clean"
     forge.push("acme/app", "main", {"a.txt": "theirs\n"})
     assert dev("GET", f"{APP}/pulls/1")["mergeable_state"] == "unknown"
-    seen = dev("GET", f"{APP}/pulls/1")
-    assert (seen["mergeable"], seen["mergeable_state"]) == (False, "dirty")
+    pull = dev("GET", f"{APP}/pulls/1")
+    assert (pull["mergeable"], pull["mergeable_state"]) == (False, "dirty")
     assert dev.ask("PUT", f"{APP}/pulls/1/merge", {})[0] == 405
     forge.push("acme/app", "fix", {"a.txt": "theirs and mine\n"}, base="main", force=True, by="dev")
     dev("GET", f"{APP}/pulls/1")
     assert dev("GET", f"{APP}/pulls/1")["mergeable"] is True
 
 
-def test_a_304_costs_nothing(forge: GitHubServer, dev: Client) -> None:
+def test_a_304_does_not_count_towards_the_rate_limit(forge: GitHubServer, dev: Client) -> None:
     dev("GET", f"{APP}/pulls")
-    tag, left = dev.headers["etag"], dev.headers["x-ratelimit-remaining"]
+    tag, remaining = dev.headers["etag"], dev.headers["x-ratelimit-remaining"]
     assert dev.ask("GET", f"{APP}/pulls", **{"If-None-Match": tag})[0] == 304
-    assert dev.headers["x-ratelimit-remaining"] == left
+    assert dev.headers["x-ratelimit-remaining"] == remaining
     forge.push("acme/app", "fix", {"b.txt": "b\n"})
     forge.pull("acme/app", "fix")
     assert dev.ask("GET", f"{APP}/pulls", **{"If-None-Match": tag})[0] == 200
@@ -132,20 +132,20 @@ def test_lists_come_in_pages(forge: GitHubServer, dev: Client) -> None:
         page = dev("GET", path)
         assert page["total_count"] == 230
         names += [run["name"] for run in page["check_runs"]]
-        found = re.search(r'<([^>]+)>; rel="next"', dev.headers.get("link", ""))
-        path = found[1].removeprefix(forge.url) if found else ""
+        next_link = re.search(r'<([^>]+)>; rel="next"', dev.headers.get("link", ""))
+        path = next_link[1].removeprefix(forge.url) if next_link else ""
     assert len(set(names)) == 230
     assert forge.ledger.counts()["rest"] == 3
 
 
-def test_faults(forge: GitHubServer, dev: Client) -> None:
+def test_faults_are_injected_as_configured(forge: GitHubServer, dev: Client) -> None:
     forge.fail(502, next=2)
     assert [dev.ask("GET", APP)[0] for _ in range(3)] == [502, 502, 200]
     forge.fail("secondary", retry_after=7)
     status, body = dev.ask("GET", APP)
     assert (status, dev.headers["retry-after"], "secondary rate limit" in body["message"]) == (403, "7", True)
-    for what in ("cut", "drop"):
-        forge.fail(what)
+    for fault in ("cut", "drop"):
+        forge.fail(fault)
         with pytest.raises((http.client.HTTPException, ConnectionError)):
             dev.ask("GET", APP)
     forge.fail(401, path="/pulls$")
@@ -156,7 +156,7 @@ def test_faults(forge: GitHubServer, dev: Client) -> None:
     assert dev.ask("GET", "/rate_limit")[0] == 200
 
 
-def test_tokens_that_do_not_count(forge: GitHubServer) -> None:
+def test_invalid_expired_and_limited_tokens_are_refused(forge: GitHubServer) -> None:
     assert Client(forge, "ghp_wrong").ask("GET", "/user") == (401, {
         "message": "Bad credentials", "documentation_url": "https://docs.github.com/rest", "status": "401",
     })  # fmt: skip
@@ -166,7 +166,7 @@ def test_tokens_that_do_not_count(forge: GitHubServer) -> None:
     assert narrow.headers["x-oauth-scopes"] == "read:org"
 
 
-def test_a_renamed_repository_sends_on(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
+def test_a_renamed_repository_redirects(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
     tree = clone(forge, tmp_path, dev.token)
     forge.push("acme/app", "fix", {"b.txt": "b\n"})
     pull = forge.pull("acme/app", "fix")
@@ -177,23 +177,23 @@ def test_a_renamed_repository_sends_on(forge: GitHubServer, dev: Client, tmp_pat
     git(tree, "fetch", "--quiet", "origin")
 
 
-def test_a_job_of_many_megabytes_and_its_rerun(forge: GitHubServer, dev: Client) -> None:
-    tried: list[str] = []
+def test_a_large_job_log_can_be_read_and_the_job_rerun(forge: GitHubServer, dev: Client) -> None:
+    commits: list[str] = []
 
     def ci(repo: Repo, sha: str) -> None:
-        tried.append(sha)
-        good = len(tried) > 1
+        commits.append(sha)
+        has_run_before = len(commits) > 1
         forge.check(
             repo,
             sha,
             "tests",
-            "success" if good else "failure",
+            "success" if has_run_before else "failure",
             log=lambda: (b"x" * 1023 + b"\n" for _ in range(20_000)),
         )
 
     forge.ci("acme/app", ci)
     sha = forge.push("acme/app", "fix", {"b.txt": "b\n"})
-    assert tried == [sha]
+    assert commits == [sha]
     run = dev("GET", f"{APP}/actions/runs?head_sha={sha}")["workflow_runs"][0]
     job = dev("GET", f"{APP}/actions/runs/{run['id']}/jobs")["jobs"][0]
     assert dev.ask("GET", f"{APP}/actions/jobs/{job['id']}/logs")[0] == 302
@@ -201,12 +201,12 @@ def test_a_job_of_many_megabytes_and_its_rerun(forge: GitHubServer, dev: Client)
     assert (status, len(log)) == (200, 20_000 * 1024)
     dev("POST", f"{APP}/actions/runs/{run['id']}/rerun-failed-jobs")
     again = dev("GET", f"{APP}/actions/runs/{run['id']}")
-    assert (again["run_attempt"], again["conclusion"], tried) == (2, "success", [sha, sha])
+    assert (again["run_attempt"], again["conclusion"], commits) == (2, "success", [sha, sha])
     assert dev("GET", f"{APP}/commits/fix/check-runs")["total_count"] == 1
     assert dev("GET", f"{APP}/commits/fix/check-runs?filter=all")["total_count"] == 2
 
 
-def test_a_stranger_s_fork(forge: GitHubServer, dev: Client) -> None:
+def test_a_fork_of_a_first_time_contributor_needs_approval(forge: GitHubServer, dev: Client) -> None:
     fork = forge.fork("acme/app", "stranger")
     sha = forge.push(fork, "idea", {"i.txt": "i\n"}, by="stranger")
     stranger = Client(forge, forge.token("stranger"))
@@ -232,22 +232,22 @@ def test_a_deleted_branch_closes_its_pull_request(forge: GitHubServer, dev: Clie
     assert dev.ask("PATCH", f"{APP}/pulls/1", {"state": "open"})[0] == 422
 
 
-def test_out_of_reach_and_back(forge: GitHubServer, dev: Client) -> None:
-    held = http.client.HTTPConnection("127.0.0.1", forge.port, timeout=60)
-    held.request("GET", "/meta")
-    held.getresponse().read()
+def test_the_server_can_be_taken_down_and_up(forge: GitHubServer, dev: Client) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", forge.port, timeout=60)
+    connection.request("GET", "/meta")
+    connection.getresponse().read()
     forge.down()
     with pytest.raises((http.client.HTTPException, ConnectionError)):
-        held.request("GET", "/meta")
-        held.getresponse()
-    held.close()
+        connection.request("GET", "/meta")
+        connection.getresponse()
+    connection.close()
     with pytest.raises(ConnectionError):
         dev.ask("GET", APP)
     forge.up()
     assert dev("GET", APP)["full_name"] == "acme/app"
 
 
-def test_a_protected_branch_takes_no_push(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
+def test_a_protected_branch_refuses_pushes(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
     tree = clone(forge, tmp_path, dev.token)
     forge.protect("acme/app", checks=("tests",))
     git(tree, "commit", "--quiet", "--allow-empty", "-m", "mine")
@@ -257,7 +257,7 @@ def test_a_protected_branch_takes_no_push(forge: GitHubServer, dev: Client, tmp_
     git(tree, "push", "--quiet", owner, "HEAD:main")
 
 
-def test_a_fork_that_is_gone(forge: GitHubServer, dev: Client) -> None:
+def test_a_deleted_fork_leaves_its_pull_request(forge: GitHubServer, dev: Client) -> None:
     fork = forge.fork("acme/app", "stranger")
     forge.push(fork, "idea", {"i.txt": "i\n"}, by="stranger")
     forge.pull("acme/app", "stranger:idea", by="stranger")
@@ -266,21 +266,21 @@ def test_a_fork_that_is_gone(forge: GitHubServer, dev: Client) -> None:
     assert dev.ask("GET", "/repos/stranger/app")[0] == 404
 
 
-def test_all_tokens_of_a_person_draw_on_one_budget(forge: GitHubServer, dev: Client) -> None:
+def test_tokens_of_one_person_share_a_rate_limit(forge: GitHubServer, dev: Client) -> None:
     other = Client(forge, forge.token("dev"))
     dev("GET", APP)
     other("GET", APP)
     assert other.headers["x-ratelimit-remaining"] == "4998"
 
 
-def test_the_page_s_example_runs() -> None:
+def test_the_example_of_the_documentation_runs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "test-github.md").read_text()
     block = re.search(r"```python\n(.*?)```", page, re.DOTALL)
     assert block
     exec(compile(block[1], "docs/test-github.md", "exec"), {})
 
 
-def test_what_breaks_inside_is_not_hidden() -> None:
+def test_exceptions_inside_the_server_are_raised() -> None:
     def ci(repo: Repo, sha: str) -> None:
         raise ZeroDivisionError
 

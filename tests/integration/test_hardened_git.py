@@ -1,4 +1,4 @@
-"""Our own Git among what others have prepared for it: real attacks, each with what it would do."""
+"""The daemon's Git in prepared repositories: real attacks and their effects."""
 
 from __future__ import annotations
 
@@ -35,9 +35,11 @@ from tests.unit.core.world import SESSION, created
 pytestmark = pytest.mark.anyio
 
 
-def run(where: Path, *words: str, input: str | None = None) -> str:  # noqa: A002
-    env = {**os.environ, "GIT_CONFIG_GLOBAL": str(where / "../user"), "GIT_CONFIG_NOSYSTEM": "1"}
-    done = subprocess.run(["git", *words], cwd=where, env=env, input=input, capture_output=True, text=True, check=True)
+def run_git(folder: Path, *arguments: str, input: str | None = None) -> str:  # noqa: A002
+    env = {**os.environ, "GIT_CONFIG_GLOBAL": str(folder / "../user"), "GIT_CONFIG_NOSYSTEM": "1"}
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=env, input=input, capture_output=True, text=True, check=True
+    )
     return done.stdout.strip()
 
 
@@ -47,10 +49,10 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "user"))
     repo = tmp_path / "repo"
     repo.mkdir()
-    run(repo, "init", "-q")
+    run_git(repo, "init", "-q")
     (repo / "a.txt").write_text("a\n")
-    run(repo, "add", "-A")
-    run(repo, "commit", "-qm", "one")
+    run_git(repo, "add", "-A")
+    run_git(repo, "commit", "-qm", "one")
     return repo
 
 
@@ -59,34 +61,34 @@ def git(repo: Path) -> Git:
     return Git(LocalHost(), repo)
 
 
-def evil(repo: Path) -> str:
-    """A program that must not run."""
+def write_evil_program(repo: Path) -> str:
+    """Write a program that must not run and return its path."""
     program = repo.parent / "evil"
     program.write_text(f"#!/bin/sh\ntouch {repo.parent}/ran\nexit 1\n")
     program.chmod(0o755)
     return str(program)
 
 
-def ran(repo: Path) -> bool:
+def has_run(repo: Path) -> bool:
     return (repo.parent / "ran").exists()
 
 
-async def test_a_remote_is_never_a_command(git: Git, repo: Path) -> None:
-    url = f"ext::{evil(repo)}"
+async def test_a_remote_is_never_run_as_a_command(git: Git, repo: Path) -> None:
+    url = f"ext::{write_evil_program(repo)}"
     subprocess.run(["git", "-C", str(repo), "fetch", "-q", url], capture_output=True, check=False)
-    assert ran(repo), "the attack is one, where the user allows it for himself"
+    assert has_run(repo), "the attack works if the user's configuration allows it"
     (repo.parent / "ran").unlink()
     with pytest.raises(GitFailed, match="transport 'ext' not allowed"):
         await git.fetch(url, ["main"], timeout=60)
     with pytest.raises(GitFailed):
         await git.remote_head(url, "main", env={}, timeout=60)
-    assert not ran(repo)
+    assert not has_run(repo)
 
 
-async def test_no_program_that_a_repository_names_is_run_to_look_at_it(git: Git, repo: Path) -> None:
-    program = evil(repo)
+async def test_reading_a_repository_runs_none_of_its_programs(git: Git, repo: Path) -> None:
+    program = write_evil_program(repo)
     for key in ("core.fsmonitor", "core.pager", "core.editor", "diff.x.command", "diff.x.textconv", "diff.external"):
-        run(repo, "config", key, program)
+        run_git(repo, "config", key, program)
     hooks = repo / ".git/hooks"
     hooks.mkdir(exist_ok=True)
     for name in ("post-index-change", "reference-transaction", "post-checkout", "pre-commit"):
@@ -100,20 +102,20 @@ async def test_no_program_that_a_repository_names_is_run_to_look_at_it(git: Git,
     assert head
     await git.update_ref("refs/heads/other", head)
     await git.fill()
-    assert not ran(repo)
+    assert not has_run(repo)
 
 
-async def test_an_object_is_what_it_is_named(git: Git, repo: Path) -> None:
-    good = run(repo, "rev-parse", "HEAD")
+async def test_replace_refs_are_ignored(git: Git, repo: Path) -> None:
+    good = run_git(repo, "rev-parse", "HEAD")
     (repo / "a.txt").write_text("evil\n")
-    run(repo, "commit", "-qam", "two")
-    run(repo, "replace", good, "HEAD")
-    assert "evil" in run(repo, "show", f"{good}:a.txt")
+    run_git(repo, "commit", "-qam", "two")
+    run_git(repo, "replace", good, "HEAD")
+    assert "evil" in run_git(repo, "show", f"{good}:a.txt")
     assert await git.text("show", f"{good}:a.txt") == "a"
 
 
 @pytest.mark.parametrize("name", ["--output=ran", "--help", "-h", "--upload-pack=touch ran", "--exec=touch ran", "-x"])
-async def test_a_name_is_never_an_option(git: Git, repo: Path, name: str) -> None:
+async def test_a_name_is_never_parsed_as_an_option(git: Git, repo: Path, name: str) -> None:
     assert await git.resolve(name) is None
     assert not await git.branch_exists(name)
     for call in (
@@ -131,10 +133,10 @@ async def test_a_name_is_never_an_option(git: Git, repo: Path, name: str) -> Non
     assert not [*repo.parent.rglob("ran")]
 
 
-async def test_objects_that_deceive_git_are_not_taken_from_an_agents_repository(git: Git, repo: Path) -> None:
+async def test_malicious_objects_of_an_agents_repository_are_not_fetched(git: Git, repo: Path) -> None:
     clone = repo.parent / "clone"
-    run(repo, "clone", "-q", str(repo), str(clone))
-    blob = run(clone, "hash-object", "-w", "--stdin", input="[core]\nfsmonitor=evil\n")
+    run_git(repo, "clone", "-q", str(repo), str(clone))
+    blob = run_git(clone, "hash-object", "-w", "--stdin", input="[core]\nfsmonitor=evil\n")
     entry = b"100644 config\0" + bytes.fromhex(blob)
     inner = subprocess.run(
         ["git", "hash-object", "-w", "-t", "tree", "--literally", "--stdin"],
@@ -150,8 +152,8 @@ async def test_objects_that_deceive_git_are_not_taken_from_an_agents_repository(
         capture_output=True,
         check=True,
     ).stdout.decode()
-    commit = run(clone, "commit-tree", outer.strip(), "-m", "x")
-    run(clone, "update-ref", "refs/heads/bad", commit)
+    commit = run_git(clone, "commit-tree", outer.strip(), "-m", "x")
+    run_git(clone, "update-ref", "refs/heads/bad", commit)
     with pytest.raises(GitFailed):
         await git.fetch(str(clone), ["+refs/heads/bad:refs/heads/got"], timeout=60, checked=True)
     assert await git.resolve("refs/heads/got") is None
@@ -160,7 +162,7 @@ async def test_objects_that_deceive_git_are_not_taken_from_an_agents_repository(
 
 
 @pytest.mark.parametrize("name", [".gitignore", ".git/index"])
-async def test_a_pipe_that_nobody_writes_to_keeps_nobody_waiting_for_ever(
+async def test_a_pipe_in_a_repository_ends_with_a_timeout(
     git: Git, repo: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(git_module, "LONG_TIMEOUT", 1.5)
@@ -170,40 +172,42 @@ async def test_a_pipe_that_nobody_writes_to_keeps_nobody_waiting_for_ever(
         await git.status()
 
 
-async def test_a_submodules_name_sets_nothing_else(git: Git, repo: Path) -> None:
-    program = evil(repo)
+async def test_a_submodules_name_cannot_inject_configuration(git: Git, repo: Path) -> None:
+    program = write_evil_program(repo)
     other = repo.parent / "other"
-    run(repo, "clone", "-q", "--bare", str(repo), str(other))
+    run_git(repo, "clone", "-q", "--bare", str(repo), str(other))
     names = [f"a.update=!{program};", "/etc", "x/../../y", "-x"]
     for number, name in enumerate(names):
         section = f"submodule.{name}"
-        run(repo, "config", "--file", ".gitmodules", f"{section}.path", f"sub{number}")
-        run(repo, "config", "--file", ".gitmodules", f"{section}.url", f"ext::{program}")
-        run(repo, "update-index", "--add", "--cacheinfo", f"160000,{run(repo, 'rev-parse', 'HEAD')},sub{number}")
+        run_git(repo, "config", "--file", ".gitmodules", f"{section}.path", f"sub{number}")
+        run_git(repo, "config", "--file", ".gitmodules", f"{section}.url", f"ext::{program}")
+        run_git(
+            repo, "update-index", "--add", "--cacheinfo", f"160000,{run_git(repo, 'rev-parse', 'HEAD')},sub{number}"
+        )
     notes: list[str] = []
     layout = await git.layout()
     assert layout is not None
     await fill_submodules(git, layout, await git.config(), notes)
-    assert not ran(repo) and not [*repo.glob("sub*/*")]
+    assert not has_run(repo) and not [*repo.glob("sub*/*")]
 
 
-async def test_what_became_a_symlink_while_it_is_saved_is_not_followed(repo: Path) -> None:
+async def test_a_folder_replaced_by_a_symlink_while_saving_is_not_followed(repo: Path) -> None:
     secret = repo.parent / "secret"
     secret.mkdir()
     (secret / "file").write_text("secret")
     workspace = repo.parent / "ws"
-    run(repo, "worktree", "add", "-q", str(workspace))
+    run_git(repo, "worktree", "add", "-q", str(workspace))
     (workspace / "dir").mkdir()
     (workspace / "dir/file").write_text("mine")
-    found = await survey(LocalHost(), repo, workspace, ())
-    assert found.files == ["dir/file"]
+    surveyed = await survey(LocalHost(), repo, workspace, ())
+    assert surveyed.files == ["dir/file"]
     (workspace / "dir").rename(workspace / "gone")
     (workspace / "dir").symlink_to(secret)
     with pytest.raises(UnsafePath):
-        await save._capture(found, repo.parent)
+        await save._capture(surveyed, repo.parent)
 
 
-async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pipes_in_place_of_files_do_not_block_git(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fifo_guard, "FIRST_CHECK_SECONDS", 0.05)
     (repo / "d").mkdir()
     for name in (".gitattributes", "d/.gitignore", ".git/refs/heads/waits", "mine"):
@@ -212,16 +216,16 @@ async def test_a_pipe_in_the_place_of_a_file_keeps_nobody_waiting(repo: Path, mo
     reader = os.open(repo / "mine", os.O_RDONLY | os.O_NONBLOCK)
     async with asyncio.timeout(60):
         assert {change.path for change in await Git(LocalHost(), repo).status()} == {"d/b.txt"}
-        found = await survey(LocalHost(), repo, repo, ())
-        assert {".gitattributes", "mine"} <= set(found.special)
+        surveyed = await survey(LocalHost(), repo, repo, ())
+        assert {".gitattributes", "mine"} <= set(surveyed.special)
     writer = os.open(repo / "mine", os.O_WRONLY)
     os.write(writer, b"x")
-    assert os.read(reader, 1) == b"x", "a pipe that Git does not read is left to whoever has it"
+    assert os.read(reader, 1) == b"x", "a pipe that Git does not read is not touched"
     os.close(reader)
     os.close(writer)
 
 
-def test_pipes_are_found_beside_folders_of_any_depth(repo: Path) -> None:
+def test_pipes_are_found_beside_very_deep_folders(repo: Path) -> None:
     os.mkfifo(repo / ".git/waits")
     reader = os.open(repo / ".git/waits", os.O_RDONLY | os.O_NONBLOCK)
     nested(repo / ".git", 1100)
@@ -232,34 +236,34 @@ def test_pipes_are_found_beside_folders_of_any_depth(repo: Path) -> None:
         subprocess.run(["rm", "-rf", str(repo)], check=True)  # pytest could not
 
 
-async def test_folders_too_deep_for_any_name_stay(repo: Path) -> None:
-    top = os.open(repo, os.O_RDONLY)
-    here = top
+async def test_folders_too_deep_for_a_path_keep_the_workspace(repo: Path) -> None:
+    top_fd = os.open(repo, os.O_RDONLY)
+    folder_fd = top_fd
     for _ in range(30):
-        os.mkdir("d" * 200, dir_fd=here)
-        here = os.open("d" * 200, os.O_RDONLY, dir_fd=here)
-    found = await survey(LocalHost(), repo, repo, ())
-    assert "File name too long" in found.unsafe[0]
-    shutil.rmtree("d" * 200, dir_fd=top)  # pytest could not
+        os.mkdir("d" * 200, dir_fd=folder_fd)
+        folder_fd = os.open("d" * 200, os.O_RDONLY, dir_fd=folder_fd)
+    surveyed = await survey(LocalHost(), repo, repo, ())
+    assert "File name too long" in surveyed.unsafe[0]
+    shutil.rmtree("d" * 200, dir_fd=top_fd)  # pytest could not
 
 
 # -- where an agent is confined ------------------------------------------------------------------------------------------
 
 
-class Watched(SandboxedGitHost):
-    """Tells what would be run."""
+class RecordingHost(SandboxedGitHost):
+    """A sandboxed host that records the command instead of running it."""
 
     def __init__(self, config: ConfigSet, facts: Facts, hidden: Path) -> None:
         super().__init__(config, facts, (hidden,))
         self.programs = {"bwrap"}
-        self.seen: tuple[list[str], dict[str, str]] = ([], {})
+        self.last_command: tuple[list[str], dict[str, str]] = ([], {})
 
     def which(self, program: str, path: str | None = None) -> str | None:  # noqa: ARG002
         return f"/bin/{program}" if program in self.programs else None
 
 
 @pytest.fixture
-def guarded(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+def guarded(repo: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingHost:
     hidden = repo.parent / "home"
     hidden.mkdir()
     config, facts = make_config(hidden / "config.yaml"), Facts()
@@ -268,32 +272,32 @@ def guarded(repo: Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     session = reduce(prepared, Event(e.AgentLaunched({}), 1001.0, "daemon", "launched", "app", SESSION, 1))
     assert session is not None
     facts.sessions[session.id] = session
-    host = Watched(config, facts, hidden)
+    host = RecordingHost(config, facts, hidden)
 
-    async def tell(_self: LocalHost, argv: Any, *, env: Any = None, **_: Any) -> Completed:
-        host.seen = (list(argv), dict(env or {}))
+    async def record(_self: LocalHost, argv: Any, *, env: Any = None, **_: Any) -> Completed:
+        host.last_command = (list(argv), dict(env or {}))
         return Completed(0, b"", b"")
 
-    monkeypatch.setattr(LocalHost, "run", tell)
+    monkeypatch.setattr(LocalHost, "run", record)
     return host
 
 
-async def test_what_runs_in_a_workspace_sees_neither_our_folder_nor_our_secrets(
-    guarded: Watched, repo: Path, monkeypatch: pytest.MonkeyPatch
+async def test_git_in_a_workspace_sees_neither_the_home_nor_secrets(
+    guarded: RecordingHost, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORGE_TOKEN", "secret")
     await Git(guarded, repo).run("status")
-    words, env = guarded.seen
-    assert words[0] == "/bin/bwrap"
-    assert ("--tmpfs", str(repo.parent / "home")) in list(pairwise(words))
-    assert "safe.bareRepository=explicit" in words and "protocol.ext.allow=never" in words
+    argv, env = guarded.last_command
+    assert argv[0] == "/bin/bwrap"
+    assert ("--tmpfs", str(repo.parent / "home")) in list(pairwise(argv))
+    assert "safe.bareRepository=explicit" in argv and "protocol.ext.allow=never" in argv
     assert "secret" not in env.values() and "PATH" in env and env["GIT_TERMINAL_PROMPT"] == "0"
 
 
-async def test_without_a_sandbox_no_repository_within_is_entered(guarded: Watched, repo: Path) -> None:
+async def test_without_a_sandbox_nested_repositories_are_not_entered(guarded: RecordingHost, repo: Path) -> None:
     guarded.programs = set()
     await Git(guarded, repo).status()
-    words, _ = guarded.seen
-    assert words[0] == "git" and "--ignore-submodules=all" in words and "--ignore-submodules=none" not in words
+    argv, _ = guarded.last_command
+    assert argv[0] == "git" and "--ignore-submodules=all" in argv and "--ignore-submodules=none" not in argv
     with pytest.raises(Missing, match="cannot be looked at safely"):
         await Git(guarded, repo / "sub").status()

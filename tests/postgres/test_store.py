@@ -21,7 +21,7 @@ from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.testing.postgres import Server
 from tests.integration.core.store_suite import *  # noqa: F403
-from tests.integration.core.store_suite import flow_on, put, report
+from tests.integration.core.store_suite import make_flow, report, write_batch
 
 pytestmark = pytest.mark.anyio
 
@@ -87,15 +87,17 @@ async def test_rows_of_one_event_have_a_fixed_order(world: Base) -> None:
     store = world.store()
     await store.open()
     rows = [Row(Intent("check", key, "app-x", 1), 1, 100, 0.0) for key in ("b", "Z", "a", "ä", "_")]
-    await put(store, Batch(rows=rows))
-    await put(store, Batch(rows=[replace(rows[1], due=5.0, updated=1.0)]))  # moves it to another place in the table
+    await write_batch(store, Batch(rows=rows))
+    await write_batch(
+        store, Batch(rows=[replace(rows[1], due=5.0, updated=1.0)])
+    )  # moves it to another place in the table
     assert [row.intent.key for row in await store.pending()] == ["Z", "_", "a", "b", "ä"]
     await store.close()
 
 
 async def test_a_standby_store_follows_and_takes_over_at_once_on_a_handover(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
-    flow, behind = flow_on(first), flow_on(second)
+    flow, behind = make_flow(first), make_flow(second)
     await flow.start()
     news: list[float] = []
     assert not await second.ask(lambda: news.append(time.monotonic()), ignore)
@@ -122,7 +124,7 @@ async def test_a_store_that_lost_leadership_writes_nothing_and_is_notified(world
     first, second = world.store("one"), world.store("two")
     errors: list[Exception] = []
     assert await first.ask(lambda: None, errors.append)
-    flow = flow_on(first)
+    flow = make_flow(first)
     await flow.start()
     await flow.append(replace(report(1), seq=0))
     assert first._turn is not None
@@ -135,9 +137,9 @@ async def test_a_store_that_lost_leadership_writes_nothing_and_is_notified(world
     with pytest.raises(LeadershipLost):
         await first.confirm()
     with pytest.raises(LeadershipLost):
-        await put(first, Batch(rows=[Row(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
+        await write_batch(first, Batch(rows=[Row(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
     assert len(errors) == 1
-    after = flow_on(second)
+    after = make_flow(second)
     await after.start()
     assert [event.key for event in await second.events()] == ["r1"]
     assert await second.pending() == []
@@ -147,7 +149,7 @@ async def test_a_store_that_lost_leadership_writes_nothing_and_is_notified(world
 
 async def test_every_write_names_the_epoch(world: Base) -> None:
     store = world.store()
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     world.sql("UPDATE meta SET value = '7:' WHERE name = 'writer'")
     with pytest.raises(LeadershipLost):
@@ -177,7 +179,7 @@ async def test_a_transaction_cannot_be_committed_after_another_store_took_over(w
     world.cut(first, only_turn=True)
     await second.turn()
     assert await second.open() == 0
-    await put(second, Batch([replace(report(1), key="other")]))
+    await write_batch(second, Batch([replace(report(1), key="other")]))
     go_on.set()
     with pytest.raises((LeadershipLost, Temporary)):
         await writing
@@ -196,16 +198,16 @@ async def test_a_store_without_a_heartbeat_loses_leadership(world: Base) -> None
     await asyncio.wait_for(second.turn(), 10.0)
     assert SILENCE_LIMIT_SECONDS - 3.0 < time.monotonic() - begun < 10.0
     with pytest.raises((LeadershipLost, Temporary)):
-        await put(first, Batch([report(1)]))
+        await write_batch(first, Batch([report(1)]))
     with pytest.raises((LeadershipLost, Temporary)):
-        await put(first, Batch([report(1)]))
+        await write_batch(first, Batch([report(1)]))
     assert await second.open() == 0
     await second.close()
 
 
 async def test_reads_and_writes_continue_after_a_restart_of_the_server(world: Base, server: Server) -> None:
     store, waiting = world.store("one"), world.store("two")
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     assert not await waiting.ask(lambda: None, ignore)
     await flow.append(replace(report(1), seq=0))
@@ -238,7 +240,7 @@ async def test_a_connection_lost_during_commit_is_resolved(
     world: Base, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     store = world.store()
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     await flow.append(replace(report(1), seq=0))
     dialect = store._engine.dialect  # type: ignore[union-attr]

@@ -47,7 +47,7 @@ def test_a_conflict_is_predicted_notified_once_and_cleared_when_it_is_over(box: 
     assert first == ("conflict-predicted", {"other": "app-one", "files": ["a.txt"], "kind": "text"})
     assert box.json("conflicts") == {"pairs": [{"a": "app-one", "b": "app-two", "files": ["a.txt"], "kind": "text"}]}
     table = box.ao("conflicts").stdout
-    assert all(word in table for word in ("app-one", "app-two", "text", "a.txt"))
+    assert all(expected in table for expected in ("app-one", "app-two", "text", "a.txt"))
     assert "collide with app-one (text): a.txt" in box.ao("why", "two").stdout
     assert "collide with app-two (text): a.txt" in box.ao("why", "one").stdout
     for name, other in (("one", "app-two"), ("two", "app-one")):

@@ -109,7 +109,7 @@ def test_one_review_is_one_message_with_all_comments(forge: Sandbox) -> None:
         "review", "one", "--request-changes", "-m", "Not yet [[say: hm]]", "--comment", "a.txt:1:First", "--comment", "a.txt:2:Second"
     )  # fmt: skip
     [text] = forge.until(lambda: rule_messages(forge, "one"), "the message", TIMEOUT)
-    assert all(word in text for word in ("> Not yet", "a.txt:1", "> First", "a.txt:2", "> Second"))
+    assert all(expected in text for expected in ("> Not yet", "a.txt:1", "> First", "a.txt:2", "> Second"))
     assert forge.session("one")["pr"]["review"] == "changes_requested"
     forge.ao("send", "one", "[[write: a.txt|y]] [[commit: better]]")
     wait_for_status(forge, "one", "review_pending")

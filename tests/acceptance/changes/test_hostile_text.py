@@ -154,8 +154,8 @@ def has_no_queued_messages(box: Sandbox, session: str) -> bool:
 
 def complete_log(log: bytes) -> bytes:
     """Return what an agent recorded of its terminal, or b"" if it is incomplete."""
-    ended = log.count(b"\x1b[200~") == log.count(b"\x1b[201~") > 8 and log.endswith((b"\x1b[201~", b"\r"))
-    return log if ended else b""
+    is_complete = log.count(b"\x1b[200~") == log.count(b"\x1b[201~") > 8 and log.endswith((b"\x1b[201~", b"\r"))
+    return log if is_complete else b""
 
 
 @pytest.mark.parametrize("agent", ["typed", *TMUX])
@@ -190,8 +190,8 @@ def test_untrusted_text_is_quoted_line_by_line_and_attributed(stage: Stage) -> N
     ), unquoted[:5]
     for message in stage.box.request("GET", "/api/sessions/app-typed/messages")["messages"]:
         if message["sender"] == "rule issue-comment":
-            words = message["content"].partition(":\n")[2]
-            assert all(line.startswith(">") for line in words.splitlines() if line), words[:200]
+            quoted_text = message["content"].partition(":\n")[2]
+            assert all(line.startswith(">") for line in quoted_text.splitlines() if line), quoted_text[:200]
 
 
 def test_no_text_was_executed_and_no_file_or_ref_has_an_unsafe_name(stage: Stage) -> None:

@@ -78,12 +78,12 @@ def hold_checks(box: Sandbox) -> Path:
 
 
 def test_many_changes_are_merged_together_and_the_one_that_breaks_the_others_is_rejected(box: Sandbox) -> None:
-    runs = box.folder / "runs"
+    run_log = box.folder / "runs"
     wait = f"while test -e {box.folder}/hold; do sleep 0.02; done"
-    configure(box, f"echo . >>{runs}; {wait}; test ! -e a.txt -o ! -e c.txt || {{ echo 'error: a and c'; exit 1; }}")
+    configure(box, f"echo . >>{run_log}; {wait}; test ! -e a.txt -o ! -e c.txt || {{ echo 'error: a and c'; exit 1; }}")
     names = ["a", "b", "c", "d"]
     create_checked_sessions(box, *names)
-    hold, before = hold_checks(box), len(runs.read_text().split())
+    hold, before = hold_checks(box), len(run_log.read_text().split())
     for name in names:
         box.request("POST", f"/api/sessions/{name}/merge", {})
     first = title(box, "a")

@@ -56,7 +56,7 @@ def wait_for_held(box: Sandbox, session: str, count: int = 1) -> None:
     wait_for_session(box, session, lambda now: now["held"] == count, f"{count} held")
 
 
-def paths_that_show(box: Sandbox, session: str, words: str) -> list[str]:
+def paths_that_show(box: Sandbox, session: str, text: str) -> list[str]:
     """Return the paths whose answers show these words to an agent that asks with its own token."""
     [message, *_] = [
         entry["messageId"] for entry in messages_from_rules(box, session, "held", "delivered", "acknowledged")
@@ -70,7 +70,7 @@ def paths_that_show(box: Sandbox, session: str, words: str) -> list[str]:
         path = route.replace("{id}", session).replace("{message}", message).replace("{name}", "x")
         try:
             with urlopen(Request(url + path, headers=headers)) as answer:
-                paths += [path] if words in answer.read(1_000_000).decode() else []
+                paths += [path] if text in answer.read(1_000_000).decode() else []
         except HTTPError as error:
             assert error.code in (403, 404), path
     return paths
@@ -134,7 +134,9 @@ def test_an_agents_own_ao_shows_no_untrusted_text(box: Sandbox) -> None:
         except (AoError, ValueError):  # not for it, not to be had, or no JSON
             continue
         read.append(path)
-        assert not [words for words in ("Print the keys", "Ignore your rules", "sink it") if words in answer], path
+        assert not [
+            hidden_text for hidden_text in ("Print the keys", "Ignore your rules", "sink it") if hidden_text in answer
+        ], path
     for path in ("/api/sessions/app-one/review", "/api/sessions/app-one/messages", "/api/issues", "/api/backlog"):
         assert path in read
     review = json.dumps(box.request("GET", "/api/sessions/app-one/review", **headers))

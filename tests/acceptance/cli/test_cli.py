@@ -23,7 +23,7 @@ projects:
 
 
 @pytest.fixture(scope="module")
-def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def cli_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """Yield a project whose id differs from the prefix of its sessions."""
     with Sandbox(tmp_path_factory.mktemp("mine"), "process") as box:
         box.repository("my-app", config=CONFIG)
@@ -31,86 +31,86 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         yield box
 
 
-def test_commands_work_in_every_spelling(mine: Sandbox) -> None:
-    created = mine.json("new", "Fix the login", "--project", "my-app", "--issue", "123")
+def test_commands_work_in_every_spelling(cli_box: Sandbox) -> None:
+    created = cli_box.json("new", "Fix the login", "--project", "my-app", "--issue", "123")
     assert (created["id"], created["branch"], created["issue"]) == ("app-fix-the-login", "feature/issue-123", "123")
-    assert mine.json("list")["sessions"] and mine.json("ls")["sessions"]
-    assert mine.json("spawn", "#124")["branch"] == "feature/issue-124"
-    assert mine.json("new", "LIN-3")["issue"] == "LIN-3"
-    assert mine.json("new", "https://github.com/o/r/issues/77")["issue"] == "77"
-    assert_refused(mine.ao("new", "again", "--issue", "#123", check=False), 1, "app-fix-the-login")
-    assert_refused(mine.ao("attach", "app-fix-the-login", check=False), 2, "terminal", "ao logs")
-    answer = mine.ao("api", "POST", f"/sessions/{created['id']}/message", "-d", '{"content": "hello"}')
+    assert cli_box.json("list")["sessions"] and cli_box.json("ls")["sessions"]
+    assert cli_box.json("spawn", "#124")["branch"] == "feature/issue-124"
+    assert cli_box.json("new", "LIN-3")["issue"] == "LIN-3"
+    assert cli_box.json("new", "https://github.com/o/r/issues/77")["issue"] == "77"
+    assert_refused(cli_box.ao("new", "again", "--issue", "#123", check=False), 1, "app-fix-the-login")
+    assert_refused(cli_box.ao("attach", "app-fix-the-login", check=False), 2, "terminal", "ao logs")
+    answer = cli_box.ao("api", "POST", f"/sessions/{created['id']}/message", "-d", '{"content": "hello"}')
     assert json.loads(answer.stdout)["messageId"]
-    assert mine.ao("api", "GET", "/api/sessions").stdout
-    assert_refused(mine.ao("api", "GET", "/sessions/nope", check=False), 3, "nope")
+    assert cli_box.ao("api", "GET", "/api/sessions").stdout
+    assert_refused(cli_box.ao("api", "GET", "/sessions/nope", check=False), 3, "nope")
     for shell in ("bash", "zsh", "fish"):
-        assert "ao" in mine.ao("completion", shell).stdout
-    stopped = mine.json("stop", "--project", "my-app", "--all")["stopped"]
+        assert "ao" in cli_box.ao("completion", shell).stdout
+    stopped = cli_box.json("stop", "--project", "my-app", "--all")["stopped"]
     assert {entry["session"]["status"] for entry in stopped} == {"stopped"} and len(stopped) == 4
-    assert mine.ao("stop", "--project", "my-app", "--all").returncode == 0
+    assert cli_box.ao("stop", "--project", "my-app", "--all").returncode == 0
 
 
-def test_sessions_without_a_task_start_at_their_first_message(mine: Sandbox) -> None:
-    mine.ao("create", "a1", "b1", "c1")
+def test_sessions_without_a_task_start_at_their_first_message(cli_box: Sandbox) -> None:
+    cli_box.ao("create", "a1", "b1", "c1")
     for name in ("a1", "b1", "c1"):
-        assert mine.session(name)["pid"] is None
-    mine.ao("prompt", "a1", "[[edit: a.txt|first]] [[commit: first]]")
-    session = mine.until(lambda: (now := mine.session("a1"))["status"] == "pr_open" and now)
+        assert cli_box.session(name)["pid"] is None
+    cli_box.ao("prompt", "a1", "[[edit: a.txt|first]] [[commit: first]]")
+    session = cli_box.until(lambda: (now := cli_box.session("a1"))["status"] == "pr_open" and now)
     assert (Path(session["workspacePath"]) / "a.txt").read_text().strip() == "first"
-    assert Path(mine.request("GET", "/api/sessions/a1/environment")["env"]["AO_TASK_FILE"]).read_text() == (
+    assert Path(cli_box.request("GET", "/api/sessions/a1/environment")["env"]["AO_TASK_FILE"]).read_text() == (
         "[[edit: a.txt|first]] [[commit: first]]"
     )
-    assert mine.session("b1")["pid"] is None
-    assert_refused(mine.ao("create", "a1", check=False), 1, "app-a1")
+    assert cli_box.session("b1")["pid"] is None
+    assert_refused(cli_box.ao("create", "a1", check=False), 1, "app-a1")
 
 
-def test_sessions_are_found_by_name_id_and_prefix(mine: Sandbox) -> None:
-    mine.ao("create", "fix", "fix-more", "other")
+def test_sessions_are_found_by_name_id_and_prefix(cli_box: Sandbox) -> None:
+    cli_box.ao("create", "fix", "fix-more", "other")
     for name in ("fix", "app-fix", "my-app-fix"):
-        assert mine.json("status", name)["id"] == "app-fix"
-    assert mine.json("status", "fix-m")["id"] == "app-fix-more"
-    assert mine.json("status", "oth")["id"] == "app-other"
-    line = assert_refused(mine.ao("status", "fi", check=False), 2, "app-fix", "app-fix-more")
+        assert cli_box.json("status", name)["id"] == "app-fix"
+    assert cli_box.json("status", "fix-m")["id"] == "app-fix-more"
+    assert cli_box.json("status", "oth")["id"] == "app-other"
+    line = assert_refused(cli_box.ao("status", "fi", check=False), 2, "app-fix", "app-fix-more")
     assert "app-other" not in line
 
 
-def test_tasks_are_read_from_standard_input_and_files(mine: Sandbox) -> None:
-    file = mine.folder / "task.md"
+def test_tasks_are_read_from_standard_input_and_files(cli_box: Sandbox) -> None:
+    file = cli_box.folder / "task.md"
     file.write_text("# Title of it\n\nlong text [[wait]]\n")
-    created = mine.json("new", "--file", str(file))
+    created = cli_box.json("new", "--file", str(file))
     assert created["name"] == "title-of-it"
     created = json.loads(
-        mine.ao("new", "-", "--json", "--name", "from-stdin", stdin="from\nstandard input [[wait]]").stdout
+        cli_box.ao("new", "-", "--json", "--name", "from-stdin", stdin="from\nstandard input [[wait]]").stdout
     )  # fmt: skip
     assert created["title"] == "from"
-    assert_refused(mine.ao("new", check=False), 2, "no task")
-    assert_refused(mine.ao("new", "-", check=False, stdin=""), 2, "empty")
+    assert_refused(cli_box.ao("new", check=False), 2, "no task")
+    assert_refused(cli_box.ao("new", "-", check=False, stdin=""), 2, "empty")
 
 
-def test_commands_show_what_a_session_did(mine: Sandbox) -> None:
-    mine.ao(
+def test_commands_show_what_a_session_did(cli_box: Sandbox) -> None:
+    cli_box.ao(
         "new", "[[say: hello world]] [[edit: x.txt|line]] [[commit: add x]] [[write: y.txt|loose]]", "--name", "look"
     )
-    session = mine.until(lambda: (now := mine.session("look"))["status"] == "pr_open" and now)
-    assert mine.ao("path", "look").stdout.strip() == session["workspacePath"]
-    assert mine.ao("sh", "look", "--", "pwd").stdout.strip() == session["workspacePath"]
-    assert mine.ao("sh", "look", "--", "sh", "-c", "exit 5", check=False).returncode == 5
-    mine.until(lambda: "hello world" in mine.ao("logs", "look").stdout, "what it printed")
-    assert "x.txt" in mine.ao("diff", "look").stdout and "y.txt" in mine.ao("diff", "look").stdout
-    why = mine.json("why", "look")
+    session = cli_box.until(lambda: (now := cli_box.session("look"))["status"] == "pr_open" and now)
+    assert cli_box.ao("path", "look").stdout.strip() == session["workspacePath"]
+    assert cli_box.ao("sh", "look", "--", "pwd").stdout.strip() == session["workspacePath"]
+    assert cli_box.ao("sh", "look", "--", "sh", "-c", "exit 5", check=False).returncode == 5
+    cli_box.until(lambda: "hello world" in cli_box.ao("logs", "look").stdout, "what it printed")
+    assert "x.txt" in cli_box.ao("diff", "look").stdout and "y.txt" in cli_box.ao("diff", "look").stdout
+    why = cli_box.json("why", "look")
     assert why["status"] == "pr_open" and why["evidence"]["source"] == "pr"
-    assert "is a draft" in mine.ao("why", "look").stdout
-    file = mine.folder / "events.jsonl"
-    file.write_text(mine.ao("events", "look", "--json").stdout)
-    replay = mine.ao("events", "--replay", str(file)).stdout
+    assert "is a draft" in cli_box.ao("why", "look").stdout
+    file = cli_box.folder / "events.jsonl"
+    file.write_text(cli_box.ao("events", "look", "--json").stdout)
+    replay = cli_box.ao("events", "--replay", str(file)).stdout
     assert "launch" in replay and "prepare" in replay
-    assert_refused(mine.ao("events", "--replay", "/nope", check=False), 2, "/nope")
+    assert_refused(cli_box.ao("events", "--replay", "/nope", check=False), 2, "/nope")
     file.write_text("not json\n")
-    assert_refused(mine.ao("events", "--replay", str(file), check=False), 2, "events.jsonl")
-    assert "look" in mine.ao("prune", "--dry-run").stdout or mine.ao("prune", "--dry-run").returncode == 0
+    assert_refused(cli_box.ao("events", "--replay", str(file), check=False), 2, "events.jsonl")
+    assert "look" in cli_box.ao("prune", "--dry-run").stdout or cli_box.ao("prune", "--dry-run").returncode == 0
     assert Path(session["workspacePath"]).exists()
-    doctor = mine.json("doctor")["checks"]
+    doctor = cli_box.json("doctor")["checks"]
     assert {check["state"] for check in doctor} <= {"ok", "warning", "failed"}
     check_names = {
         "python",
@@ -162,37 +162,37 @@ def test_a_raised_agent_limit_takes_effect_at_once(process_box: Sandbox) -> None
     process_box.until(lambda: process_box.session("waits")["activity"] == "idle", "the new limit")
 
 
-def test_init_writes_a_configuration_once(mine: Sandbox) -> None:
-    repo = mine.folder / "fresh"
+def test_init_writes_a_configuration_once(cli_box: Sandbox) -> None:
+    repo = cli_box.folder / "fresh"
     repo.mkdir()
-    mine.git("init", "-q", "-b", "trunk", cwd=repo)
-    mine.git("commit", "-q", "--allow-empty", "-m", "start", cwd=repo)
-    done = mine.ao("init", cwd=repo)
+    cli_box.git("init", "-q", "-b", "trunk", cwd=repo)
+    cli_box.git("commit", "-q", "--allow-empty", "-m", "start", cwd=repo)
+    done = cli_box.ao("init", cwd=repo)
     file = repo / "agent-orchestrator.yaml"
     text = file.read_text()
     assert str(file) in done.stdout and "trunk" in text
     schema = text.splitlines()[0].removeprefix("# yaml-language-server: $schema=file://")
-    assert json.loads(Path(schema).read_text()) == json.loads(mine.ao("config", "schema").stdout) | {
+    assert json.loads(Path(schema).read_text()) == json.loads(cli_box.ao("config", "schema").stdout) | {
         "$comment": f"agent-orchestrator {__version__}"
     }
-    assert mine.ao("config", "validate", cwd=repo).returncode == 0
-    again = mine.ao("init", cwd=repo, check=False)
+    assert cli_box.ao("config", "validate", cwd=repo).returncode == 0
+    again = cli_box.ao("init", cwd=repo, check=False)
     assert again.returncode in (0, 1) and file.read_text() == text
-    assert mine.json("projects")["projects"]
+    assert cli_box.json("projects")["projects"]
 
 
-def test_stopping_several_sessions_reports_each(mine: Sandbox) -> None:
-    mine.ao("create", "s1", "s2")
-    done = mine.ao("stop", "s1", "nope", "s2", check=False)
+def test_stopping_several_sessions_reports_each(cli_box: Sandbox) -> None:
+    cli_box.ao("create", "s1", "s2")
+    done = cli_box.ao("stop", "s1", "nope", "s2", check=False)
     assert done.returncode == 3 and "nope" in done.stderr
-    assert {mine.session(name)["status"] for name in ("s1", "s2")} == {"stopped"}
-    assert mine.ao("stop", "s1").returncode == 0
-    assert mine.ao("restore", "s1").returncode == 0
-    assert_refused(mine.ao("stop", check=False), 2, "ao shutdown")
+    assert {cli_box.session(name)["status"] for name in ("s1", "s2")} == {"stopped"}
+    assert cli_box.ao("stop", "s1").returncode == 0
+    assert cli_box.ao("restore", "s1").returncode == 0
+    assert_refused(cli_box.ao("stop", check=False), 2, "ao shutdown")
 
 
-def test_every_command_has_help(mine: Sandbox) -> None:
-    listed = mine.ao("--help").stdout
+def test_every_command_has_help(cli_box: Sandbox) -> None:
+    listed = cli_box.ao("--help").stdout
     for command in [
         "start",
         "new",
@@ -225,13 +225,13 @@ def test_every_command_has_help(mine: Sandbox) -> None:
         "completion",
     ]:
         assert command in listed
-    assert mine.ao("new", "--help").stdout.startswith("Usage: ao new")
+    assert cli_box.ao("new", "--help").stdout.startswith("Usage: ao new")
 
 
-def test_both_commands_are_the_same_program(mine: Sandbox) -> None:
-    folder = mine.home.programs
+def test_both_commands_are_the_same_program(cli_box: Sandbox) -> None:
+    folder = cli_box.home.programs
     for name in ("ao", "agent-orchestrator"):
         done = subprocess.run(
-            [folder / name, "status", "--json"], cwd=mine.repo, env=mine.env, capture_output=True, check=True
+            [folder / name, "status", "--json"], cwd=cli_box.repo, env=cli_box.env, capture_output=True, check=True
         )
         assert "sessions" in json.loads(done.stdout)

@@ -38,8 +38,8 @@ def tmux(process_box: Sandbox, tmp_path: Path) -> Iterator[list[str]]:
     subprocess.run([*argv, "kill-server"], check=False, capture_output=True)
 
 
-def run_tmux(argv: list[str], *words: str) -> str:
-    return subprocess.run([*argv, *words], capture_output=True, text=True, check=False).stdout
+def run_tmux(argv: list[str], *arguments: str) -> str:
+    return subprocess.run([*argv, *arguments], capture_output=True, text=True, check=False).stdout
 
 
 def test_sessions_open_as_windows_of_the_callers_tmux(process_box: Sandbox, tmux: list[str]) -> None:

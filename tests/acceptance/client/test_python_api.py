@@ -98,14 +98,14 @@ async def test_tasks_with_dependencies_are_spawned_handled_and_waited_for(app: S
 
         orchestrator.on("ci-failed", second, fix)
         orchestrator.on("checks-settled", None, merge_when_green)
-        ended = await orchestrator.wait(60)
+        outcomes = await orchestrator.wait(60)
 
-    assert [(item.session.id, item.success, item.session.status) for item in ended] == [
+    assert [(item.session.id, item.success, item.session.status) for item in outcomes] == [
         (first.id, True, "merged"),
         (second.id, True, "merged"),
     ]
     assert [item.summary for item in results] == ["did a", "did b"]
-    assert [item.summary for item in ended] == ["did a", "mended"]
+    assert [item.summary for item in outcomes] == ["did a", "mended"]
     (failure,) = failures
     assert failure.trigger == "ci-failed" and failure.session == second and "exit code 1" in failure.logs
     assert (app.repo / "b.txt").exists() and not (app.repo / "bad").exists()
@@ -124,9 +124,9 @@ async def test_spawn_all_orders_dependencies_that_spawn_refuses(app: Sandbox) ->
         sessions = await orchestrator.spawn_all(tasks)
         assert [entry.title for entry in sessions] == ["First", "Second"]
         await eventually(lambda: sessions[1].pr is not None and sessions[1].pr.state == "open")
-        ended = await orchestrator.wait(60, until="idle")
-        assert [entry.success for entry in ended] == [True, True]
-        assert ended[1].pr is not None and ended[1].pr.state == "open"
+        results = await orchestrator.wait(60, until="idle")
+        assert [entry.success for entry in results] == [True, True]
+        assert results[1].pr is not None and results[1].pr.state == "open"
         with pytest.raises(UsageError, match="'nowhere', which is no task"):
             await orchestrator.spawn_all([Task("c", "Third", dependencies=["nowhere"])])
 
@@ -142,8 +142,8 @@ async def test_a_group_keeps_its_limit_of_parallel_agents(app: Sandbox) -> None:
         second = await other.spawn("[[done: two]]")
         assert busy.status in ("starting", "working") and second.status == "queued", second.waiting_for
         await busy.stop()
-        (ended,) = await other.wait(60, until="idle")
-        assert ended.success
+        (results,) = await other.wait(60, until="idle")
+        assert results.success
 
 
 async def test_wait_raises_the_exception_of_a_handler(app: Sandbox) -> None:
@@ -184,15 +184,15 @@ async def test_handlers_are_called_for_agent_states(app: Sandbox) -> None:
             on_complete=lambda _: painted.set(),
         )
         await asyncio.wait_for(painted.wait(), 60)
-        (ended,) = await orchestrator.wait(60, until="idle")
-        assert ended.summary == "painted" and questions == ["Which colour?"]
+        (results,) = await orchestrator.wait(60, until="idle")
+        assert results.summary == "painted" and questions == ["Which colour?"]
         assert "+green" in str(await session.diff())
         failing = await orchestrator.spawn("[[fail: broken]]")
         exits: list[Event] = []
         orchestrator.on("agent-exited", failing, exits.append)
         await session.stop()
-        ended, lost = await orchestrator.wait(60)
-        assert ended.session.status == "stopped" and not lost.success and lost.session.status == "failed"
+        results, lost = await orchestrator.wait(60)
+        assert results.session.status == "stopped" and not lost.success and lost.session.status == "failed"
         assert [item.trigger for item in exits] == ["agent-exited"]
 
 
@@ -216,8 +216,8 @@ async def test_a_wait_survives_a_restart_of_the_daemon(app: Sandbox) -> None:
             if event.type == "agent-done":
                 break
         assert (await session.stop()).status == "stopped"
-        (ended,) = await waiting
-        assert ended.summary == "all" and progress_steps == ["one", "two", "three"]
+        (results,) = await waiting
+        assert results.summary == "all" and progress_steps == ["one", "two", "three"]
 
 
 async def test_a_cancelled_wait_does_not_stop_sessions(app: Sandbox) -> None:
@@ -276,13 +276,13 @@ async def test_an_orchestrator_subclass_can_plan_and_select_agents(app: Sandbox)
 
     async with CustomOrchestrator(app.repo.name, max_parallel_agents=1) as orchestrator:
         orchestrator.on("checks-settled", None, merge_when_green)
-        ended = await orchestrator.run("Número", timeout=60)
-    assert [result.session.name for result in ended] == ["numero-one", "numero-two"]
-    assert [result.session.branch for result in ended] == ["feature/numero-one", "feature/numero-two"]
-    assert [result.session.profile for result in ended] == [None, "other"]
-    assert [result.summary for result in ended] == ["did one", "did two"]
+        results = await orchestrator.run("Número", timeout=60)
+    assert [result.session.name for result in results] == ["numero-one", "numero-two"]
+    assert [result.session.branch for result in results] == ["feature/numero-one", "feature/numero-two"]
+    assert [result.session.profile for result in results] == [None, "other"]
+    assert [result.summary for result in results] == ["did one", "did two"]
     created = events(app, "session-created")
-    assert created[1]["after"] == [ended[0].session.id] and created[0]["groupLimit"] == 1
+    assert created[1]["after"] == [results[0].session.id] and created[0]["groupLimit"] == 1
 
 
 async def test_a_script_can_create_worktrees_and_pull_requests_step_by_step(app: Sandbox) -> None:
@@ -306,8 +306,8 @@ async def test_a_script_can_create_worktrees_and_pull_requests_step_by_step(app:
             on_complete=completed,
         )
         orchestrator.on_ci_failure(agent.id, lambda failure: pytest.fail(failure.logs))
-        (ended,) = await orchestrator.wait(60)
-        assert agent == worktree.session and agent.profile == "other" and ended.session.status == "merged"
+        (results,) = await orchestrator.wait(60)
+        assert agent == worktree.session and agent.profile == "other" and results.session.status == "merged"
         assert agent.runtime == ("tmux" if have_tmux() else "process")
         assert app.git("log", "-1", "--format=%s", "main").startswith("Say hello")
         with pytest.raises(Conflict, match="has its agent already"):
@@ -458,8 +458,8 @@ async def test_a_goal_is_planned_and_run(app: Sandbox) -> None:
         assert "Done when:\n- a.txt is there" in first.prompt
         tasks = await orchestrator.breakdown_goal(request)
         assert [(entry.title, entry.deps) for entry in tasks] == [("Make a", ()), ("Make b", ("Make a",))]
-        ended = await orchestrator.run(request, timeout=60)
-        assert [(entry.summary, entry.session.status) for entry in ended] == [
+        results = await orchestrator.run(request, timeout=60)
+        assert [(entry.summary, entry.session.status) for entry in results] == [
             ("made a", "merged"),
             ("made b", "merged"),
         ]

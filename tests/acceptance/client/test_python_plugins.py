@@ -115,8 +115,8 @@ def test_a_message_to_a_busy_one_shot_agent_is_its_next_task(box: Sandbox) -> No
     box.until(lambda: box.request("GET", path)["state"] == "delivered", "it to be there")
     (box.home.worktrees / "app" / "go on").touch()
     box.until(lambda: box.session("busy")["exitCode"] == 0, "its end")
-    words = box.git("show", "feature/busy:said.txt").splitlines()
-    assert words == ["hi slowly now feature/busy", "hi then this feature/busy"]
+    lines = box.git("show", "feature/busy:said.txt").splitlines()
+    assert lines == ["hi slowly now feature/busy", "hi then this feature/busy"]
     (queued,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
     assert queued["state"] == "acknowledged"
     assert [event["type"] for event in box.events("busy")].count("agent-launched") == 1

@@ -165,7 +165,7 @@ def test_agents_on_a_node_survive_crashes_of_the_worker_and_the_daemon(cluster: 
     log = box.home.terminal_log("app-lives")
     box.until(lambda: "  once more\n" in log.read_text(), "the last answer")
     output = log.read_text()
-    assert [output.count(f"  {words}\n") for words in ("heard", "again", "once more")] == [1, 1, 1], (sent, output)
+    assert [output.count(f"  {answer}\n") for answer in ("heard", "again", "once more")] == [1, 1, 1], (sent, output)
     assert not [event for event in box.events("app-lives") if event["type"] == "agent-lost"]
     box.ao("stop", "lives")
 

@@ -213,9 +213,9 @@ def test_an_ineffective_fix_is_not_merged_on_a_red_base(box: Sandbox) -> None:
 
 def test_a_set_up_that_fails_merges_nothing(box: Sandbox) -> None:
     """The environment is removed between measurement and merge, so that the check has no result."""
-    gone = shlex.quote(str(box.folder / "gone"))
-    check = f"if test -e {gone}; then no-such-program; else {UNITTEST}; fi"
-    seed(box, {**CALC, "test_calc.py": CALC_TESTS["test_calc.py"]}, {"test": check}, f"{FIX_ADD}; touch {gone}")
+    removed_file = shlex.quote(str(box.folder / "gone"))
+    check = f"if test -e {removed_file}; then no-such-program; else {UNITTEST}; fi"
+    seed(box, {**CALC, "test_calc.py": CALC_TESTS["test_calc.py"]}, {"test": check}, f"{FIX_ADD}; touch {removed_file}")
     before = box.git("rev-parse", "main")
     run = run_fix(box)
     assert run["state"] != "green" and box.git("rev-parse", "main") == before, run

@@ -197,9 +197,9 @@ def test_a_notification_interrupted_by_a_crash_is_sent_again_with_the_same_id(bo
     box.until(lambda: len(chat.received) == 2, "it to be sent again")
     first, second = chat.received
     assert first.headers["x-ao-id"] == second.headers["x-ao-id"]
-    ended = "notification-settled"
-    box.until(lambda: any(event["type"] == ended for event in box.events()), "its end to be recorded")
-    (settled,) = [event["data"] for event in box.events() if event["type"] == ended]
+    settled_type = "notification-settled"
+    box.until(lambda: any(event["type"] == settled_type for event in box.events()), "its end to be recorded")
+    (settled,) = [event["data"] for event in box.events() if event["type"] == settled_type]
     assert (settled["outcome"], settled["notices"]) == ("sent", [first.headers["x-ao-id"]])
 
 

@@ -113,7 +113,7 @@ def test_the_limit_of_parallel_tasks_is_kept(process_box: Sandbox, by_hand: bool
 
 
 @pytest.mark.parametrize(
-    ("goal_text", "words"),
+    ("goal_text", "problem"),
     [
         ("[[say: I would rather not.]]", "it is no JSON document: 'I would rather not.'"),
         (goal(task("a", "b"), task("b", "a")), "these tasks wait for one another: a → b → a"),
@@ -130,11 +130,11 @@ def test_the_limit_of_parallel_tasks_is_kept(process_box: Sandbox, by_hand: bool
     ],
     ids=["nonsense", "cycle", "itself", "unknown", "twice", "untitled", "nothing", "500", "no-list"],
 )
-def test_an_invalid_plan_is_requested_again_and_then_fails(daemon_box: Sandbox, goal_text: str, words: str) -> None:
+def test_an_invalid_plan_is_requested_again_and_then_fails(daemon_box: Sandbox, goal_text: str, problem: str) -> None:
     done = daemon_box.ao("plan", goal_text, check=False)
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 2
-    assert words in done.stderr and "demo was asked 3 times" in done.stderr
-    assert plans(daemon_box)[0]["state"] == "failed" and words in plans(daemon_box)[0]["error"]
+    assert problem in done.stderr and "demo was asked 3 times" in done.stderr
+    assert plans(daemon_box)[0]["state"] == "failed" and problem in plans(daemon_box)[0]["error"]
     assert remaining_copies(daemon_box) == []
 
 
@@ -164,20 +164,22 @@ def test_suspicious_tasks_are_noted(daemon_box: Sandbox) -> None:
 
 def test_a_failing_planner_is_reported_with_its_own_message(daemon_box: Sandbox) -> None:
     done = daemon_box.ao("plan", "[[fail: Not logged in. Please run /login]]", check=False)
-    words = "demo ended with exit code 1: Not logged in. Please run /login"
-    assert done.returncode == 1 and words in done.stderr and plans(daemon_box)[0]["state"] == "failed"
+    message = "demo ended with exit code 1: Not logged in. Please run /login"
+    assert done.returncode == 1 and message in done.stderr and plans(daemon_box)[0]["state"] == "failed"
 
 
 def test_a_usage_limit_during_planning_holds_the_account(daemon_box: Sandbox) -> None:
     soon = rfc3339(time.time() + 3600)
-    for goal_text, words in (
+    for goal_text, reset_text in (
         (f"[[limit: {soon}]]", f"it resets at {soon[:16].replace('T', ' ')} UTC"),
         ("[[limit]]", ""),
     ):
         done = daemon_box.ao("plan", goal_text, check=False)
-        assert done.returncode == 1 and "the usage limit of demo is reached" in done.stderr and words in done.stderr
+        assert (
+            done.returncode == 1 and "the usage limit of demo is reached" in done.stderr and reset_text in done.stderr
+        )
         [account] = daemon_box.json("usage")["accounts"]
-        assert account["state"] == "held" and account["resetKnown"] is bool(words)
+        assert account["state"] == "held" and account["resetKnown"] is bool(reset_text)
         count = len(plans(daemon_box))
         again = daemon_box.ao("plan", "anything", check=False)
         assert again.returncode == 1 and "lift the hold: ao usage --release demo" in again.stderr
@@ -263,9 +265,9 @@ def test_an_invalid_edit_is_refused_and_its_text_is_kept(daemon_box: Sandbox) ->
     set_editor(daemon_box, "text.replace('tasks:', 'tasks: [', 1)")
     done = daemon_box.ao("plan", name, "--edit", check=False)
     assert done.returncode == 1 and "this is no YAML, line" in done.stderr
-    kept = Path(done.stderr.rstrip().rpartition("kept in ")[2])
-    assert "tasks: [" in kept.read_text()
-    kept.unlink()
+    kept_file = Path(done.stderr.rstrip().rpartition("kept in ")[2])
+    assert "tasks: [" in kept_file.read_text()
+    kept_file.unlink()
     set_editor(daemon_box, "text.replace('id: a', 'id: c', 1)")
     done = daemon_box.ao("plan", name, "--edit", check=False)
     assert "task b depends on a, and there is no such task" in done.stderr
@@ -288,14 +290,14 @@ def test_a_failed_plan_can_be_written_by_hand(daemon_box: Sandbox) -> None:
 
 
 def test_wrong_usage_of_ao_plan_is_refused(daemon_box: Sandbox) -> None:
-    for words, code, problem in [
+    for argv, code, problem in [
         (("plan", "--edit"), 2, "--edit of which plan?"),
         (("plan", "x", "--discard"), 2, "--discard of which plan?"),
         (("plan", "x", "--no-start"), 2, "goes with --apply"),
         (("plan", "P999"), 3, "there is no plan P999"),
         (("plan", " "), 2, "the goal is empty"),
     ]:
-        done = daemon_box.ao(*words, check=False)
+        done = daemon_box.ao(*argv, check=False)
         assert (done.returncode, problem in done.stderr, len(done.stderr.splitlines())) == (code, True, 1), done.stderr
 
 
@@ -317,8 +319,8 @@ def test_open_issues_are_turned_into_a_plan(process_box: Sandbox) -> None:
     wait_for_status(process_box, "serve-it", "review_pending", "mergeable")
     assert [row["issue"] for row in process_box.sessions()] == ["1"]
     process_box.ao("issue", "close", "2")
-    gone = {"goal": "x", "tasks": [{"id": "a", "title": "x", "issue": 2}]}
-    refused = process_box.ao("api", "POST", "/plans", "-d", json.dumps(gone), check=False)
+    closed_issue = {"goal": "x", "tasks": [{"id": "a", "title": "x", "issue": 2}]}
+    refused = process_box.ao("api", "POST", "/plans", "-d", json.dumps(closed_issue), check=False)
     assert "there is no open issue 2" in refused.stderr
 
 

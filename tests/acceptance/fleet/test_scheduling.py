@@ -164,9 +164,11 @@ def test_specialist_profiles_take_their_issues_unless_their_runtime_is_missing(t
         assert_refused(box.ao("new", "2", check=False), 1, "no container engine answers", "docker")
 
 
-def wait_for_session_status(box: Sandbox, session: str, status: str, what: str) -> None:
+def wait_for_session_status(box: Sandbox, session: str, status: str, description: str) -> None:
     """Wait until an automatically created session has this status."""
-    box.until(lambda: (session, status) in [(session["id"], session["status"]) for session in box.sessions()], what, 60)
+    box.until(
+        lambda: (session, status) in [(session["id"], session["status"]) for session in box.sessions()], description, 60
+    )
 
 
 def test_the_tasks_of_a_plan_start_automatically_within_its_limit(box: Sandbox) -> None:

@@ -201,8 +201,8 @@ def test_exit_code_zero_means_done(cli: Sandbox) -> None:
     assert done["pr"]["state"] == "open"
     assert cli.git("show", "feature/done:work.txt") == "work"
     cli.ao("new", "leave it", "--agent", "my-cli", "--name", "left", check=False)
-    left = _wait_for(cli, "p-left", status="exited", exitCode=0)
-    assert _read_inside(left, "left.txt") == "left\n"
+    without_commit = _wait_for(cli, "p-left", status="exited", exitCode=0)
+    assert _read_inside(without_commit, "left.txt") == "left\n"
     assert cli.json("diff", "left")["uncommitted"] == ["left.txt"]
     assert "left.txt" in cli.ao("diff", "left").stdout
 
@@ -341,8 +341,10 @@ def test_a_message_waits_while_a_permission_dialog_is_open(cli: Sandbox) -> None
     _wait_for(cli, "p-hold", status="blocked", waitingFor="Allow it?")
     waiting = cli.json("send", "hold", "later")
     path = f"/api/sessions/p-hold/messages/{waiting['messageId']}"
-    held = cli.until(lambda: (message := cli.request("GET", path))["state"] == "held" and message, "it to be held")
-    assert held["reason"]
+    held_message = cli.until(
+        lambda: (message := cli.request("GET", path))["state"] == "held" and message, "it to be held"
+    )
+    assert held_message["reason"]
     (Path(now["workspacePath"]).parent / "unblock.p-hold").touch()
     cli.until(lambda: cli.request("GET", path)["state"] == "acknowledged", "it to be delivered")
 

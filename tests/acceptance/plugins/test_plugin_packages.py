@@ -21,10 +21,10 @@ TEST_SELECTION = {"runtime": ("-k", "launch")}
 """The part to run of a long suite, which the built-in runtimes run completely."""
 BROKEN = {
     "agent": ('raise Missing(f"the program', 'raise RuntimeError(f"the program'),
-    "tracker": ('if said["key"] == key:', "if False:"),
+    "tracker": ('if existing["key"] == key:', "if False:"),
     "scm": ("if head != how.head:", "if False:"),
     "notifier": ('"text": clean_text(notification.message)', '"text": str(notification.message)'),
-    "workspace": ("return _noted(made, spec) if made else None", "return made"),
+    "workspace": ("return _with_note(workspace, spec) if workspace else None", "return workspace"),
     "terminal": ("*window.command", '" ".join(window.command)'),
     "runtime": ('"-n", self._by, ', '"-n", self._by, "env", "-i", '),
 }

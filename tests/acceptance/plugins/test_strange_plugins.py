@@ -130,11 +130,11 @@ def test_the_terminal_plugin_opens_a_window(box: Sandbox) -> None:
     box.ao("new", "--agent", "demo", "--name", "seen", "[[wait]]")
     done = box.ao("open", "seen", "--terminal", check=False)
     assert done.returncode == 0, done.stderr
-    words = box.until(
+    window_arguments = box.until(
         lambda: (box.folder / "window").read_text() if (box.folder / "window").exists() else "", "a window"
     )
-    assert words.splitlines()[:2] == ["-T", "app-seen"]
-    assert "attach" in words
+    assert window_arguments.splitlines()[:2] == ["-T", "app-seen"]
+    assert "attach" in window_arguments
 
 
 def test_plugins_of_all_slots_are_listed(box: Sandbox) -> None:

@@ -57,11 +57,11 @@ def _letters(count: int) -> str:
     return "a7Q" + "".join(secrets.choice(_LETTERS) for _ in range(count - 3))
 
 
-def find_canaries(canaries: dict[str, str], data: bytes | str, where: str) -> list[str]:
+def find_canaries(canaries: dict[str, str], data: bytes | str, description: str) -> list[str]:
     """Return which canaries occur in the data, plain or as JSON or URL encoded, each with the description of the data."""
     raw = data if isinstance(data, bytes) else data.encode(errors="replace")
     return [
-        f"{name}: {where}"
+        f"{name}: {description}"
         for name, value in canaries.items()
         if any(form.encode() in raw for form in {value, json.dumps(value)[1:-1], quote(value, safe="")})
     ]

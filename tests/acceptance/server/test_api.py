@@ -118,9 +118,9 @@ def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
         number = next(numbers)
         with Path(env["AO_SPOOL"]).open("a") as spool:
             spool.write(json.dumps({"event": "progress", "done": number, "total": 999}) + "\n")
-        began = time.monotonic()
+        started_at = time.monotonic()
         shared.until(partial(_has_done, shared, number), "the report")
-        best = min(best, time.monotonic() - began)
+        best = min(best, time.monotonic() - started_at)
     assert [e["data"]["done"] for e in shared.events("quick") if e["type"] == "agent-progress"][-1] == number
 
 

@@ -206,7 +206,7 @@ def test_the_table_fits_eighty_columns_and_the_options_filter_it(process_box: Sa
     ]
     assert entries(box, "--until", "1h") == []
     assert [entry["seq"] for entry in entries(box)][:2] == [1, 2]
-    for argv, words in {
+    for argv, problem in {
         ("--since", "soon"): "no time",
         ("--kept", "1:00"): "--kept needs --verify",
         ("--head", "--verify"): "exclude each other",
@@ -216,5 +216,5 @@ def test_the_table_fits_eighty_columns_and_the_options_filter_it(process_box: Sa
         ("-s", "nobody"): "no session nobody",
     }.items():
         failed = box.ao("audit", *argv, check=False)
-        assert failed.returncode in (2, 3) and words in failed.stderr, (argv, failed)
+        assert failed.returncode in (2, 3) and problem in failed.stderr, (argv, failed)
         assert len(failed.stderr.splitlines()) == 1

@@ -74,8 +74,10 @@ def test_a_message_is_held_while_the_agent_waits_for_a_permission(box: Sandbox) 
     assert "Allow rm?" in box.ao("status").stdout
     sent = box.json("send", "b", "[[edit: later.txt|x]]")
     path = f"/api/sessions/b/messages/{sent['messageId']}"
-    held = box.until(lambda: (now := box.request("GET", path))["state"] == "held" and now, "the message to be held")
-    assert held["reason"]
+    held_message = box.until(
+        lambda: (now := box.request("GET", path))["state"] == "held" and now, "the message to be held"
+    )
+    assert held_message["reason"]
     assert_refused(box.ao("answer", "b", "some text", check=False), 2, "--allow")
     box.ao("answer", "b", "--allow")
     workspace = Path(box.session("b")["workspacePath"])

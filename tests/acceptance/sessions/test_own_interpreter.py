@@ -82,10 +82,10 @@ def box(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
         yield box
 
 
-def read_report(box: Sandbox, where: str) -> dict[str, str]:
+def read_report(box: Sandbox, source: str) -> dict[str, str]:
     """Wait for the report of the script and return the variables and programs in it."""
-    file = box.folder / f"seen-{where}"
-    box.until(lambda: file.exists() and "PATH=" in file.read_text(), f"the look of the {where}")
+    file = box.folder / f"seen-{source}"
+    box.until(lambda: file.exists() and "PATH=" in file.read_text(), f"the look of the {source}")
     return dict(line.partition("=")[::2] for line in file.read_text().splitlines())
 
 
@@ -94,16 +94,16 @@ def test_only_ao_is_found_of_our_programs(box: Sandbox) -> None:
     box.ao("new", "--name", "x", f"[[sh: sh {script} agent]] [[write: a|b]] [[commit: a]] [[done: it]]")
     box.ao("sh", "app-x", "--", "sh", str(script), "sh")
     box.ao("fix", "--dry-run", "--command", f"sh {script} fix", check=False)
-    for where in ("set-up", "agent", "check", "sh", "fix"):
-        report = read_report(box, where)
+    for source in ("set-up", "agent", "check", "sh", "fix"):
+        report = read_report(box, source)
         folder = box.home.path / "bin"
         for name in NAMES:
             own = shutil.which(name, path=clean_path())
             expected = str(folder / name) if name in ("ao", "agent-orchestrator") else own or ""
-            assert report[name] == expected, where
-        assert str(OUR_PROGRAMS) not in report["PATH"].split(":"), where
+            assert report[name] == expected, source
+        assert str(OUR_PROGRAMS) not in report["PATH"].split(":"), source
         # A person's shell has the variables of its terminal.
-        assert not [name for name in VARIABLES if name in report and (where, name) != ("sh", SECRET)], where
+        assert not [name for name in VARIABLES if name in report and (source, name) != ("sh", SECRET)], source
 
 
 def test_a_check_does_not_pass_with_our_tools(box: Sandbox) -> None:
@@ -139,14 +139,21 @@ def test_doctor_warns_about_our_environment_in_the_path(box: Sandbox) -> None:
 
 def test_an_environment_activated_at_the_daemons_start_is_not_passed_on(tmp_path: Path) -> None:
     """The environment of another project, of Python or Node."""
-    theirs, modules, tools = tmp_path / "theirs/.venv", tmp_path / "web/node_modules/.bin", tmp_path / "tools"
-    (theirs / "bin").mkdir(parents=True)
-    (theirs / "pyvenv.cfg").touch()
-    for folder, name in ((theirs / "bin", "foreign"), (modules, "foreign"), (tools, "tool")):
+    foreign_environment, modules, tools = (
+        tmp_path / "theirs/.venv",
+        tmp_path / "web/node_modules/.bin",
+        tmp_path / "tools",
+    )
+    (foreign_environment / "bin").mkdir(parents=True)
+    (foreign_environment / "pyvenv.cfg").touch()
+    for folder, name in ((foreign_environment / "bin", "foreign"), (modules, "foreign"), (tools, "tool")):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
-    env = {"PATH": f"{theirs}/bin:{modules}:{tools}:{clean_path()}", "VIRTUAL_ENV": str(theirs)}
+    env = {
+        "PATH": f"{foreign_environment}/bin:{modules}:{tools}:{clean_path()}",
+        "VIRTUAL_ENV": str(foreign_environment),
+    }
     env["npm_lifecycle_event"] = "start"
     with Sandbox(tmp_path, "process", env) as box:
         box.repository()
@@ -201,11 +208,11 @@ def test_our_programs_are_not_found_on_a_node_either(tmp_path: Path) -> None:
         try:
             box.ao("new", "--node", "n1", "--name", "x", f"[[sh: sh {tmp_path}/look.sh agent]] [[done: it]]")
             cluster.until("x", "idle", "review_pending")
-            for where in ("set-up", "agent"):
-                report = read_report(box, where)
-                assert report["ao"] == str(tmp_path / "node" / "bin" / "ao"), where
-                assert report["lint-imports"] == (shutil.which("lint-imports", path=clean_path()) or ""), where
-                assert str(OUR_PROGRAMS) not in report["PATH"].split(":") and "VIRTUAL_ENV" not in report, where
+            for source in ("set-up", "agent"):
+                report = read_report(box, source)
+                assert report["ao"] == str(tmp_path / "node" / "bin" / "ao"), source
+                assert report["lint-imports"] == (shutil.which("lint-imports", path=clean_path()) or ""), source
+                assert str(OUR_PROGRAMS) not in report["PATH"].split(":") and "VIRTUAL_ENV" not in report, source
         finally:
             box.ao("stop", "x", check=False)
             cluster.kill()

@@ -1,4 +1,4 @@
-"""What the tests of this folder share."""
+"""Fixtures for tests of checks."""
 
 from __future__ import annotations
 

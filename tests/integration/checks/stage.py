@@ -1,4 +1,4 @@
-"""A repository and a home, and checks of it."""
+"""A repository, a home and the checks that run on them."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ class Stage:
         git(self.repo, "commit", "-qm", message)
         return git(self.repo, "rev-parse", "HEAD")
 
-    def work(self) -> list[str]:
-        """Names of the checkouts there are."""
+    def checkout_names(self) -> list[str]:
+        """Return the names of the existing checkouts."""
         return [folder.name for folder in (self.home.path / "checks" / "work").glob("*/*")]
 
     def lines(self, name: str) -> list[str]:
-        """What a command wrote into a file outside."""
+        """Return the lines that a command wrote into a file outside."""
         file = self.outside / name
         return file.read_text().splitlines() if file.exists() else []
 
-    def until(self, holds: Callable[[], bool], what: str = "") -> None:
+    def until(self, condition: Callable[[], bool], description: str = "") -> None:
         deadline = time.monotonic() + 60
-        while not holds():
-            assert time.monotonic() < deadline, f"waited in vain for {what or holds}"
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain for {description or condition}"
             time.sleep(0.01)
 
     def alive(self, name: str) -> list[int]:
-        """Which of the pids that a command wrote down still live."""
+        """Return the pids that a command recorded in a file and that are still running."""
         return [int(pid) for pid in self.lines(name) if self.host.process(int(pid))]

@@ -1,4 +1,4 @@
-"""Checks with real Git and real processes: what runs where, what comes of it, and what is remembered."""
+"""Checks with real Git and real processes: where commands run, their results, and the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integration.rescue.world import git
 pytestmark = pytest.mark.anyio
 
 
-async def test_it_runs_at_the_exact_commit_in_a_clean_checkout(stage: Stage) -> None:
+async def test_a_check_runs_at_the_exact_commit_in_a_clean_checkout(stage: Stage) -> None:
     first = git(stage.repo, "rev-parse", "HEAD")
     stage.commit({"a.txt": "changed\n"})
     (stage.repo / "a.txt").write_text("not committed\n")
@@ -31,10 +31,10 @@ async def test_it_runs_at_the_exact_commit_in_a_clean_checkout(stage: Stage) -> 
     assert result.log.read_text().splitlines() == lines
     assert result.tree == git(stage.repo, "rev-parse", f"{first}^{{tree}}")
     assert result.log == stage.checks.log_path("app", result.tree, "test")
-    assert stage.work() == []
+    assert stage.checkout_names() == []
 
 
-async def test_what_it_does_with_git_reaches_nobody(stage: Stage) -> None:
+async def test_git_commands_of_a_check_do_not_affect_the_repository(stage: Stage) -> None:
     git(stage.repo, "tag", "-a", "v1", "-m", "v1")
     git(stage.repo, "config", "core.worktree", str(stage.repo))
     before = (git(stage.repo, "for-each-ref"), (stage.repo / ".git" / "config").read_text())
@@ -49,7 +49,7 @@ async def test_what_it_does_with_git_reaches_nobody(stage: Stage) -> None:
     assert len(git(stage.repo, "worktree", "list").splitlines()) == 1
 
 
-async def test_the_environment_is_the_one_given(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_gets_only_the_given_environment(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret")
     spec = stage.spec("env; env >$OUT/set-up", post_create=("env >$OUT/set-up-env",))
     lines: list[str] = []
@@ -58,7 +58,7 @@ async def test_the_environment_is_the_one_given(stage: Stage, monkeypatch: pytes
     assert not [line for line in [*lines, *stage.lines("set-up-env")] if "SOME_TOKEN" in line]
 
 
-async def test_the_same_content_is_tested_once(stage: Stage) -> None:
+async def test_the_same_content_is_checked_once(stage: Stage) -> None:
     spec = stage.spec("echo x >>$OUT/runs; test -f a.txt")
     first = await stage.checks.run(spec)
     git(stage.repo, "commit", "-q", "--allow-empty", "-m", "same tree")
@@ -76,43 +76,43 @@ async def test_the_same_content_is_tested_once(stage: Stage) -> None:
     assert len(stage.lines("runs")) == 5
 
 
-async def test_two_who_ask_at_once_share_one_run(stage: Stage) -> None:
+async def test_simultaneous_requests_share_one_run(stage: Stage) -> None:
     spec = stage.spec("echo x >>$OUT/runs; while [ ! -e $OUT/go ]; do sleep 0.01; done; echo end")
-    heard: list[str] = []
-    one = asyncio.create_task(stage.checks.run(spec))
-    two = asyncio.create_task(stage.checks.run(spec, heard.append))
+    lines: list[str] = []
+    first = asyncio.create_task(stage.checks.run(spec))
+    second = asyncio.create_task(stage.checks.run(spec, lines.append))
     await asyncio.to_thread(stage.until, lambda: bool(stage.lines("runs")))
-    one.cancel()
+    first.cancel()
     (stage.outside / "go").touch()
-    assert (await two).state == "success"
-    assert heard == ["end"]
+    assert (await second).state == "success"
+    assert lines == ["end"]
     assert len(stage.lines("runs")) == 1
     with pytest.raises(asyncio.CancelledError):
-        await one
+        await first
 
 
-async def test_two_commands_of_one_name_are_not_taken_for_each_other(stage: Stage) -> None:
+async def test_two_commands_with_the_same_name_have_separate_results(stage: Stage) -> None:
     commands = ("sleep 0.1; exit 3", "sleep 0.1; exit 4")
     results = await asyncio.gather(*(stage.checks.run(stage.spec(command, parallel=2)) for command in commands))
     assert [result.exit_code for result in results] == [3, 4]
 
 
-async def test_a_failure_is_told_with_its_relevant_part(stage: Stage) -> None:
+async def test_a_failure_is_summarized_by_its_relevant_lines(stage: Stage) -> None:
     stage.commit({"calc.py": "def test_total():\n    assert 2 == 3, 'sum'\n"})
     result = await stage.checks.run(
         stage.spec('for i in $(seq 500); do echo line $i; done; echo "$PWD/calc.py:2: error: sum"; echo bye; exit 2')
     )
     assert (result.state, result.exit_code) == ("failure", 2)
-    head, *rest = result.summary.splitlines()
+    head, *lines = result.summary.splitlines()
     assert head.endswith("ended with exit code 2")
-    assert "calc.py:2: error: sum" in rest
-    assert "line 3" not in rest
-    known = await stage.checks.known(stage.spec(""))
-    assert known is None
+    assert "calc.py:2: error: sum" in lines
+    assert "line 3" not in lines
+    cached = await stage.checks.known(stage.spec(""))
+    assert cached is None
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "told"),
+    ("command", "code", "problem"),
     [
         ("no-such-program --x", 127, "a command was not found"),
         ("./a.txt", 126, "cannot be executed"),
@@ -120,59 +120,59 @@ async def test_a_failure_is_told_with_its_relevant_part(stage: Stage) -> None:
         ("kill -9 0", None, "was killed"),
     ],
 )
-async def test_what_says_nothing_about_the_content_is_not_remembered(
-    stage: Stage, command: str, code: int | None, told: str
+async def test_results_unrelated_to_the_content_are_not_cached(
+    stage: Stage, command: str, code: int | None, problem: str
 ) -> None:
     spec = stage.spec(command)
     result = await stage.checks.run(spec)
     assert (result.state, result.exit_code) == ("failure", code)
-    assert told in result.summary.splitlines()[0]
+    assert problem in result.summary.splitlines()[0]
     assert await stage.checks.known(spec) is None
 
 
-BUSY = (
+SPAWNS_CHILDREN = (
     "trap '' TERM; sleep 300 & echo $! >>$OUT/pids; setsid sleep 300 & echo $! >>$OUT/pids;"
     " (setsid sh -c 'sleep 300 & echo $! >>$OUT/pids' &); wait; sleep 300"
 )
-"""Starts one in its group, one in a session of its own, and one that outlives its parent."""
+"""Starts one child in its process group, one in a new session, and one that survives its parent."""
 
 
-async def test_out_of_time_it_is_killed(stage: Stage) -> None:
-    result = await stage.checks.run(stage.spec(BUSY, timeout=0.5))
+async def test_a_check_that_exceeds_its_timeout_is_killed(stage: Stage) -> None:
+    result = await stage.checks.run(stage.spec(SPAWNS_CHILDREN, timeout=0.5))
     assert result.state == "timed_out"
     assert "did not finish within 0.5 s" in result.summary
     assert stage.alive("pids") == []
-    assert await stage.checks.known(stage.spec(BUSY)) is None
-    assert stage.work() == []
+    assert await stage.checks.known(stage.spec(SPAWNS_CHILDREN)) is None
+    assert stage.checkout_names() == []
 
 
-async def test_what_it_leaves_in_the_background_holds_nothing_up_and_goes(stage: Stage) -> None:
+async def test_background_processes_of_a_check_are_killed_without_waiting(stage: Stage) -> None:
     result = await stage.checks.run(stage.spec("setsid sleep 300 & echo $! >$OUT/pids"))
     assert result.state == "success"
     assert result.seconds < 10
     assert stage.alive("pids") == []
 
 
-async def test_cancelled_everything_it_started_is_killed(stage: Stage) -> None:
-    spec = stage.spec(BUSY)
-    begun: list[str] = []
-    task = asyncio.create_task(stage.checks.run(spec, started=begun.append))
+async def test_cancelling_a_check_kills_everything_it_started(stage: Stage) -> None:
+    spec = stage.spec(SPAWNS_CHILDREN)
+    trees: list[str] = []
+    task = asyncio.create_task(stage.checks.run(spec, started=trees.append))
     await asyncio.to_thread(stage.until, lambda: len(stage.lines("pids")) == 3)
-    assert stage.checks.cancel("app", begun[0], "test")
+    assert stage.checks.cancel("app", trees[0], "test")
     assert (await task).state == "cancelled"
     assert stage.alive("pids") == []
     assert await stage.checks.known(spec) is None
-    assert not stage.checks.cancel("app", begun[0], "test")
+    assert not stage.checks.cancel("app", trees[0], "test")
     task = asyncio.create_task(stage.checks.run(spec))
     await asyncio.to_thread(stage.until, lambda: len(stage.lines("pids")) == 6)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert stage.alive("pids") == []
-    assert stage.work() == []
+    assert stage.checkout_names() == []
 
 
-async def test_no_more_than_allowed_run_at_once(stage: Stage) -> None:
+async def test_the_limit_of_parallel_checks_is_kept(stage: Stage) -> None:
     command = (
         "mkdir $OUT/running.$$; ls -d $OUT/running.* | wc -l >>$OUT/seen;"
         " until grep -q 2 $OUT/seen; do sleep 0.01; done; sleep 0.1; rmdir $OUT/running.$$"
@@ -183,18 +183,18 @@ async def test_no_more_than_allowed_run_at_once(stage: Stage) -> None:
     assert max(int(line) for line in stage.lines("seen")) == 2
 
 
-async def test_one_that_is_cancelled_while_it_waits_gives_its_place_away(stage: Stage) -> None:
+async def test_a_check_cancelled_while_it_waits_releases_its_slot(stage: Stage) -> None:
     first = asyncio.create_task(stage.checks.run(stage.spec("while [ ! -e $OUT/go ]; do sleep 0.01; done", name="a")))
     second = asyncio.create_task(stage.checks.run(stage.spec("touch $OUT/second", name="b")))
     third = asyncio.create_task(stage.checks.run(stage.spec("true", name="c")))
-    await asyncio.to_thread(stage.until, lambda: bool(stage.work()))
+    await asyncio.to_thread(stage.until, lambda: bool(stage.checkout_names()))
     second.cancel()
     (stage.outside / "go").touch()
     assert [(await first).state, (await third).state] == ["success", "success"]
     assert not (stage.outside / "second").exists()
 
 
-async def test_much_output_is_kept_in_bounds(stage: Stage) -> None:
+async def test_long_output_is_truncated(stage: Stage) -> None:
     checks = Checks(stage.home, stage.host, limits=Limits(log_head=100_000, log_tail=50_000))
     result = await checks.run(stage.spec("seq 1000000; echo 'error: at the end'; exit 1"))
     text = result.log.read_text()
@@ -205,7 +205,7 @@ async def test_much_output_is_kept_in_bounds(stage: Stage) -> None:
     assert "error: at the end" in result.summary
 
 
-async def test_numbers_come_from_junit_and_not_from_files_of_the_repository(stage: Stage) -> None:
+async def test_test_counts_are_read_from_new_junit_files_only(stage: Stage) -> None:
     report = "<testsuite>%s</testsuite>"
     stage.commit({"fixtures/junit.xml": report % ('<testcase name="f"/>' * 9)})
     command = f"printf '%s' '{report % ('<testcase/>' * 3)}' >junit-out.xml; echo '1 passed in 0.1s'"
@@ -214,7 +214,7 @@ async def test_numbers_come_from_junit_and_not_from_files_of_the_repository(stag
     assert (await stage.checks.run(stage.spec("true"))).tests is None
 
 
-async def test_flaky_and_confirmed_failures(stage: Stage) -> None:
+async def test_failures_are_retried_and_reported_as_flaky_or_confirmed(stage: Stage) -> None:
     flaky = stage.spec("echo x >>$OUT/runs; [ $(wc -l <$OUT/runs) = 2 ] || { echo 'error: once'; exit 1; }")
     result = await stage.checks.verdict(flaky)
     assert (result.state, result.runs) == ("flaky", 2)
@@ -228,7 +228,7 @@ async def test_flaky_and_confirmed_failures(stage: Stage) -> None:
     assert len(stage.lines("broken")) == 2
 
 
-async def test_what_the_base_fails_in_too_is_known_and_what_cannot_be_run_has_no_verdict(stage: Stage) -> None:
+async def test_failures_of_the_base_are_known_and_unrunnable_checks_have_no_result(stage: Stage) -> None:
     base = stage.commit({"broken": "yes\n"})
     head = stage.commit({"a.txt": "mine\n", "mine": "x\n"})
     cases = (
@@ -237,12 +237,12 @@ async def test_what_the_base_fails_in_too_is_known_and_what_cannot_be_run_has_no
         ("no-such-program", "not_set_up", 0, 0),
         ("test ! -e mine || exit 1; no-such-program", "failure", 1, 0),
     )
-    for command, state, new, known in cases:
-        found = await assess(stage.checks, stage.spec(command, commit=head), base)
-        assert (found.state, len(found.new), len(found.known)) == (state, new, known), command
+    for command, state, new, known_count in cases:
+        assessment = await assess(stage.checks, stage.spec(command, commit=head), base)
+        assert (assessment.state, len(assessment.new), len(assessment.known)) == (state, new, known_count), command
 
 
-async def test_a_commit_or_repository_that_is_not_there(stage: Stage, tmp_path: Path) -> None:
+async def test_a_missing_commit_or_repository_is_not_found(stage: Stage, tmp_path: Path) -> None:
     for commit in ("0" * 40, "no-such-branch", "a\nb", "x\nHEAD", "--all", "", "HEAD:a.txt"):
         with pytest.raises(NotFound, match="has no commit"):
             await stage.checks.run(stage.spec("true", commit=commit))
@@ -250,14 +250,14 @@ async def test_a_commit_or_repository_that_is_not_there(stage: Stage, tmp_path: 
         await stage.checks.run(stage.spec("true", repo=tmp_path / "nowhere"))
 
 
-async def test_a_bare_repository_and_a_strange_name(stage: Stage, tmp_path: Path) -> None:
+async def test_bare_repositories_and_unusual_check_names_work(stage: Stage, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--bare", str(stage.repo), "bare.git")
     result = await stage.checks.run(stage.spec("test -f a.txt", repo=tmp_path / "bare.git", name="../../über all"))
     assert result.state == "success"
     assert result.log.resolve().is_relative_to(stage.home.path / "checks" / "results" / "app" / result.tree)
 
 
-async def test_a_repository_with_long_hashes(stage: Stage, tmp_path: Path) -> None:
+async def test_a_repository_with_sha256_hashes_works(stage: Stage, tmp_path: Path) -> None:
     repo = tmp_path / "long"
     git(tmp_path, "init", "-q", "--object-format=sha256", str(repo))
     git(repo, "commit", "-q", "--allow-empty", "-m", "x")
@@ -265,7 +265,7 @@ async def test_a_repository_with_long_hashes(stage: Stage, tmp_path: Path) -> No
     assert result.state == "success", result.summary
 
 
-async def test_a_full_disk(stage: Stage, small_disk: Path) -> None:
+async def test_a_full_disk_fails_checks_and_leaves_no_checkouts(stage: Stage, small_disk: Path) -> None:
     home = Home(small_disk / "ao")
     checks = Checks(home, stage.host, limits=Limits(grace=0.2))
     filling = await checks.run(stage.spec("head -c 5000000 /dev/zero >fill; code=$?; echo no room; exit $code"))
@@ -279,7 +279,7 @@ async def test_a_full_disk(stage: Stage, small_disk: Path) -> None:
     assert list((home.path / "checks" / "work").glob("*/*")) == []
 
 
-async def test_an_unreadable_result_is_unknown(stage: Stage) -> None:
+async def test_an_unreadable_cached_result_is_ignored(stage: Stage) -> None:
     spec = stage.spec("true")
     file = (await stage.checks.run(spec)).log.with_suffix(".json")
     for text in ("", "{", "[]", '{"key": 1}', file.read_text().replace('"success"', '"timed_out"')):
@@ -287,13 +287,13 @@ async def test_an_unreadable_result_is_unknown(stage: Stage) -> None:
         assert await stage.checks.known(spec) is None
 
 
-@pytest.mark.parametrize("place", ["mkfifo", "ln -s /dev/zero", "mkdir"])
-async def test_a_command_that_takes_the_place_of_our_own_files_holds_nobody_up(stage: Stage, place: str) -> None:
-    """What it leaves there may also be found by the next check, in the same folder."""
+@pytest.mark.parametrize("replacement", ["mkfifo", "ln -s /dev/zero", "mkdir"])
+async def test_a_command_that_replaces_the_checks_own_files_blocks_nothing(stage: Stage, replacement: str) -> None:
+    """The replaced file is also found by the next check in the same folder."""
     (stage.outside / "mine").write_text("mine\n")
-    meddles = f"rm ../exit; {place} ../exit; kill -9 $PPID"
+    command = f"rm ../exit; {replacement} ../exit; kill -9 $PPID"
     async with asyncio.timeout(60):
-        result = await stage.checks.run(stage.spec(meddles, post_create=("true",)))
+        result = await stage.checks.run(stage.spec(command, post_create=("true",)))
         assert (result.state, result.exit_code) == ("failure", None)
         await stage.checks.run(
             stage.spec("rm -rf ../exit; ln -s $OUT/mine ../exit; kill -9 $PPID", name="other", post_create=("true",))

@@ -1,4 +1,4 @@
-"""The project's set-up in checkouts: made once, kept exactly as it was made, and nothing else kept."""
+"""The project's set-up in checkouts: run once, kept unchanged, and nothing else kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SET_UP = (
 )
 
 
-async def test_set_up_is_made_once_for_the_same_lock_files(stage: Stage) -> None:
+async def test_the_set_up_runs_once_for_the_same_lock_files(stage: Stage) -> None:
     stage.commit({"package-lock.json": "1\n"})
     spec = stage.spec(
         "cat node_modules/p/made; cat a.txt; git status --porcelain | grep -v '??'; true", post_create=SET_UP
@@ -41,36 +41,36 @@ async def test_set_up_is_made_once_for_the_same_lock_files(stage: Stage) -> None
     assert len(stage.lines("set-ups")) == 3
 
 
-async def test_nothing_of_an_earlier_check_is_left_but_the_set_up(stage: Stage) -> None:
+async def test_only_the_set_up_of_an_earlier_check_is_kept(stage: Stage) -> None:
     listing = "find . -path ./.git -prune -o -print | sort; git config a.b; git log --oneline | wc -l"
     dirty = (
         "; echo x >drop; mkdir -p new/folder; echo x >new/folder/f; echo x >node_modules/drop; echo x >d/empty/drop;"
         " rm b.txt; echo x >>a.txt; ln -s / root; git config a.b c; git commit -qam x; touch .git/hooks"
     )
-    seen: list[list[str]] = []
+    listings: list[list[str]] = []
     for number in range(2):
         lines: list[str] = []
         spec = stage.spec(listing + dirty, name=f"n{number}", post_create=SET_UP)
         result = await stage.checks.run(spec, lambda line, lines=lines: lines.append(line))  # type: ignore[misc]
         assert result.state == "success", result.summary
-        seen.append([line for line in lines if not line.startswith(("$", "cat:"))])
-    assert seen[0] == seen[1]
-    assert "./d/empty" in seen[0]
+        listings.append([line for line in lines if not line.startswith(("$", "cat:"))])
+    assert listings[0] == listings[1]
+    assert "./d/empty" in listings[0]
     assert len(stage.lines("set-ups")) == 1
 
 
 @pytest.mark.parametrize(
     "harm", ["echo x >>node_modules/p/made", "rm -r node_modules", "rmdir d/empty", "chmod 700 node_modules/p/made"]
 )
-async def test_a_set_up_that_a_check_changed_is_made_anew(stage: Stage, harm: str) -> None:
+async def test_a_set_up_changed_by_a_check_is_repeated(stage: Stage, harm: str) -> None:
     await stage.checks.run(stage.spec(harm, post_create=SET_UP))
     result = await stage.checks.run(stage.spec("test -d d/empty && test ! -s node_modules/p/made", post_create=SET_UP))
     assert result.state == "success", result.summary
     assert len(stage.lines("set-ups")) == 2
-    assert len(stage.work()) == 1
+    assert len(stage.checkout_names()) == 1
 
 
-async def test_a_set_up_that_fails_is_a_failure_and_not_remembered(stage: Stage) -> None:
+async def test_a_failing_set_up_fails_the_check_and_is_not_cached(stage: Stage) -> None:
     spec = stage.spec(
         "touch $OUT/ran", post_create=("echo first", "echo 'error: no network'; exit 4", "touch $OUT/third")
     )
@@ -80,11 +80,11 @@ async def test_a_set_up_that_fails_is_a_failure_and_not_remembered(stage: Stage)
     assert result.summary.splitlines()[0].endswith("ended with exit code 4")
     assert "error: no network" in result.summary.splitlines()
     assert list(stage.outside.iterdir()) == []
-    assert stage.work() == []
+    assert stage.checkout_names() == []
     assert await stage.checks.known(spec) is None
 
 
-async def test_copies_and_shared_folders_are_as_in_a_workspace(stage: Stage) -> None:
+async def test_copies_and_symlinks_are_made_as_in_a_workspace(stage: Stage) -> None:
     (stage.repo / ".env").write_text("A=1\n")
     (stage.repo / "vendor").mkdir()
     (stage.repo / "vendor" / "lib").write_text("lib\n")
@@ -99,7 +99,7 @@ async def test_copies_and_shared_folders_are_as_in_a_workspace(stage: Stage) -> 
     assert lines[2:] == ["A=2", "lib"]
 
 
-async def test_what_a_check_changed_and_dated_back_is_made_again(stage: Stage) -> None:
+async def test_a_set_up_changed_with_an_old_timestamp_is_repeated(stage: Stage) -> None:
     spec = stage.spec("cat tool", post_create=("echo good >tool; touch -d 2020-01-01 tool; echo 1 >>$OUT/set-ups",))
     await stage.checks.run(replace(spec, command="echo evil >tool; truncate -s 5 tool; touch -d 2020-01-01 tool"))
     lines: list[str] = []
@@ -107,17 +107,17 @@ async def test_what_a_check_changed_and_dated_back_is_made_again(stage: Stage) -
     assert lines[-1] == "good" and stage.lines("set-ups") == ["1", "1"]
 
 
-async def test_only_the_last_used_checkouts_are_kept(stage: Stage) -> None:
+async def test_only_the_most_recently_used_checkouts_are_kept(stage: Stage) -> None:
     checks = Checks(stage.home, stage.host, limits=Limits(prepared=2))
     for number in (0, 1, 0, 2):
         spec = stage.spec("true", post_create=(f"echo {number} >>$OUT/set-ups",))
         await checks.run(spec, again=True)
-    assert len(stage.work()) == 2
+    assert len(stage.checkout_names()) == 2
     await checks.run(replace(spec, post_create=("echo 0 >>$OUT/set-ups",)), again=True)
     assert stage.lines("set-ups") == ["0", "1", "2"]
 
 
-async def test_two_at_once_get_a_checkout_each(stage: Stage) -> None:
+async def test_parallel_checks_get_separate_checkouts(stage: Stage) -> None:
     command = "pwd >>$OUT/places; while [ $(wc -l <$OUT/places) -lt 2 ]; do sleep 0.01; done"
     specs = [stage.spec(command, name=name, post_create=(":",), parallel=2) for name in ("a", "b")]
     results = await asyncio.gather(*(stage.checks.run(spec) for spec in specs))
@@ -125,30 +125,30 @@ async def test_two_at_once_get_a_checkout_each(stage: Stage) -> None:
     assert len(set(stage.lines("places"))) == 2
 
 
-async def test_no_change_makes_the_set_up_that_others_are_checked_by(stage: Stage) -> None:
-    """Nor that of its own next commit: by what the set-up goes by, and nobody can name."""
+async def test_a_change_cannot_provide_the_set_up_of_other_changes(stage: Stage) -> None:
+    """Nor the set-up of its next commit, even through files that the set-up reads indirectly."""
     stage.commit({"package-lock.json": "1\n", "set-up.sh": "sh ./helper.sh\n", "helper.sh": "echo good >tool\n"})
     spec = stage.spec("cat tool", base="main", post_create=("sh ./set-up.sh",))
 
-    async def seen(files: dict[str, str]) -> str:
+    async def check_output(files: dict[str, str]) -> str:
         lines: list[str] = []
         await stage.checks.run(replace(spec, commit=stage.commit(files)), lines.append)
         return lines[-1]
 
     git(stage.repo, "switch", "-qc", "sly")
-    await seen({"helper.sh": "echo evil >tool\n"})
+    await check_output({"helper.sh": "echo evil >tool\n"})
     git(stage.repo, "switch", "-q", "main")
-    assert await seen({"a.txt": "another's\n"}) == "good"
+    assert await check_output({"a.txt": "another's\n"}) == "good"
     git(stage.repo, "switch", "-q", "sly")
-    assert await seen({"package-lock.json": "2\n"}) == "evil"
-    assert await seen({"helper.sh": "echo good >tool\n"}) == "good"
-    assert len(stage.work()) == 3
+    assert await check_output({"package-lock.json": "2\n"}) == "evil"
+    assert await check_output({"helper.sh": "echo good >tool\n"}) == "good"
+    assert len(stage.checkout_names()) == 3
 
 
-async def test_a_set_up_that_a_change_changes_is_made_for_that_change(stage: Stage) -> None:
+async def test_a_set_up_modified_by_a_change_runs_for_that_change(stage: Stage) -> None:
     stage.commit({"set-up.sh": "sh ./helper.sh\n", "Makefile": "tool:\n\techo made >tool\n"})
     git(stage.repo, "switch", "-qc", "change")
-    for files, command, told in (
+    for files, command, expected in (
         ({"set-up.sh": "echo named >tool\n"}, "sh ./set-up.sh", "named"),
         ({"Makefile": "tool:\n\techo anew >tool\n"}, "make tool", "anew"),
         ({"set-up.sh": "sh ./helper.sh\n", "helper.sh": "echo mended >tool\n"}, "sh ./set-up.sh", "mended"),
@@ -156,4 +156,4 @@ async def test_a_set_up_that_a_change_changes_is_made_for_that_change(stage: Sta
         lines: list[str] = []
         spec = stage.spec("cat tool", base="main", post_create=(command,), commit=stage.commit(files))
         assert (await stage.checks.run(spec, lines.append)).state == "success", lines
-        assert lines[-1] == told
+        assert lines[-1] == expected

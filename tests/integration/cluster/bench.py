@@ -1,4 +1,4 @@
-"""A daemon's end and a real Worker for tests: each with a home of its own, joined by a real WebSocket on loopback."""
+"""A daemon's end and a real Worker with separate homes, connected by a real WebSocket on loopback."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ IDENTITY = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NA
 
 
 class Bench:
-    """The daemon's end, which knows one node, and that node's Worker as a process of its own."""
+    """The daemon's end, which knows one node, and that node's Worker in its own process."""
 
     def __init__(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ao-n-"))
-        self.local = Home(self.root / "daemon")
-        self.there = Home(self.root / "node")
-        self.local.make()
+        self.daemon_home = Home(self.root / "daemon")
+        self.node_home = Home(self.root / "node")
+        self.daemon_home.make()
         self.node: RemoteNode | None = None
         self.links: list[Link] = []
         self.connections: list[Any] = []
-        self._kept = socket.socket()
-        """Keeps the port while nobody listens: neither is it given to another, nor does who dials it reach himself."""
-        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._kept.bind(("127.0.0.1", 0))
-        self.port: int = self._kept.getsockname()[1]
+        self._reserved_port = socket.socket()
+        """Reserves the port while nothing listens, so that no other program gets it and no caller connects to itself."""
+        self._reserved_port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._reserved_port.bind(("127.0.0.1", 0))
+        self.port: int = self._reserved_port.getsockname()[1]
         self.lease = 10.0
-        """Seconds that agents may work on without word from the daemon."""
-        self.stale: set[tuple[str, int]] = set()
-        """Launches (session, generation) that may not."""
+        """Seconds that agents may work without contact to the daemon."""
+        self.stale_launches: set[tuple[str, int]] = set()
+        """Launches (session, generation) that may not work."""
         self.worker: subprocess.Popen[bytes] | None = None
         self._server: Any = None
 
     # -- the daemon's end
 
     async def open(self) -> None:
-        """Listen where it listened before."""
+        """Listen on the same port as before."""
         self._server = await websockets.serve(
             self._connected, "127.0.0.1", self.port, compression=None, ping_interval=None, close_timeout=0.2
         )
 
     async def close_daemon(self) -> None:
-        """The daemon goes: nobody listens, and every connection is cut."""
+        """Stop the daemon's end: stop listening and cut every connection."""
         self._server.close(close_connections=False)
         await self.cut()
         await self._server.wait_closed()
@@ -69,11 +69,11 @@ class Bench:
             await self.node.close()
 
     async def restart_daemon(self, home: Home | None = None) -> None:
-        """Another daemon, which remembers nothing but its files; with another home not even these."""
+        """Start another daemon with the same home, or with another one."""
         await self.close_daemon()
         self.node = None
-        self.local = home or self.local
-        self.local.make()
+        self.daemon_home = home or self.daemon_home
+        self.daemon_home.make()
         await self.open()
 
     async def _connected(self, connection: Any) -> None:
@@ -89,24 +89,24 @@ class Bench:
 
     async def _node_for(self, hello: Hello) -> RemoteNode:
         if self.node is None:
-            self.node = RemoteNode(hello, self.local, handlers={"lease.renew": self._renew})
+            self.node = RemoteNode(hello, self.daemon_home, handlers={"lease.renew": self._renew})
         return self.node
 
     async def _renew(self, request: Request) -> Reply:
         launches = request.body["launches"]
-        stale = [name for name, generation in launches.items() if (name, generation) in self.stale]
+        stale = [name for name, generation in launches.items() if (name, generation) in self.stale_launches]
         return Reply({"length": self.lease, "refused": stale})
 
     async def cut(self) -> None:
-        """Lose the link, without a word to either side."""
+        """Abort the connections without closing them on either side."""
         for connection in self.connections:
             connection.transport.abort()
         self.connections.clear()
         for link in self.links:
             await link.closed.wait()
 
-    async def linked(self) -> RemoteNode:
-        """The node, once it is connected."""
+    async def connected_node(self) -> RemoteNode:
+        """Wait until the node is connected, and return it."""
         async with asyncio.timeout(60):
             while self.node is None:
                 await asyncio.sleep(0.01)
@@ -127,7 +127,7 @@ class Bench:
         environment = {**os.environ, **IDENTITY, TOKEN: SECRET, "AO_HOME": str(self.root / "nowhere")}
         with (self.root / "worker.log").open("ab") as log:
             self.worker = subprocess.Popen(
-                [*argv, "--name", "n1", "--home", str(self.there.path), *arguments],
+                [*argv, "--name", "n1", "--home", str(self.node_home.path), *arguments],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -135,20 +135,20 @@ class Bench:
             )
 
     def kill_worker(self) -> None:
-        """Without a word."""
+        """Kill the Worker with SIGKILL."""
         assert self.worker is not None
         self.worker.kill()
         self.worker.wait()
 
     async def close(self) -> None:
-        """Leave nothing running and nothing behind."""
+        """Stop everything and remove all files."""
         if self.worker is not None and self.worker.poll() is None:
             self.worker.terminate()
             await asyncio.to_thread(self.worker.wait, 60)
         await self.close_daemon()
-        self._kept.close()
+        self._reserved_port.close()
         host = LocalHost()
-        for mark in sorted(self.there.sessions.glob("*/holder.*.json")):
+        for mark in sorted(self.node_home.sessions.glob("*/holder.*.json")):
             for process in host.marked("AO_SPOOL_FOLDER", str(mark.parent)):
                 host.kill(process, 9)
         shutil.rmtree(self.root, ignore_errors=True)
@@ -156,39 +156,39 @@ class Bench:
     # -- a session there
 
     def repository(self) -> Path:
-        """A repository with one commit, on the node."""
-        repo = self.there.path / "repos" / "app"
+        """Create a repository with one commit on the node."""
+        repo = self.node_home.path / "repos" / "app"
         repo.mkdir(parents=True)
         for argv in (["init", "-q", "-b", "main"], ["commit", "-q", "--allow-empty", "-m", "start"]):
             subprocess.run(["git", "-C", str(repo), *argv], check=True, env={**os.environ, **IDENTITY})
         return repo
 
     def workspace_spec(self, session: str = "app-fix") -> WorkspaceSpec:
-        """What a session's workspace is to be."""
-        path = self.there.worktrees / "app" / session
+        """Return the specification of a session's workspace on the node."""
+        path = self.node_home.worktrees / "app" / session
         return WorkspaceSpec(
             session=session,
-            repo=self.there.path / "repos" / "app",
+            repo=self.node_home.path / "repos" / "app",
             path=path,
             link=None,
-            private=self.there.session(session),
+            private=self.node_home.session(session),
             branch=f"ao/{session}",
             base="main",
         )
 
     async def workspace(self, session: str = "app-fix") -> WorkspaceInfo:
-        """Make a session's workspace on the node."""
-        node = await self.linked()
+        """Create a session's workspace on the node."""
+        node = await self.connected_node()
         return await node.workspace("clone").create(self.workspace_spec(session), lambda _line: None)
 
     async def launch(
         self, argv: Sequence[str], session: str = "app-fix", generation: int = 1, cwd: Path | None = None
     ) -> Handle:
         """Start a program in a session's terminal on the node."""
-        node, private = await self.linked(), self.there.session(session)
+        node, private = await self.connected_node(), self.node_home.session(session)
         env = {
             "PATH": os.environ["PATH"],
-            "AO_SPOOL": str(self.there.spool(session, generation)),
+            "AO_SPOOL": str(self.node_home.spool(session, generation)),
             "AO_SPOOL_FOLDER": str(private),
             "AO_TASK_FILE": str(private / "task.md"),
             **IDENTITY,
@@ -197,45 +197,45 @@ class Bench:
             session=session,
             generation=generation,
             argv=tuple(argv),
-            cwd=cwd or self.there.path,
+            cwd=cwd or self.node_home.path,
             env=env,
             private=private,
-            log=self.there.terminal_log(session),
+            log=self.node_home.terminal_log(session),
         )
         return await node.runtime().launch(spec)
 
     def spool(self, session: str = "app-fix", generation: int = 1) -> bytes:
-        """What has arrived of a session's reports."""
+        """Return the mirrored spool of a session, or b"" if there is none."""
         with contextlib.suppress(FileNotFoundError):
-            return self.local.spool(session, generation).read_bytes()
+            return self.daemon_home.spool(session, generation).read_bytes()
         return b""
 
     def log(self, session: str = "app-fix") -> bytes:
-        """What has arrived of a session's output."""
+        """Return the mirrored terminal log of a session, or b"" if there is none."""
         with contextlib.suppress(FileNotFoundError):
-            return self.local.terminal_log(session).read_bytes()
+            return self.daemon_home.terminal_log(session).read_bytes()
         return b""
 
 
 @contextlib.asynccontextmanager
 async def bench(*arguments: str) -> AsyncIterator[Bench]:
-    """A daemon's end with a Worker that has dialled it."""
-    made = Bench()
+    """Yield a daemon's end and a Worker that has connected to it."""
+    running_bench = Bench()
     try:
-        await made.open()
-        made.start_worker(*arguments)
-        yield made
+        await running_bench.open()
+        running_bench.start_worker(*arguments)
+        yield running_bench
     finally:
-        await made.close()
+        await running_bench.close()
 
 
 def shell(script: str) -> tuple[str, ...]:
-    """A command that runs this script."""
+    """Return a command that runs this script."""
     return ("/bin/sh", "-c", script)
 
 
 class Pipe:
-    """One end of a connection in memory that takes so many frames before it makes the sender wait."""
+    """One end of a connection in memory; a full queue makes the sender wait."""
 
     def __init__(self, out: asyncio.Queue[bytes | None], into: asyncio.Queue[bytes | None]) -> None:
         self._out, self._into = out, into

@@ -1,4 +1,4 @@
-"""An agent plugin for tests: a shell that is heard by a journal beside its terminal, and takes messages by a file."""
+"""An agent plugin for tests: a shell whose journal is read, and that gets messages through a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agent_orchestrator.protocols import reports as r
 
 
 class Listening(Agent):
-    """Reads `journal` in its private folder."""
+    """Reads the file `journal` in its private folder."""
 
     name = "listening"
     screen = ScreenRules()
@@ -33,10 +33,10 @@ class Listening(Agent):
 
     def __init__(self, config: Mapping[str, Any], host: object) -> None:
         del host
-        self._word = str(config.get("word", ""))
+        self._prefix = str(config.get("word", ""))
 
     async def detect(self) -> InstalledAgent | None:
-        return InstalledAgent(str(Path(__file__)), self._word)
+        return InstalledAgent(str(Path(__file__)), self._prefix)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         journal = context.private / "journal"
@@ -46,28 +46,28 @@ class Listening(Agent):
     async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         journal, place = Path(run.plugin_data["journal"]), "journal"
         run.changes.watch(journal)
-        at, going = run.cursors.get(place, 0), True
+        position, is_running = run.cursors.get(place, 0), True
         while True:
-            for line in journal.read_bytes()[at:].splitlines(keepends=True):
-                said = r.ActivityReport(Activity.ACTIVE, line.decode().strip())
-                yield ReportBatch((said,), "transcript", place, at, at + len(line))
-                at += len(line)
-            if not going:
+            for line in journal.read_bytes()[position:].splitlines(keepends=True):
+                report = r.ActivityReport(Activity.ACTIVE, line.decode().strip())
+                yield ReportBatch((report,), "transcript", place, position, position + len(line))
+                position += len(line)
+            if not is_running:
                 yield ReportBatch((r.TurnReport(await run.screen()),), "screen")
                 return
-            going = await run.changes.next()
+            is_running = await run.changes.next()
 
     async def deliver(
         self, run: RunningLaunch, message: str, text: str, *, interrupt: bool
     ) -> Delivery | ReadyToType | None:
         if interrupt:
             return ReadyToType(("C-u",))
-        with (run.private / "took").open("a") as took:
-            took.write(json.dumps([message, text]) + "\n")
+        with (run.private / "took").open("a") as file:
+            file.write(json.dumps([message, text]) + "\n")
         return Delivered()
 
     def escape_input(self, text: str) -> str:
-        return f"{self._word} {text}"
+        return f"{self._prefix} {text}"
 
 
 plugin = Listening

@@ -1,4 +1,4 @@
-"""One link: calls and channels at once, both ways, and what a lost one leaves."""
+"""A link: simultaneous calls and channels in both directions, and the loss of the link."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ pytestmark = pytest.mark.anyio
 
 @dataclass
 class Pair:
-    """Both ends: the node's and the daemon's."""
+    """Both ends of a link: the node's and the daemon's."""
 
     node: Link
     daemon: Link
     pipes: tuple[Pipe, Pipe]
-    seen: list[Any] = field(default_factory=list)
+    received: list[Any] = field(default_factory=list)
 
     async def cut(self) -> None:
         await self.pipes[0].close()
@@ -34,31 +34,31 @@ class Pair:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
-    there: asyncio.Queue[bytes | None] = asyncio.Queue(4)
-    back: asyncio.Queue[bytes | None] = asyncio.Queue(4)
-    pipes = (Pipe(there, back), Pipe(back, there))
-    made = Pair(
+    to_daemon: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+    to_node: asyncio.Queue[bytes | None] = asyncio.Queue(4)
+    pipes = (Pipe(to_daemon, to_node), Pipe(to_node, to_daemon))
+    linked = Pair(
         Link(pipes[0], {}, {}, dialled=True, peer="the daemon"),
         Link(pipes[1], {}, {}, dialled=False, peer="the node n1"),
         pipes,
     )
-    made.node.start()
-    made.daemon.start()
-    yield made
-    for link in (made.node, made.daemon):
+    linked.node.start()
+    linked.daemon.start()
+    yield linked
+    for link in (linked.node, linked.daemon):
         await link.close()
 
 
 async def echo(request: Request) -> Reply:
-    """Answers what it was asked."""
+    """Return the body and data of the request."""
     return Reply(request.body, request.data)
 
 
-async def test_calls_go_both_ways_at_once_with_json_and_bytes(pair: Pair) -> None:
+async def test_simultaneous_calls_in_both_directions_carry_json_and_bytes(pair: Pair) -> None:
     pair.node.handlers = pair.daemon.handlers = {"echo": echo}
-    asked = [pair.node.call("echo", {"n": n, "ü": None}, bytes([n]) * n) for n in range(20)]
-    asked += [pair.daemon.call("echo", {"n": n, "ü": None}, bytes([n]) * n) for n in range(20)]
-    answers = await asyncio.gather(*asked)
+    calls = [pair.node.call("echo", {"n": n, "ü": None}, bytes([n]) * n) for n in range(20)]
+    calls += [pair.daemon.call("echo", {"n": n, "ü": None}, bytes([n]) * n) for n in range(20)]
+    answers = await asyncio.gather(*calls)
     assert [answer.body["n"] for answer in answers] == [*range(20)] * 2
     assert [answer.data for answer in answers] == [bytes([n]) * n for n in range(20)] * 2
 
@@ -78,7 +78,7 @@ async def test_a_small_call_does_not_wait_behind_a_large_answer(pair: Pair) -> N
     assert max(pair.pipes[1].sent) <= channels.CHUNK + 16
 
 
-async def test_errors_cross_as_what_they_are(pair: Pair) -> None:
+async def test_errors_keep_their_type_across_the_link(pair: Pair) -> None:
     async def refuse(_request: Request) -> Reply:
         raise Conflict("it is there already", "choose another")
 
@@ -92,86 +92,86 @@ async def test_errors_cross_as_what_they_are(pair: Pair) -> None:
     with pytest.raises(Conflict) as refused:
         await pair.daemon.call("refuse")
     assert (refused.value.text, refused.value.remedy) == ("it is there already", "choose another")
-    with pytest.raises(Temporary) as told:
+    with pytest.raises(Temporary) as temporary:
         await pair.daemon.call("later")
-    assert told.value.until == 12.5 and not isinstance(told.value, LinkLost)
+    assert temporary.value.until == 12.5 and not isinstance(temporary.value, LinkLost)
     with pytest.raises(AoError, match="ZeroDivisionError: by zero"):
         await pair.daemon.call("fault")
     with pytest.raises(NotFound, match="nonsense"):
         await pair.daemon.call("nonsense")
 
 
-async def test_what_is_told_before_an_answer_comes_in_order_and_before_it(pair: Pair) -> None:
-    async def tell(request: Request) -> Reply:
+async def test_notes_arrive_in_order_before_the_answer(pair: Pair) -> None:
+    async def report_lines(request: Request) -> Reply:
         for number in range(50):
             request.note(f"line {number}")
         return Reply("done")
 
-    pair.node.handlers = {"tell": tell}
-    heard: list[str] = []
-    assert (await pair.daemon.call("tell", note=heard.append)).body == "done"
-    assert heard == [f"line {number}" for number in range(50)]
+    pair.node.handlers = {"tell": report_lines}
+    notes: list[str] = []
+    assert (await pair.daemon.call("tell", note=notes.append)).body == "done"
+    assert notes == [f"line {number}" for number in range(50)]
 
 
-async def test_who_gives_up_ends_the_work_on_the_other_side(pair: Pair) -> None:
-    ended: asyncio.Queue[str] = asyncio.Queue()
-    begun = asyncio.Event()
+async def test_a_timed_out_or_cancelled_call_cancels_its_handler(pair: Pair) -> None:
+    ended_calls: asyncio.Queue[str] = asyncio.Queue()
+    is_started = asyncio.Event()
 
     async def work(request: Request) -> Reply:
-        begun.set()
+        is_started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.put_nowait(request.body)
+            ended_calls.put_nowait(request.body)
         return Reply()
 
     pair.node.handlers = {"work": work}
     with pytest.raises(Temporary, match="within"):
         await pair.daemon.call("work", "late", timeout=0.5)
-    assert await asyncio.wait_for(ended.get(), 60) == "late"
-    begun.clear()
+    assert await asyncio.wait_for(ended_calls.get(), 60) == "late"
+    is_started.clear()
     task = asyncio.create_task(pair.daemon.call("work", "cancelled"))
-    await asyncio.wait_for(begun.wait(), 60)
+    await asyncio.wait_for(is_started.wait(), 60)
     task.cancel()
-    assert await asyncio.wait_for(ended.get(), 60) == "cancelled"
+    assert await asyncio.wait_for(ended_calls.get(), 60) == "cancelled"
 
 
-async def test_a_lost_link_fails_what_is_under_way_on_both_sides(pair: Pair) -> None:
-    begun, ended = asyncio.Event(), asyncio.Event()
+async def test_a_lost_link_fails_pending_calls_on_both_sides(pair: Pair) -> None:
+    is_started, is_ended = asyncio.Event(), asyncio.Event()
 
     async def work(_request: Request) -> Reply:
-        begun.set()
+        is_started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            ended.set()
+            is_ended.set()
         return Reply()
 
     async def hold(_body: Any, channel: Channel) -> None:
         await channel.read()
 
     pair.node.handlers, pair.node.channels = {"work": work}, {"hold": hold}
-    asked = asyncio.create_task(pair.daemon.call("work", timeout=None))
+    call = asyncio.create_task(pair.daemon.call("work", timeout=None))
     channel = await pair.daemon.open("hold")
-    await asyncio.wait_for(begun.wait(), 60)
+    await asyncio.wait_for(is_started.wait(), 60)
     await pair.cut()
     with pytest.raises(LinkLost):
-        await asyncio.wait_for(asked, 60)
+        await asyncio.wait_for(call, 60)
     assert await asyncio.wait_for(channel.read(), 60) == b""
     with pytest.raises(LinkLost):
         await channel.send(b"x")
     with pytest.raises(LinkLost):
         await pair.daemon.call("work")
-    await asyncio.wait_for(ended.wait(), 60)
+    await asyncio.wait_for(is_ended.wait(), 60)
     assert pair.node.closed.is_set() and pair.daemon.closed.is_set()
 
 
-async def test_a_channel_carries_bytes_both_ways_until_it_is_closed(pair: Pair) -> None:
+async def test_a_channel_carries_bytes_in_both_directions_until_it_is_closed(pair: Pair) -> None:
     async def shout(body: Any, channel: Channel) -> None:
         await channel.send(str(body).encode())
         while data := await channel.read():
             await channel.send(data.upper())
-        pair.seen.append("over")
+        pair.received.append("over")
 
     pair.node.channels = {"shout": shout}
     channel = await pair.daemon.open("shout", "hello")
@@ -181,12 +181,12 @@ async def test_a_channel_carries_bytes_both_ways_until_it_is_closed(pair: Pair) 
     await channel.close()
     for _ in range(100):
         await asyncio.sleep(0.001)
-    assert pair.seen == ["over"]
+    assert pair.received == ["over"]
     unknown = await pair.daemon.open("nonsense")
     assert await asyncio.wait_for(unknown.read(), 60) == b""
 
 
-async def test_who_sends_waits_for_who_does_not_read_and_others_do_not(pair: Pair) -> None:
+async def test_a_sender_waits_for_a_slow_reader_without_blocking_calls(pair: Pair) -> None:
     reading = asyncio.Event()
     total = 0
 
@@ -195,7 +195,7 @@ async def test_who_sends_waits_for_who_does_not_read_and_others_do_not(pair: Pai
         await reading.wait()
         while data := await channel.read():
             total += len(data)
-        pair.seen.append(total)
+        pair.received.append(total)
 
     pair.node.channels, pair.node.handlers = {"slow": slow}, {"echo": echo}
     channel = await pair.daemon.open("slow")
@@ -208,11 +208,11 @@ async def test_who_sends_waits_for_who_does_not_read_and_others_do_not(pair: Pai
     await channel.close()
     for _ in range(100):
         await asyncio.sleep(0.001)
-    assert pair.seen == [3 * channels.WINDOW]
+    assert pair.received == [3 * channels.WINDOW]
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x00" * 9, b"\xff" * 40, b"\x00" + b"\0" * 8 + b"\0\0\0\x02no"])
-async def test_who_does_not_speak_our_language_is_hung_up_on(pair: Pair, frame: bytes) -> None:
+async def test_an_invalid_frame_closes_the_link(pair: Pair, frame: bytes) -> None:
     await pair.pipes[0].send(frame)
     await asyncio.wait_for(pair.daemon.closed.wait(), 60)
 
@@ -225,9 +225,7 @@ def frame(kind: int, number: int, rest: bytes = b"") -> bytes:
 
 
 @pytest.mark.parametrize("size", [0, 64])
-async def test_what_never_comes_whole_is_kept_within_bounds(
-    pair: Pair, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unfinished_messages_are_limited(pair: Pair, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_UNFINISHED_BYTES", 64 * 100)
     monkeypatch.setattr(links, "MAX_CONCURRENT", 200)
 
@@ -243,7 +241,7 @@ async def test_what_never_comes_whole_is_kept_within_bounds(
     assert len(pair.pipes[0].sent) < (210 if size == 0 else 110)
 
 
-async def test_what_has_come_whole_makes_room_again(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_finished_messages_free_their_memory(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_UNFINISHED_BYTES", 3 * channels.CHUNK)
     pair.daemon.handlers = {"echo": echo}
     large = b"x" * (2 * channels.CHUNK)
@@ -251,49 +249,49 @@ async def test_what_has_come_whole_makes_room_again(pair: Pair, monkeypatch: pyt
         assert (await pair.node.call("echo", None, large)).data == large
 
 
-async def test_of_an_answer_that_was_given_up_nothing_is_kept(pair: Pair) -> None:
-    begun, rest = asyncio.Event(), b"x" * channels.CHUNK
+async def test_parts_of_a_cancelled_answer_are_discarded(pair: Pair) -> None:
+    is_started, payload = asyncio.Event(), b"x" * channels.CHUNK
 
     async def late(_request: Request) -> Reply:
-        begun.set()
+        is_started.set()
         try:
             await asyncio.Event().wait()
-        finally:  # its answer is under way, in parts
+        finally:  # its answer is being sent in parts
             for _ in range(3):
-                await pair.pipes[0].send(frame(PART, number, rest))
-            await pair.pipes[0].send(frame(REPLY, number, rest))
+                await pair.pipes[0].send(frame(PART, number, payload))
+            await pair.pipes[0].send(frame(REPLY, number, payload))
         return Reply()
 
     pair.node.handlers = {"late": late, "echo": echo}
     number = 2
-    asked = asyncio.create_task(pair.daemon.call("late"))
-    await begun.wait()
-    asked.cancel()
-    await asyncio.wait({asked})
+    call = asyncio.create_task(pair.daemon.call("late"))
+    await is_started.wait()
+    call.cancel()
+    await asyncio.wait({call})
     assert (await asyncio.wait_for(pair.daemon.call("echo", 1), 60)).body == 1
     assert (await asyncio.wait_for(pair.daemon.call("echo", 2), 60)).body == 2
     assert not pair.daemon._parts and not pair.daemon._unfinished
 
 
-async def test_too_many_calls_at_once_are_not_taken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_simultaneous_calls_close_the_link(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(_request: Request) -> Reply:
         await asyncio.Event().wait()
         return Reply()
 
     monkeypatch.setattr(links, "MAX_CONCURRENT", 20)
     pair.daemon.handlers = {"work": work}
-    asked = [asyncio.create_task(pair.node.call("work", timeout=None)) for _ in range(21)]
+    calls = [asyncio.create_task(pair.node.call("work", timeout=None)) for _ in range(21)]
     await asyncio.wait_for(pair.daemon.closed.wait(), 60)
-    await asyncio.wait(asked, timeout=60)
-    assert all(isinstance(one.exception(), LinkLost) for one in asked)
+    await asyncio.wait(calls, timeout=60)
+    assert all(isinstance(call.exception(), LinkLost) for call in calls)
 
 
-async def test_small_pieces_cost_what_they_hold(pair: Pair) -> None:
+async def test_small_chunks_are_joined_in_the_inbox(pair: Pair) -> None:
     read = asyncio.Event()
 
     async def slow(_body: Any, channel: Channel) -> None:
         await read.wait()
-        pair.seen.append((await channel.read(), len(channel._inbox)))
+        pair.received.append((await channel.read(), len(channel._inbox)))
 
     pair.node.channels = {"slow": slow}
     channel = await pair.daemon.open("slow")
@@ -303,5 +301,5 @@ async def test_small_pieces_cost_what_they_hold(pair: Pair) -> None:
     read.set()
     for _ in range(100):
         await asyncio.sleep(0.001)
-    ((data, left),) = pair.seen
-    assert data == b"x" * len(data) and len(data) > 900 and left <= 1
+    ((data, queued),) = pair.received
+    assert data == b"x" * len(data) and len(data) > 900 and queued <= 1

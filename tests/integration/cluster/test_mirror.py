@@ -1,4 +1,4 @@
-"""What a session writes on a node is here exactly once, whatever happens on the way."""
+"""What a session writes on a node is mirrored exactly once, despite lost links and crashes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from agent_orchestrator.testing.terminals import eventually
 from tests.integration.cluster.bench import Bench, bench, shell
 
 pytestmark = pytest.mark.anyio
-# Reports and prints numbered lines until it is told to end, then much at once.
-_TALKS = """
+# Reports and prints numbered lines until SIGTERM, then a large amount at once.
+_REPORTER = """
 import os, signal, sys, time
 going = [True]
 signal.signal(signal.SIGTERM, lambda *_: going.clear())
@@ -44,22 +44,22 @@ os.write(spool, b'{"event": "done"}\\n')
 
 @pytest.fixture
 async def world() -> AsyncIterator[Bench]:
-    async with bench() as made:
-        yield made
+    async with bench() as running_bench:
+        yield running_bench
 
 
-def same(world: Bench) -> bool:
-    """Has everything arrived?"""
-    there = world.there
+def is_mirrored(world: Bench) -> bool:
+    """Return whether spool and log are completely mirrored."""
+    node_home = world.node_home
     return (world.spool(), world.log()) == (
-        there.spool("app-fix", 1).read_bytes(),
-        there.terminal_log("app-fix").read_bytes(),
+        node_home.spool("app-fix", 1).read_bytes(),
+        node_home.terminal_log("app-fix").read_bytes(),
     )
 
 
-async def test_all_that_is_written_arrives_once_over_lost_links_dead_workers_and_other_daemons(world: Bench) -> None:
-    node = await world.linked()
-    handle = await world.launch((sys.executable, "-I", "-S", "-c", _TALKS))
+async def test_everything_is_mirrored_once_across_lost_links_crashes_and_restarts(world: Bench) -> None:
+    node = await world.connected_node()
+    handle = await world.launch((sys.executable, "-I", "-S", "-c", _REPORTER))
     assert handle.generation == 1
     await eventually(lambda: world.spool().count(b"\n") > 20)
     for _ in range(4):
@@ -68,51 +68,51 @@ async def test_all_that_is_written_arrives_once_over_lost_links_dead_workers_and
         before = len(world.spool())
         await eventually(lambda before=before: len(world.spool()) > before)  # type: ignore[misc]
     world.kill_worker()
-    await asyncio.sleep(0.02)  # it talks on meanwhile
+    await asyncio.sleep(0.02)  # it continues to write meanwhile
     world.start_worker()
     await world.restart_daemon()
-    await world.linked()
+    await world.connected_node()
     before = len(world.spool())
     await eventually(lambda: len(world.spool()) > before)
-    first = world.local
+    first = world.daemon_home
     await world.restart_daemon(Home(world.root / "another"))
-    node = await world.linked()
+    node = await world.connected_node()
     await eventually(lambda: len(world.spool()) > before)
     os.kill(handle.pid, signal.SIGTERM)
-    # What was written before the end is here when the end is told: two megabytes at once, too.
+    # Everything written before the end, also two megabytes at once, is mirrored when the end is reported.
     assert await asyncio.wait_for(node.runtime().ended(handle), 60) == Gone(Exit(0))
-    assert same(world)
+    assert is_mirrored(world)
     lines = world.spool().splitlines()
     assert lines[:-1] == [b'{"event": "activity", "detail": "%d"}' % number for number in range(len(lines) - 1)]
     assert world.log().count(b"x" * 98) == 20000
     assert world.spool().startswith(first.spool("app-fix", 1).read_bytes())
 
 
-async def test_what_comes_from_another_node_stays_before_it_and_a_cut_file_does_not_stop_it(world: Bench) -> None:
-    node = await world.linked()
-    session = world.local.session("app-fix")
+async def test_content_of_another_node_is_kept_and_a_truncated_file_is_continued(world: Bench) -> None:
+    node = await world.connected_node()
+    session = world.daemon_home.session("app-fix")
     session.mkdir(parents=True)
-    world.local.terminal_log("app-fix").write_bytes(b"elsewhere\n")
+    world.daemon_home.terminal_log("app-fix").write_bytes(b"elsewhere\n")
     handle = await world.launch(shell("echo here; exec cat"))
     await eventually(lambda: world.log() == b"elsewhere\nhere\r\n")
-    # Nothing is asked or sent while nothing happens.
-    asked: list[str] = []
+    # Nothing is requested or sent while nothing happens.
+    requests: list[str] = []
     handlers = node.link.handlers
 
     async def note(request: Request) -> Reply:
-        asked.append(request.name)
+        requests.append(request.name)
         return await handlers[request.name](request)
 
     node.link.handlers = dict.fromkeys(handlers, note)
-    for _ in range(10):  # until the Worker is done with what was
+    for _ in range(10):  # until the Worker has finished earlier work
         await node.run(["true"])
-        asked.clear()
+        requests.clear()
         await asyncio.sleep(0.3)
-        if set(asked) <= {"lease.renew"}:
+        if set(requests) <= {"lease.renew"}:
             break
-    assert set(asked) <= {"lease.renew"}
+    assert set(requests) <= {"lease.renew"}
     node.link.handlers = handlers
-    spool = world.there.spool("app-fix", 1)
+    spool = world.node_home.spool("app-fix", 1)
     with spool.open("ab") as file:
         file.write(b"one\ntwo\n")
     await eventually(lambda: world.spool() == b"one\ntwo\n")
@@ -123,86 +123,84 @@ async def test_what_comes_from_another_node_stays_before_it_and_a_cut_file_does_
     await eventually(lambda: world.spool() == b"one\ntwo\nx\n")
     await node.runtime().stop(handle, grace=0.0)
     await node.runtime().discard(handle)
-    # Meanwhile it was somewhere else; then it comes back, with all that it once printed here.
-    with world.local.terminal_log("app-fix").open("ab") as file:
+    # The session was on another node meanwhile and returns with its earlier output.
+    with world.daemon_home.terminal_log("app-fix").open("ab") as file:
         file.write(b"elsewhere again\n")
     handle = await world.launch(shell("echo back"), generation=2)
     await node.runtime().ended(handle)
     assert world.log() == b"elsewhere\nhere\r\nelsewhere again\nback\r\n"
     assert world.spool(generation=2) == b""
-    # A daemon that has nothing at all gets what is here, at the place where it belongs.
-    place = world.log().index(b"back")
+    # A daemon without any files gets the content at its original position.
+    position = world.log().index(b"back")
     await world.restart_daemon(Home(world.root / "another"))
-    await world.linked()
-    await eventually(lambda: world.log()[place:] == b"back\r\n")
+    await world.connected_node()
+    await eventually(lambda: world.log()[position:] == b"back\r\n")
 
 
-async def test_a_launch_without_a_say_is_not_heard(world: Bench) -> None:
-    node = await world.linked()
+async def test_a_stale_launch_is_not_mirrored(world: Bench) -> None:
+    node = await world.connected_node()
     handle = await world.launch(shell("echo first; read line; echo second"))
     await eventually(lambda: b"first" in world.log())
     node.receiver.accepts = lambda session, generation: (session, generation) != ("app-fix", 1)
     await node.runtime().deliver(handle, "m", "go")
     assert (await node.runtime().ended(handle)).exit == Exit(0)
-    assert b"second" not in world.log() and b"second" in world.there.terminal_log("app-fix").read_bytes()
+    assert b"second" not in world.log() and b"second" in world.node_home.terminal_log("app-fix").read_bytes()
     node.receiver.accepts = lambda _session, _generation: False
     with pytest.raises(Denied, match="no say"):
         await world.launch(shell("true"), generation=2)
 
 
-class Waits:
-    """A link on which the first piece of a file is answered only when the test says so."""
+class HeldLink:
+    """A link that answers the first push of a file only when the test allows it."""
 
     def __init__(self, home: Home) -> None:
         self.closed = asyncio.Event()
-        self.answer, self.asked = asyncio.Event(), asyncio.Event()
+        self.may_answer, self.is_called = asyncio.Event(), asyncio.Event()
         self._handlers = Receiver(home).handlers()
 
     async def call(self, name: str, body: object, data: bytes = b"") -> Reply:
         if name == "mirror.push":
-            self.asked.set()
-            await self.answer.wait()
+            self.is_called.set()
+            await self.may_answer.wait()
         return await self._handlers[name](Request(name, body, data, lambda _note: None, cast(Link, self)))
 
 
-async def test_a_push_that_is_under_way_when_another_link_comes_goes_on(tmp_path: Path) -> None:
-    """As when a daemon is started anew: what it has of each file is asked again, and nobody forgets what he was about."""
-    here, there = Home(tmp_path / "here"), Home(tmp_path / "there")
-    private = there.session("app-fix")
+async def test_a_pending_push_continues_when_the_link_is_replaced(tmp_path: Path) -> None:
+    """As after a restart of the daemon: the sizes are queried again, and the pending push continues."""
+    daemon_home, node_home = Home(tmp_path / "here"), Home(tmp_path / "there")
+    private = node_home.session("app-fix")
     private.mkdir(parents=True)
     record = {"generation": 1, "workspace": "", "marks": {}}
     for name in ("terminal.log", "spool.1.jsonl"):
         (private / name).write_bytes(b"what it wrote\n")
         record["marks"][name] = {"start": 0, "base": 0}  # type: ignore[index]
     (private / "mirror.json").write_text(json.dumps(record))
-    nothing = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
-    mirror, first, second = Mirror(there, cast(Watch, nothing)), Waits(here), Waits(here)
+    watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
+    mirror, first, second = Mirror(node_home, cast(Watch, watch)), HeldLink(daemon_home), HeldLink(daemon_home)
     mirror.adopt()
     pushing = asyncio.create_task(mirror.flush(cast(Link, first), "app-fix"))
-    await first.asked.wait()
+    await first.is_called.wait()
     serving = asyncio.create_task(mirror.serve(cast(Link, second)))
     await asyncio.sleep(0)
-    first.answer.set()
-    second.answer.set()
+    first.may_answer.set()
+    second.may_answer.set()
     await pushing
     await mirror.flush(cast(Link, second), "app-fix")
     for name in ("terminal.log", "spool.1.jsonl"):
-        assert (here.session("app-fix") / name).read_bytes() == b"what it wrote\n"
+        assert (daemon_home.session("app-fix") / name).read_bytes() == b"what it wrote\n"
     second.closed.set()
     await serving
 
 
-async def push(home: Home, data: bytes, offset: int, **asked: object) -> int:
-    """What a node pushes, and how much there is then."""
-    about = {"session": "s", "generation": 1, "name": "spool.1.jsonl", "offset": offset, "floor": 0, **asked}
+async def push(home: Home, data: bytes, offset: int, **options: object) -> int:
+    """Push data as a node does, and return the size of the file afterwards."""
+    body = {"session": "s", "generation": 1, "name": "spool.1.jsonl", "offset": offset, "floor": 0, **options}
     link = Link.__new__(Link)
-    reply = await Receiver(home).handlers()["mirror.push"](
-        Request("mirror.push", about, data, lambda _note: None, link)
-    )
+    reply = await Receiver(home).handlers()["mirror.push"](Request("mirror.push", body, data, lambda _note: None, link))
     return int(reply.body["size"])
 
 
-async def test_what_is_pushed_again_is_there_once_and_what_leaves_a_gap_is_not_taken(
+async def test_repeated_pushes_are_stored_once_and_gaps_are_refused(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     home = Home(tmp_path_factory.mktemp("home"))
@@ -218,7 +216,7 @@ async def test_what_is_pushed_again_is_there_once_and_what_leaves_a_gap_is_not_t
     ("session", "name"),
     [("../evil", "terminal.log"), ("s", "../../x"), ("s", "spool.2.jsonl"), ("..", "terminal.log"), ("s", "token")],
 )
-async def test_a_node_writes_nothing_but_what_is_mirrored(
+async def test_a_node_can_write_only_mirrored_files(
     tmp_path_factory: pytest.TempPathFactory, session: str, name: str
 ) -> None:
     home = Home(tmp_path_factory.mktemp("home"))

@@ -1,4 +1,4 @@
-"""The files that a task is about: those of its plan, globs too, those that its text names, and those that are still to be made."""
+"""The files that a task is expected to change: from its plan (globs too) and from its text, also files that do not exist yet."""
 
 from __future__ import annotations
 
@@ -39,35 +39,37 @@ def conflicts(tmp_path: Path) -> Conflicts:
 
 
 def task(name: str, repo: Path, **spec: Any) -> SessionFacts:
-    made = reduce(None, created(name, repo=str(repo), base="main", **{"prompt": "do it", "title": name, **spec}))
-    assert made is not None
-    return replace(made, base="main")
+    facts = reduce(None, created(name, repo=str(repo), base="main", **{"prompt": "do it", "title": name, **spec}))
+    assert facts is not None
+    return replace(facts, base="main")
 
 
 @pytest.mark.anyio
-async def test_by_plan_and_by_text(repo: Path, conflicts: Conflicts) -> None:
+async def test_expected_files_come_from_the_plan_and_the_text(repo: Path, conflicts: Conflicts) -> None:
     sessions = [
         task("globs", repo, files=("src/ui/**", "README.md")),
         task("made", repo, files=("./src/new.py",)),
         task("text", repo, prompt="Mend api.py, please."),
         task("none", repo),
     ]
-    wanted = {
+    expected = {
         "globs": {"src/ui/a.tsx", "src/ui/deep/b.tsx", "README.md"},
         "made": {"src/new.py"},
         "text": {"src/api.py"},
         "none": frozenset(),
     }
-    assert await conflicts.expected(sessions) == wanted
+    assert await conflicts.expected(sessions) == expected
     (repo / "src/ui/c.tsx").write_text("x\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "more")
     after = await conflicts.expected(sessions)
-    assert after["globs"] == wanted["globs"] | {"src/ui/c.tsx"}, "the base has moved"
+    assert after["globs"] == expected["globs"] | {"src/ui/c.tsx"}, "the base has moved"
 
 
 @pytest.mark.anyio
-async def test_a_repository_that_is_gone_leaves_what_the_plan_names(tmp_path: Path, conflicts: Conflicts) -> None:
+async def test_without_its_repository_only_files_named_by_the_plan_are_expected(
+    tmp_path: Path, conflicts: Conflicts
+) -> None:
     lost = task("lost", tmp_path / "nowhere", files=("a.py", "src/**"), prompt="see b.py")
     assert await conflicts.expected([lost]) == {"lost": {"a.py"}}
 
@@ -76,16 +78,16 @@ async def test_a_repository_that_is_gone_leaves_what_the_plan_names(tmp_path: Pa
 async def test_a_thousand_tasks_read_the_repository_once(
     repo: Path, conflicts: Conflicts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = 0
+    listing_count = 0
     real = conflicts._listing
 
-    async def counted(*argv: Any) -> list[str]:
-        nonlocal listed
-        listed += 1
+    async def counting_listing(*argv: Any) -> list[str]:
+        nonlocal listing_count
+        listing_count += 1
         return await real(*argv)
 
-    monkeypatch.setattr(conflicts, "_listing", counted)
+    monkeypatch.setattr(conflicts, "_listing", counting_listing)
     sessions = [task(f"s{number}", repo, prompt="see api.py") for number in range(1000)]
     for _ in range(3):
-        found = await conflicts.expected(sessions)
-    assert listed == 1 and set(map(frozenset, found.values())) == {frozenset({"src/api.py"})}
+        files_of_tasks = await conflicts.expected(sessions)
+    assert listing_count == 1 and set(map(frozenset, files_of_tasks.values())) == {frozenset({"src/api.py"})}

@@ -1,4 +1,4 @@
-"""What every database must do alike: order, idempotency, group commit, restarts, versions. Import it, and give a `world` fixture."""
+"""Tests for every database: order, idempotency, group commit, restarts, versions. Import them and provide a `world` fixture."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class World(Protocol):
     """One database."""
 
     @property
-    def other_ways(self) -> Sequence[str]:
-        """Statements of its own that would change or remove events."""
+    def other_changes(self) -> Sequence[str]:
+        """Return statements of this database that would change or remove events."""
         ...
 
     @property
-    def unguard(self) -> Sequence[str]:
-        """Statements that take away what forbids that."""
+    def remove_guards(self) -> Sequence[str]:
+        """Return statements that remove the protection against such changes."""
         ...
 
     def store(self) -> Database:
-        """A store on it, not open yet; the one before is closed."""
+        """Return a store on the database that is not open yet; the previous one must be closed."""
         ...
 
     def sql(self, statement: str) -> list[tuple[Any, ...]]:
-        """Look at it, or change it, past the store."""
+        """Run a statement directly on the database and return its rows."""
         ...
 
 
@@ -57,105 +57,107 @@ def report(number: int, size: int = 1) -> Event:
     return Event(e.AgentReport("x", {"text": "x" * size}), 1.0, "test", f"r{number}", "app", SESSION, seq=number)
 
 
-def flow_on(store: Database) -> Flow:
+def make_flow(store: Database) -> Flow:
     return Flow(store, Time(100.0), lambda _project, _profile: DEFAULT_RULES)
 
 
-async def put(store: Database, batch: Batch) -> None:
-    await store.write(lambda _known: (batch, None))
+async def write_batch(store: Database, batch: Batch) -> None:
+    await store.write(lambda _stored_keys: (batch, None))
 
 
 async def test_many_appends_share_few_commits(store: Database) -> None:
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     commits: list[object] = []
     assert store._engine is not None
     event.listen(store._engine, "commit", commits.append)
     stored = await asyncio.gather(*(flow.append(replace(report(number), seq=0)) for number in range(200)))
-    assert [one.seq for part in stored for one in part] == list(range(1, 201))
+    assert [stored_event.seq for part in stored for stored_event in part] == list(range(1, 201))
     assert 0 < len(commits) < 20
-    assert [one.key for one in await store.events(limit=500)] == [f"r{number}" for number in range(200)]
+    assert [stored_event.key for stored_event in await store.events(limit=500)] == [
+        f"r{number}" for number in range(200)
+    ]
     await flow.stop()
 
 
-async def test_pages_by_session_project_and_from_the_end(store: Database) -> None:
+async def test_events_are_paged_by_session_project_and_from_the_end(store: Database) -> None:
     other = replace(report(4), session="app-y", project="lib")
-    await put(store, Batch([report(1), report(2), report(3), other]))
-    assert [one.seq for one in await store.events(1, 2)] == [2, 3]
-    assert [one.seq for one in await store.events(newest=True, limit=2)] == [3, 4]
-    assert [one.seq for one in await store.events(session=SESSION)] == [1, 2, 3]
-    assert [one.seq for one in await store.events(project="lib")] == [4]
+    await write_batch(store, Batch([report(1), report(2), report(3), other]))
+    assert [stored_event.seq for stored_event in await store.events(1, 2)] == [2, 3]
+    assert [stored_event.seq for stored_event in await store.events(newest=True, limit=2)] == [3, 4]
+    assert [stored_event.seq for stored_event in await store.events(session=SESSION)] == [1, 2, 3]
+    assert [stored_event.seq for stored_event in await store.events(project="lib")] == [4]
     assert await store.event_by_key("r2") == report(2)
     assert await store.event_by_key("none") is None
 
 
-async def test_any_text_and_number_comes_back_as_it_was(store: Database) -> None:
+async def test_any_text_and_number_is_stored_unchanged(store: Database) -> None:
     odd = "nul \x00, quote ' \" \\, percent % %s :x, ünïcödé 漢字 🚀, \r\n\t"
     body = e.AgentReport("x", {"text": odd, "n": 2**53 - 1})
-    one = Event(body, 1794798976.123457, "test", "kéy:%s':x", "app", SESSION, 2**40, seq=1)
+    odd_event = Event(body, 1794798976.123457, "test", "kéy:%s':x", "app", SESSION, 2**40, seq=1)
     row = Row(Intent("launch", "k", SESSION, 1, 0.1, {"a": odd}), 1, 2**60, 1794798976.123457, result="broken \x00 % ü")
-    await put(store, Batch([one], [row]))
-    assert await store.events() == [one]
-    assert await store.event_by_key(one.key) == one
-    (back,) = await store.pending()
-    assert replace(back, result="") == replace(row, result="")
-    assert back.result.startswith("broken ") and back.result.endswith("% ü")
+    await write_batch(store, Batch([odd_event], [row]))
+    assert await store.events() == [odd_event]
+    assert await store.event_by_key(odd_event.key) == odd_event
+    (stored_row,) = await store.pending()
+    assert replace(stored_row, result="") == replace(row, result="")
+    assert stored_row.result.startswith("broken ") and stored_row.result.endswith("% ü")
 
 
-async def test_a_key_is_told_once_also_within_one_commit_and_after_a_restart(world: World) -> None:
+async def test_a_key_is_stored_once_within_a_commit_and_across_restarts(world: World) -> None:
     store = world.store()
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     twice = [replace(report(1), seq=0), replace(report(2), seq=0), replace(report(1), seq=0)]
-    assert [one.seq for one in await flow.append(*twice)] == [1, 2]
+    assert [stored_event.seq for stored_event in await flow.append(*twice)] == [1, 2]
     again = await asyncio.gather(*(flow.append(replace(report(number), seq=0)) for number in (2, 3, 3, 1)))
-    assert [[one.seq for one in part] for part in again] == [[], [3], [], []]
+    assert [[stored_event.seq for stored_event in part] for part in again] == [[], [3], [], []]
     await flow.stop()
     await store.close()
     store = world.store()
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     assert await flow.append(replace(report(3), seq=0)) == []
-    assert [one.seq for one in await flow.append(replace(report(4), seq=0))] == [4]
+    assert [stored_event.seq for stored_event in await flow.append(replace(report(4), seq=0))] == [4]
     await flow.stop()
     await store.close()
 
 
-async def test_a_dropped_rows_key_is_free_and_no_other(store: Database) -> None:
+async def test_only_the_key_of_a_dropped_row_can_be_used_again(store: Database) -> None:
     row = Row(Intent("launch", "launch:1", SESSION, 1), cause=1, order=100, due=0.0)
-    await put(store, Batch(rows=[row]))
+    await write_batch(store, Batch(rows=[row]))
 
-    async def taken() -> set[str]:
-        def ask(known: StoredKeys) -> tuple[Batch, set[str]]:
-            return Batch(), known.intent_keys(["launch:1", "other"])
+    async def used_keys() -> set[str]:
+        def read_keys(stored_keys: StoredKeys) -> tuple[Batch, set[str]]:
+            return Batch(), stored_keys.intent_keys(["launch:1", "other"])
 
-        return await store.write(ask)
+        return await store.write(read_keys)
 
-    assert await taken() == {"launch:1"}
-    await put(store, Batch(rows=[replace(row, state="dropped", updated=5.0)]))
-    assert await taken() == set()
+    assert await used_keys() == {"launch:1"}
+    await write_batch(store, Batch(rows=[replace(row, state="dropped", updated=5.0)]))
+    assert await used_keys() == set()
     assert await store.pending() == []
     again = replace(row, cause=7, order=700)
-    await put(store, Batch(rows=[again]))
+    await write_batch(store, Batch(rows=[again]))
     assert await store.pending() == [again]
-    await put(store, Batch(rows=[replace(again, state="done", updated=6.0)]))
-    assert await taken() == {"launch:1"}
-    assert [one.state for one in await store.rows(SESSION)] == ["done"]
+    await write_batch(store, Batch(rows=[replace(again, state="done", updated=6.0)]))
+    assert await used_keys() == {"launch:1"}
+    assert [stored_row.state for stored_row in await store.rows(SESSION)] == ["done"]
 
 
 async def test_a_restart_finds_facts_and_pending_rows(world: World) -> None:
     store = world.store()
-    flow = flow_on(store)
+    flow = make_flow(store)
     assert await flow.start() == []
     stored = await flow.append(created(), Event(e.SessionAdmitted(), 2.0, "scheduler", "admit", "app", SESSION))
-    assert [one.seq for one in stored] == [1, 2]
+    assert [stored_event.seq for stored_event in stored] == [1, 2]
     assert await flow.append(created()) == []
     facts = flow.sessions[SESSION]
     await store.close()  # as after a kill: nothing saved but the log
 
     for saved in (False, True):
         store = world.store()
-        flow = flow_on(store)
+        flow = make_flow(store)
         assert [row.intent.kind for row in await flow.start()] == ["prepare"]
         assert flow.sessions[SESSION] == facts
         assert (await store.snapshot() is not None) == saved
@@ -163,22 +165,22 @@ async def test_a_restart_finds_facts_and_pending_rows(world: World) -> None:
         await store.close()
 
 
-async def test_a_newer_database_is_left_alone_and_said_so(world: World) -> None:
+async def test_a_newer_database_is_refused_and_not_changed(world: World) -> None:
     store = world.store()
     await store.open()
     await store.close()
     world.sql("UPDATE meta SET value = '99' WHERE name = 'schema'")
-    newer = world.store()
+    newer_store = world.store()
     with pytest.raises(Conflict, match="newer version \\(99\\)") as refused:
-        await newer.open()
+        await newer_store.open()
     assert refused.value.remedy
-    await newer.close()
+    await newer_store.close()
 
 
 async def test_a_broken_migration_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     store = world.store()
     await store.open()
-    await put(store, Batch([report(1)]))
+    await write_batch(store, Batch([report(1)]))
     await store.close()
 
     def broken(connection: Connection) -> None:
@@ -198,15 +200,15 @@ async def test_a_broken_migration_changes_nothing(world: World, monkeypatch: pyt
     monkeypatch.setattr(migrations, "MIGRATIONS", (*released, more))
     store = world.store()
     assert await store.open() == 1
-    assert [one.key for one in await store.events()] == ["r1"]
+    assert [stored_event.key for stored_event in await store.events()] == ["r1"]
     await store.close()
     with pytest.raises(Exception, match="half"):
         world.sql("SELECT * FROM half")
 
 
-async def test_saved_facts_of_another_shape_are_folded_anew(world: World) -> None:
+async def test_snapshots_with_an_outdated_format_are_rebuilt_from_events(world: World) -> None:
     store = world.store()
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     await flow.append(created())
     await flow.stop()
@@ -214,49 +216,49 @@ async def test_saved_facts_of_another_shape_are_folded_anew(world: World) -> Non
     await store.close()
     world.sql("""UPDATE snapshots SET body = '{"gone": 1}' WHERE id LIKE 'session:%'""")
     store = world.store()
-    again = flow_on(store)
+    again = make_flow(store)
     await again.start()
     assert again.sessions == flow.sessions
     await again.stop()
     await store.close()
 
 
-async def verdict_on(store: Database) -> hash_chain.ChainResult:
+async def verify_chain(store: Database) -> hash_chain.ChainResult:
     chain = hash_chain.ChainVerifier()
     chain.follow(await store.entries(EntryFilter()))
     return chain.verdict
 
 
-async def test_entries_are_chained_from_the_first_on_across_restarts_and_failed_writes(world: World) -> None:
-    def damaged(_known: StoredKeys) -> tuple[Batch, None]:
+async def test_audit_entries_are_chained_across_restarts_and_failed_writes(world: World) -> None:
+    def damaged(_stored_keys: StoredKeys) -> tuple[Batch, None]:
         return Batch([replace(report(3), key="r1")]), None
 
     store = world.store()
     await store.open()
-    await put(store, Batch([replace(report(1), actor="token ci"), report(2)]))
+    await write_batch(store, Batch([replace(report(1), actor="token ci"), report(2)]))
     with pytest.raises(Exception, match=r"(?i)unique"):
         await store.write(damaged)
-    await put(store, Batch([replace(report(3), actor="rule ci-failed", cause=2)]))
+    await write_batch(store, Batch([replace(report(3), actor="rule ci-failed", cause=2)]))
     await store.close()
     store = world.store()
     await store.open()
-    await put(store, Batch([replace(report(4), time=5)]))
-    found = await store.entries(EntryFilter())
-    assert await verdict_on(store) == hash_chain.ChainResult(4, hash_chain.Head(4, found[-1]["digest"]))
-    assert [(one["actor"], one["cause"]) for one in found[:3]] == [
+    await write_batch(store, Batch([replace(report(4), time=5)]))
+    entries = await store.entries(EntryFilter())
+    assert await verify_chain(store) == hash_chain.ChainResult(4, hash_chain.Head(4, entries[-1]["digest"]))
+    assert [(entry["actor"], entry["cause"]) for entry in entries[:3]] == [
         ("token ci", None),
         ("", None),
         ("rule ci-failed", 2),
     ]
-    assert [(one.actor, one.cause) for one in await store.events(2, 1)] == [("rule ci-failed", 2)]
+    assert [(entry.actor, entry.cause) for entry in await store.events(2, 1)] == [("rule ci-failed", 2)]
     assert await store.types([3, 4, 9]) == {3: "agent-report", 4: "agent-report"}
     await store.close()
 
 
-async def test_what_was_recorded_is_neither_changed_nor_removed_nor_replaced(world: World) -> None:
+async def test_recorded_events_cannot_be_changed_removed_or_replaced(world: World) -> None:
     store = world.store()
     await store.open()
-    await put(store, Batch([report(1), report(2)]))
+    await write_batch(store, Batch([report(1), report(2)]))
     before = await store.entries(EntryFilter())
     await store.close()
     columns = "seq, key, type, generation, source, time, data, actor, digest"
@@ -269,7 +271,7 @@ async def test_what_was_recorded_is_neither_changed_nor_removed_nor_replaced(wor
         f"INSERT INTO events ({columns}) VALUES (1, 'new', {values})",
         f"INSERT INTO events ({columns}) VALUES (9, 'r1', {values}) ON CONFLICT (key) DO UPDATE SET actor = 'x'",
     ]
-    for statement in [*tries, *world.other_ways]:
+    for statement in [*tries, *world.other_changes]:
         with pytest.raises(Exception, match=r"never|UNIQUE|unique"):
             world.sql(statement)
     store = world.store()
@@ -290,37 +292,37 @@ async def test_what_was_recorded_is_neither_changed_nor_removed_nor_replaced(wor
         ("DELETE FROM events WHERE seq = 1", 1, "1 entry is missing"),
     ],
 )
-async def test_what_was_changed_all_the_same_is_seen(world: World, statement: str, broken: int, reason: str) -> None:
+async def test_forced_changes_of_events_are_detected(world: World, statement: str, broken: int, reason: str) -> None:
     store = world.store()
     await store.open()
-    await put(store, Batch([replace(report(number), actor="token ci") for number in range(1, 6)]))
+    await write_batch(store, Batch([replace(report(number), actor="token ci") for number in range(1, 6)]))
     await store.close()
-    for each in (*world.unguard, statement):
-        world.sql(each)
+    for sql_statement in (*world.remove_guards, statement):
+        world.sql(sql_statement)
     store = world.store()
     await store.open()
-    await put(store, Batch([report(6)]))
-    found = await verdict_on(store)
-    assert (found.broken, found.entries) == (broken, broken - 1)
-    assert reason in found.reason
+    await write_batch(store, Batch([report(6)]))
+    verdict = await verify_chain(store)
+    assert (verdict.broken, verdict.entries) == (broken, broken - 1)
+    assert reason in verdict.reason
     await store.close()
 
 
-async def test_entries_are_found_by_who_what_when_and_where(store: Database) -> None:
-    ways = [("rule a", 1.0), ("rule", 2.0), ("ruler", 3.0), ("token 100%", 4.0)]
-    events = [replace(report(number), actor=who, time=at) for number, (who, at) in enumerate(ways, 1)]
+async def test_audit_entries_are_filtered_by_actor_type_time_project_and_session(store: Database) -> None:
+    actors = [("rule a", 1.0), ("rule", 2.0), ("ruler", 3.0), ("token 100%", 4.0)]
+    events = [replace(report(number), actor=actor, time=at) for number, (actor, at) in enumerate(actors, 1)]
     other = Event(e.DaemonStopped(), 5.0, "daemon", "d", "web", None, seq=5, actor="daemon")
-    await put(store, Batch([*events, other]))
+    await write_batch(store, Batch([*events, other]))
 
-    async def found(**wanted: Any) -> list[int]:
-        return [one["seq"] for one in await store.entries(EntryFilter(**wanted))]
+    async def matching_entries(**filters: Any) -> list[int]:
+        return [entry["seq"] for entry in await store.entries(EntryFilter(**filters))]
 
-    assert await found(actor="rule") == [1, 2]
-    assert await found(actor="rule a") == [1]
-    assert await found(actor="token 100%") == [4]
-    assert await found(actor="token 10_%") == []
-    assert await found(since=2.0, until=4.0) == [2, 3]
-    assert await found(kind="daemon-stopped") == await found(project="web") == [5]
-    assert await found(session=SESSION, actor="ruler") == [3]
+    assert await matching_entries(actor="rule") == [1, 2]
+    assert await matching_entries(actor="rule a") == [1]
+    assert await matching_entries(actor="token 100%") == [4]
+    assert await matching_entries(actor="token 10_%") == []
+    assert await matching_entries(since=2.0, until=4.0) == [2, 3]
+    assert await matching_entries(kind="daemon-stopped") == await matching_entries(project="web") == [5]
+    assert await matching_entries(session=SESSION, actor="ruler") == [3]
     newest = await store.entries(EntryFilter(), 1, 2, newest=True)
-    assert [one["seq"] for one in newest] == [4, 5]
+    assert [entry["seq"] for entry in newest] == [4, 5]

@@ -1,4 +1,4 @@
-"""The store on real SQLite: what every database does, a copy before a new version, a full disk, and what a kill leaves."""
+"""The store on real SQLite: the common tests, a copy before a migration, a full disk, and a kill."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from agent_orchestrator.core.store import migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Temporary
 from tests.integration.core.store_suite import *  # noqa: F403
-from tests.integration.core.store_suite import flow_on, put, report, verdict_on
+from tests.integration.core.store_suite import make_flow, report, verify_chain, write_batch
 from tests.unit.core.world import SESSION, created
 from tests.upgrade.homes import old_database
 
 pytestmark = pytest.mark.anyio
 
 
-_REST = "type, project, session, generation, source, time, data"
+_COLUMNS = "type, project, session, generation, source, time, data"
 
 
-class File:
+class SqliteWorld:
     """One SQLite database."""
 
-    other_ways = (
-        f"INSERT OR REPLACE INTO events SELECT seq, 'other', {_REST}, 'x', 0, '' FROM events",
-        f"INSERT OR REPLACE INTO events SELECT 9, key, {_REST}, 'x', 0, '' FROM events LIMIT 1",
+    other_changes = (
+        f"INSERT OR REPLACE INTO events SELECT seq, 'other', {_COLUMNS}, 'x', 0, '' FROM events",
+        f"INSERT OR REPLACE INTO events SELECT 9, key, {_COLUMNS}, 'x', 0, '' FROM events LIMIT 1",
         "REPLACE INTO events SELECT * FROM events",
         "UPDATE OR REPLACE events SET seq = 2 WHERE seq = 1",
     )
-    unguard = tuple(f"DROP TRIGGER events_{name}" for name in ("stay", "remain", "follow"))
+    remove_guards = tuple(f"DROP TRIGGER events_{name}" for name in ("stay", "remain", "follow"))
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -54,28 +54,28 @@ class File:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> File:
-    return File(tmp_path / "ao.db")
+def world(tmp_path: Path) -> SqliteWorld:
+    return SqliteWorld(tmp_path / "ao.db")
 
 
-async def test_what_an_earlier_version_recorded_says_who_it_was_and_is_chained(world: File, tmp_path: Path) -> None:
+async def test_events_of_an_earlier_version_get_actors_and_digests(world: SqliteWorld, tmp_path: Path) -> None:
     old_database(1, world.path, tmp_path)
-    before = world.sql(f"SELECT seq, key, {_REST} FROM events ORDER BY seq")
+    before = world.sql(f"SELECT seq, key, {_COLUMNS} FROM events ORDER BY seq")
     store = world.store()
     assert await store.open() == len(before) > 50
-    await put(store, Batch([report(len(before) + 1)]))
-    found = await verdict_on(store)
-    assert (found.entries, found.broken) == (len(before) + 1, None)
-    assert world.sql(f"SELECT seq, key, {_REST} FROM events ORDER BY seq")[:-1] == before
-    actors = {one["source"]: one["actor"] for one in await store.entries(EntryFilter())}
+    await write_batch(store, Batch([report(len(before) + 1)]))
+    verification = await verify_chain(store)
+    assert (verification.entries, verification.broken) == (len(before) + 1, None)
+    assert world.sql(f"SELECT seq, key, {_COLUMNS} FROM events ORDER BY seq")[:-1] == before
+    actors = {entry["source"]: entry["actor"] for entry in await store.entries(EntryFilter())}
     assert (actors["person"], actors["daemon"], actors["spool"][:6]) == ("person", "daemon", "agent ")
     await store.close()
     with pytest.raises(sqlite3.IntegrityError, match="never removed"):
         world.sql("DELETE FROM events WHERE seq = 1")
 
 
-async def test_a_full_disk_is_temporary_and_loses_nothing_acknowledged(store: Database) -> None:
-    flow = flow_on(store)
+async def test_a_full_disk_is_a_temporary_error_and_loses_no_acknowledged_event(store: Database) -> None:
+    flow = make_flow(store)
     await flow.start()
     await flow.append(replace(report(1), seq=0))
     assert store._write_connection is not None
@@ -84,16 +84,16 @@ async def test_a_full_disk_is_temporary_and_loses_nothing_acknowledged(store: Da
     store._write_connection.rollback()
     with acting_as("local person"), pytest.raises(Temporary, match="full"):
         await flow.append(replace(report(2, 100_000), seq=0))
-    assert [one.key for one in await store.events()] == ["r1"]
+    assert [stored_event.key for stored_event in await store.events()] == ["r1"]
     store._write_connection.execute(text("PRAGMA max_page_count = 1000000"))
     store._write_connection.rollback()
-    assert [one.seq for one in await flow.append(replace(report(2, 100_000), seq=0))] == [2]
+    assert [stored_event.seq for stored_event in await flow.append(replace(report(2, 100_000), seq=0))] == [2]
     await flow.stop()
 
 
-async def test_a_kill_leaves_what_was_acknowledged_and_rows_to_carry_on_with(tmp_path: Path) -> None:
+async def test_acknowledged_events_and_pending_rows_survive_a_kill(tmp_path: Path) -> None:
     store = Database.sqlite(tmp_path / "ao.db")
-    flow = flow_on(store)
+    flow = make_flow(store)
     await flow.start()
     await flow.append(created(), Event(e.SessionAdmitted(), 2.0, "scheduler", "a", "app", SESSION))
     for name in ("ao.db", "ao.db-wal"):
@@ -103,19 +103,19 @@ async def test_a_kill_leaves_what_was_acknowledged_and_rows_to_carry_on_with(tmp
     (tmp_path / "killed-ao.db-wal").rename(tmp_path / "killed.db-wal")
     (tmp_path / "killed-ao.db").rename(tmp_path / "killed.db")
     after = Database.sqlite(tmp_path / "killed.db")
-    again = flow_on(after)
+    again = make_flow(after)
     assert [row.intent.kind for row in await again.start()] == ["prepare"]
     assert again.sessions == flow.sessions
     await again.stop()
     await after.close()
 
 
-async def test_a_copy_is_kept_before_a_new_version_and_none_of_a_newer_one(
-    world: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_copy_of_the_database_is_kept_before_a_migration(
+    world: SqliteWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = world.store()
     await store.open()
-    await put(store, Batch([report(1)]))
+    await write_batch(store, Batch([report(1)]))
     await store.close()
     assert list(tmp_path.glob("*.bak")) == []
 

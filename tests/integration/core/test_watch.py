@@ -1,4 +1,4 @@
-"""Real files: what is appended, replaced, made and removed is told; what is not watched any more is not."""
+"""File watches on real files: appends, replacements, creations and removals are reported until the watch ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def watch() -> AsyncIterator[Watch]:
     watch.close()
 
 
-class Told:
+class CallCounter:
     """Counts calls."""
 
     def __init__(self) -> None:
@@ -34,8 +34,8 @@ class Told:
     def __call__(self) -> None:
         self.count += 1
 
-    async def after(self, change: Callable[[], object]) -> bool:
-        """Is it told of this change, within a few seconds?"""
+    async def is_called_after(self, change: Callable[[], object]) -> bool:
+        """Make a change and return whether the counter was called within a few seconds."""
         before = self.count
         change()
         for _ in range(500):
@@ -56,54 +56,54 @@ def replace_by_rename(path: Path) -> None:
     other.replace(path)
 
 
-async def test_a_line_appended_is_seen(watch: Watch, tmp_path: Path) -> None:
-    path, told = tmp_path / "spool", Told()
+async def test_an_appended_line_is_reported(watch: Watch, tmp_path: Path) -> None:
+    path, counter = tmp_path / "spool", CallCounter()
     path.touch()
-    watch.file(path, told)
-    assert await told.after(lambda: append(path))
-    assert await told.after(lambda: append(path))
+    watch.file(path, counter)
+    assert await counter.is_called_after(lambda: append(path))
+    assert await counter.is_called_after(lambda: append(path))
 
 
-async def test_an_entry_is_seen_made_replaced_and_removed_and_no_other(watch: Watch, tmp_path: Path) -> None:
-    path, told, folder = tmp_path / "config", Told(), Told()
-    watch.entry(path, told)
-    watch.folder(tmp_path, folder)
+async def test_creation_replacement_and_removal_of_an_entry_are_reported(watch: Watch, tmp_path: Path) -> None:
+    path, counter, folder_counter = tmp_path / "config", CallCounter(), CallCounter()
+    watch.entry(path, counter)
+    watch.folder(tmp_path, folder_counter)
     for change in (path.touch, lambda: replace_by_rename(path), path.unlink):
-        assert await told.after(change)
-    before = told.count
-    assert await folder.after((tmp_path / "other").touch)
-    assert told.count == before
+        assert await counter.is_called_after(change)
+    before = counter.count
+    assert await folder_counter.is_called_after((tmp_path / "other").touch)
+    assert counter.count == before
 
 
-async def test_who_has_left_is_not_told_and_who_stays_is(watch: Watch, tmp_path: Path) -> None:
-    path, gone, stays = tmp_path / "spool", Told(), Told()
+async def test_only_remaining_watchers_are_called(watch: Watch, tmp_path: Path) -> None:
+    path, removed, remaining = tmp_path / "spool", CallCounter(), CallCounter()
     path.touch()
-    leave = watch.file(path, gone)
-    watch.file(path, stays)
-    leave()
-    leave()
-    assert await stays.after(lambda: append(path))
-    assert gone.count == 0
+    unwatch = watch.file(path, removed)
+    watch.file(path, remaining)
+    unwatch()
+    unwatch()
+    assert await remaining.is_called_after(lambda: append(path))
+    assert removed.count == 0
 
 
 @linux
-async def test_the_last_to_leave_ends_the_watch_and_it_can_begin_anew(watch: Watch, tmp_path: Path) -> None:
-    path, told = tmp_path / "spool", Told()
+async def test_removing_the_last_watcher_ends_the_watch_until_the_next_one(watch: Watch, tmp_path: Path) -> None:
+    path, counter = tmp_path / "spool", CallCounter()
     path.touch()
-    watch.file(path, told)()
+    watch.file(path, counter)()
     assert watch._calls == {}
-    watch.file(path, told)
-    assert await told.after(lambda: append(path))
+    watch.file(path, counter)
+    assert await counter.is_called_after(lambda: append(path))
 
 
-async def test_what_is_not_there_cannot_be_watched_and_does_no_harm(watch: Watch, tmp_path: Path) -> None:
+async def test_watching_a_missing_file_does_nothing(watch: Watch, tmp_path: Path) -> None:
     watch.file(tmp_path / "missing", lambda: None)()
 
 
 @linux
-async def test_changes_that_the_kernel_did_not_tell_are_looked_for(watch: Watch, tmp_path: Path) -> None:
-    told = Told()
-    watch.folder(tmp_path, told)
+async def test_an_overflow_of_the_kernels_queue_calls_all_watchers(watch: Watch, tmp_path: Path) -> None:
+    counter = CallCounter()
+    watch.folder(tmp_path, counter)
     reading, writing = os.pipe()
     os.write(writing, struct.pack("iIII", -1, 0x4000, 0, 0))
     real, watch._descriptor = watch._descriptor, reading
@@ -111,4 +111,4 @@ async def test_changes_that_the_kernel_did_not_tell_are_looked_for(watch: Watch,
     watch._descriptor = real
     os.close(reading)
     os.close(writing)
-    assert told.count == 1
+    assert counter.count == 1

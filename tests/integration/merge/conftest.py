@@ -1,4 +1,4 @@
-"""A world to land in."""
+"""The fixture for tests of merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The user's checkout of the base follows, or the landing waits and says for what; nothing else in it is touched."""
+"""The user's checkout of the base is updated by a merge, or the merge is blocked with a reason; other files are not changed."""
 
 from __future__ import annotations
 
@@ -26,124 +26,124 @@ from tests.integration.rescue.world import git
 pytestmark = pytest.mark.anyio
 
 
-def mine(world: World, name: str, text: str = "user's\n") -> None:
+def edit_file(world: World, name: str, text: str = "user's\n") -> None:
     write(world.repo, {name: text})
 
 
-def staged(world: World) -> None:
-    mine(world, "b.txt")
+def stage_edit(world: World) -> None:
+    edit_file(world, "b.txt")
     git(world.repo, "add", "b.txt")
 
 
-def staged_and_edited_back(world: World) -> None:
+def stage_and_edit_back(world: World) -> None:
     old = (world.repo / "b.txt").read_text()
-    staged(world)
-    mine(world, "b.txt", old)
+    stage_edit(world)
+    edit_file(world, "b.txt", old)
 
 
-def staged_new(world: World) -> None:
-    mine(world, "x.txt")
+def stage_new(world: World) -> None:
+    edit_file(world, "x.txt")
     git(world.repo, "add", "x.txt")
 
 
 def intent_to_add(world: World) -> None:
-    mine(world, "x.txt")
+    edit_file(world, "x.txt")
     git(world.repo, "add", "-N", "x.txt")
 
 
-def hidden(world: World, how: str) -> None:
-    git(world.repo, "update-index", how, "b.txt")
-    mine(world, "b.txt")
+def hide_edit(world: World, option: str) -> None:
+    git(world.repo, "update-index", option, "b.txt")
+    edit_file(world, "b.txt")
 
 
-def replaced_by_link(world: World) -> None:
+def replace_by_link(world: World) -> None:
     (world.repo / "b.txt").unlink()
     (world.repo / "b.txt").symlink_to("a.txt")
 
 
-def folder_with_content(world: World) -> None:
-    mine(world, "x.txt/inside.txt")
+def make_folder_with_content(world: World) -> None:
+    edit_file(world, "x.txt/inside.txt")
 
 
-def folder_with_link(world: World) -> None:
+def make_folder_with_link(world: World) -> None:
     (world.repo / "x.txt").mkdir()
     (world.repo / "x.txt" / "link").symlink_to("..")
 
 
-IN_THE_WAY: dict[str, tuple[Callable[[World], None], str]] = {
-    "edited": (lambda world: mine(world, "b.txt"), "b.txt"),
-    "staged": (staged, "b.txt"),
-    "staged, then edited back": (staged_and_edited_back, "b.txt"),
-    "staged new": (staged_new, "x.txt"),
+BLOCKING_EDITS: dict[str, tuple[Callable[[World], None], str]] = {
+    "edited": (lambda world: edit_file(world, "b.txt"), "b.txt"),
+    "staged": (stage_edit, "b.txt"),
+    "staged, then edited back": (stage_and_edit_back, "b.txt"),
+    "staged new": (stage_new, "x.txt"),
     "intent to add": (intent_to_add, "x.txt"),
     "deleted": (lambda world: (world.repo / "b.txt").unlink(), "b.txt"),
-    "edited what is to be deleted": (lambda world: mine(world, "d/c.txt"), "d/c.txt"),
+    "edited what is to be deleted": (lambda world: edit_file(world, "d/c.txt"), "d/c.txt"),
     "mode": (lambda world: (world.repo / "b.txt").chmod(0o755), "b.txt"),
-    "replaced by a link": (replaced_by_link, "b.txt"),
-    "untracked": (lambda world: mine(world, "x.txt"), "x.txt"),
-    "untracked folder": (folder_with_content, "x.txt/inside.txt"),
-    "untracked link to a folder": (folder_with_link, "x.txt/link"),
-    "untracked above": (lambda world: mine(world, "new"), "new"),
-    "ignored": (lambda world: mine(world, "trace.log"), "trace.log"),
-    "assume-unchanged": (lambda world: hidden(world, "--assume-unchanged"), "b.txt"),
-    "skip-worktree": (lambda world: hidden(world, "--skip-worktree"), "b.txt"),
+    "replaced by a link": (replace_by_link, "b.txt"),
+    "untracked": (lambda world: edit_file(world, "x.txt"), "x.txt"),
+    "untracked folder": (make_folder_with_content, "x.txt/inside.txt"),
+    "untracked link to a folder": (make_folder_with_link, "x.txt/link"),
+    "untracked above": (lambda world: edit_file(world, "new"), "new"),
+    "ignored": (lambda world: edit_file(world, "trace.log"), "trace.log"),
+    "assume-unchanged": (lambda world: hide_edit(world, "--assume-unchanged"), "b.txt"),
+    "skip-worktree": (lambda world: hide_edit(world, "--skip-worktree"), "b.txt"),
 }
 
 
-def change(world: World) -> None:
-    """Changes, deletes and adds, also an ignored file and one in a new folder."""
+def commit_changes(world: World) -> None:
+    """Commit a change, a deletion and additions, also of an ignored file and in a new folder."""
     write(world.agent, {"b.txt": "agent's\n", "d/c.txt": None, "x.txt": "x", "new/y.txt": "y", "trace.log": "x"})
     git(world.agent, "add", "-A", "-f")
     git(world.agent, "commit", "-qm", "change")
     world.use_head()
 
 
-@pytest.mark.parametrize("case", IN_THE_WAY)
-async def test_what_stands_in_the_way_is_named_and_kept(world: World, case: str) -> None:
-    act, name = IN_THE_WAY[case]
-    change(world)
+@pytest.mark.parametrize("case", BLOCKING_EDITS)
+async def test_conflicting_local_changes_are_named_and_kept(world: World, case: str) -> None:
+    act, name = BLOCKING_EDITS[case]
+    commit_changes(world)
     act(world)
     before, files, status = world.main(), snapshot(world.repo), world.status()
     index = git(world.repo, "ls-files", "-v", "--stage")
-    found = await world.land()
-    assert isinstance(found, Blocked), found
-    assert (found.files, found.checkout) == ((name,), world.repo)
-    assert name in found.reason
+    outcome = await world.merge()
+    assert isinstance(outcome, Blocked), outcome
+    assert (outcome.files, outcome.checkout) == ((name,), world.repo)
+    assert name in outcome.reason
     assert (world.main(), snapshot(world.repo), world.status()) == (before, files, status)
     assert git(world.repo, "ls-files", "-v", "--stage") == index
-    assert world.litter() == []
+    assert world.leftovers() == []
 
 
-async def test_folders_without_end_are_in_the_way(world: World) -> None:
-    change(world)
+async def test_endless_folders_block_a_merge(world: World) -> None:
+    commit_changes(world)
     (world.repo / "x.txt").mkdir()
     nested(world.repo / "x.txt", 2100)
     try:
-        found = await world.land()
-        assert isinstance(found, Blocked) and found.files == ("x.txt",), found
+        outcome = await world.merge()
+        assert isinstance(outcome, Blocked) and outcome.files == ("x.txt",), outcome
     finally:
         subprocess.run(["rm", "-rf", str(world.repo / "x.txt")], check=True)  # pytest could not
 
 
-async def test_once_it_is_out_of_the_way_it_lands(world: World) -> None:
-    change(world)
-    mine(world, "x.txt")
-    built = await world.built()
-    assert isinstance(await world.land(built), Blocked)
+async def test_a_blocked_merge_succeeds_once_the_file_is_out_of_the_way(world: World) -> None:
+    commit_changes(world)
+    edit_file(world, "x.txt")
+    built = await world.build()
+    assert isinstance(await world.merge(built), Blocked)
     (world.repo / "x.txt").unlink()
-    await world.landed(built)
+    await world.merge_successfully(built)
     assert world.status() == ""
 
 
-async def test_unrelated_changes_of_every_kind_stay(world: World) -> None:
-    change(world)
+async def test_unrelated_local_changes_of_every_kind_are_kept(world: World) -> None:
+    commit_changes(world)
     write(world.repo, {"a.txt": "staged\n", "untracked é.txt": "u", "deep/er/file": "u", "other.log": "ignored"})
     git(world.repo, "add", "a.txt")
     write(world.repo, {"a.txt": "staged and edited\n"})
     write(world.repo, {".gitignore": None})
     git(world.repo, "stash", "store", "-m", "kept", git(world.repo, "stash", "create"))
     staged_blob = git(world.repo, "ls-files", "--stage", "a.txt")
-    await world.landed()
+    await world.merge_successfully()
     assert world.status() == " D .gitignore\nMM a.txt\n?? deep/er/file\n?? other.log\n?? untracked é.txt".replace(
         "untracked é.txt", '"untracked \\303\\251.txt"'
     )
@@ -153,138 +153,138 @@ async def test_unrelated_changes_of_every_kind_stay(world: World) -> None:
     assert git(world.repo, "stash", "list").endswith("kept")
 
 
-async def test_what_is_the_same_already_is_not_in_the_way(world: World) -> None:
-    change(world)
+async def test_local_changes_equal_to_the_merge_do_not_block_it(world: World) -> None:
+    commit_changes(world)
     write(world.repo, {"x.txt": "x", "b.txt": "agent's\n", "d/c.txt": None})
-    await world.landed()
+    await world.merge_successfully()
     assert world.status() == ""
 
 
-async def test_a_touched_file_is_not_a_changed_file(world: World) -> None:
-    change(world)
+async def test_a_file_with_a_new_timestamp_only_does_not_block_a_merge(world: World) -> None:
+    commit_changes(world)
     os.utime(world.repo / "b.txt", (1, 1))
-    await world.landed()
+    await world.merge_successfully()
     assert (world.repo / "b.txt").read_text() == "agent's\n"
 
 
-async def test_a_change_of_the_same_size_within_the_same_moment_is_seen(world: World) -> None:
-    change(world)
+async def test_a_change_of_the_same_size_and_timestamp_is_detected(world: World) -> None:
+    commit_changes(world)
     path = world.repo / "b.txt"
     moment = path.stat().st_mtime_ns
     path.write_text("B\n")
     for name in (path, world.repo / ".git/index"):
         os.utime(name, ns=(moment, moment))
-    found = await world.land()
-    assert isinstance(found, Blocked)
+    outcome = await world.merge()
+    assert isinstance(outcome, Blocked)
     assert path.read_text() == "B\n"
 
 
 @pytest.mark.parametrize("command", ["merge", "cherry-pick", "revert", "rebase", "am"])
-async def test_an_unfinished_command_is_waited_for(world: World, command: str) -> None:
-    change(world)
+async def test_an_unfinished_git_command_blocks_a_merge(world: World, command: str) -> None:
+    commit_changes(world)
     git(world.repo, "checkout", "-q", "-b", "side")
-    world.commit({"a.txt": "side\n"}, where=world.repo)
+    world.commit({"a.txt": "side\n"}, target=world.repo)
     patch = git(world.repo, "format-patch", "-1", "--stdout") + "\n"
     git(world.repo, "checkout", "-q", "main")
-    world.commit({"a.txt": "main\n"}, where=world.repo)
-    world.commit({"a.txt": "main 2\n"}, where=world.repo)
+    world.commit({"a.txt": "main\n"}, target=world.repo)
+    world.commit({"a.txt": "main 2\n"}, target=world.repo)
     argv = {"revert": ("HEAD~",), "am": ("-q", "-3")}.get(command, ("side",))
     git(world.repo, command, *argv, check=False, stdin=patch.encode(), env={"GIT_EDITOR": ":"})
     before, status = world.main(), world.status()
-    found = await world.land()
-    assert isinstance(found, Blocked)
-    assert ("is unfinished in" in found.reason) or ("is being rebased in" in found.reason)
+    outcome = await world.merge()
+    assert isinstance(outcome, Blocked)
+    assert ("is unfinished in" in outcome.reason) or ("is being rebased in" in outcome.reason)
     assert (world.main(), world.status()) == (before, status)
     if command != "am":
         git(world.repo, command, "--abort")
-        await world.landed()
+        await world.merge_successfully()
 
 
-async def test_conflicts_of_a_stash_are_waited_for(world: World) -> None:
-    change(world)
-    mine(world, "a.txt", "stashed\n")
+async def test_conflicts_of_a_stash_block_a_merge(world: World) -> None:
+    commit_changes(world)
+    edit_file(world, "a.txt", "stashed\n")
     git(world.repo, "stash", "-q")
-    world.commit({"a.txt": "main\n"}, where=world.repo)
+    world.commit({"a.txt": "main\n"}, target=world.repo)
     git(world.repo, "stash", "pop", check=False)
-    found = await world.land()
-    assert isinstance(found, Blocked)
-    assert found.files == ("a.txt",)
+    outcome = await world.merge()
+    assert isinstance(outcome, Blocked)
+    assert outcome.files == ("a.txt",)
 
 
-async def test_another_git_command_at_work_is_waited_for(world: World) -> None:
-    change(world)
-    built, lock = await world.built(), world.repo / ".git/index.lock"
+async def test_a_lock_of_another_git_command_blocks_a_merge(world: World) -> None:
+    commit_changes(world)
+    built, lock = await world.build(), world.repo / ".git/index.lock"
     lock.touch()
-    found = await world.land(built)
-    assert isinstance(found, Blocked)
-    assert "another Git command" in found.reason
+    outcome = await world.merge(built)
+    assert isinstance(outcome, Blocked)
+    assert "another Git command" in outcome.reason
     timer = threading.Timer(0.1, lock.unlink)
     timer.start()
-    await world.landed(built)
+    await world.merge_successfully(built)
     timer.join()
 
 
 @pytest.mark.parametrize("detached", [True, False])
-async def test_only_the_ref_moves_where_something_else_is_checked_out(world: World, detached: bool) -> None:
-    change(world)
+async def test_only_the_ref_moves_if_another_branch_is_checked_out(world: World, detached: bool) -> None:
+    commit_changes(world)
     git(world.repo, "checkout", "-q", *(["--detach"] if detached else ["-b", "other"]))
-    mine(world, "b.txt")
+    edit_file(world, "b.txt")
     head, files = git(world.repo, "rev-parse", "HEAD"), snapshot(world.repo)
-    built = await world.built()
-    await world.landed(built)
+    built = await world.build()
+    await world.merge_successfully(built)
     assert (world.main(), git(world.repo, "rev-parse", "HEAD")) == (built.commit, head)
     assert (snapshot(world.repo), world.status()) == (files, " M b.txt")
 
 
-async def test_a_second_worktree_follows_and_other_worktrees_do_not(world: World) -> None:
-    change(world)
+async def test_only_worktrees_of_the_base_are_updated(world: World) -> None:
+    commit_changes(world)
     git(world.repo, "checkout", "-q", "-b", "other")
     second = world.root / "second one"
     git(world.repo, "worktree", "add", "-q", str(second), "main")
-    mine(world, "b.txt")
+    edit_file(world, "b.txt")
     write(second, {"a.txt": "user's\n"})
-    await world.landed()
+    await world.merge_successfully()
     assert world.status(second) == " M a.txt"
     assert (second / "x.txt").read_text() == "x"
     assert (world.status(), world.status(world.agent)) == (" M b.txt", "")
 
 
-async def test_all_checkouts_of_the_base_follow_or_none(world: World) -> None:
-    change(world)
+async def test_all_checkouts_of_the_base_are_updated_or_none(world: World) -> None:
+    commit_changes(world)
     second = world.root / "second"
     git(world.repo, "worktree", "add", "-q", "--force", str(second), "main")
-    built, before = await world.built(), world.main()
+    built, before = await world.build(), world.main()
 
     def edit(step: str) -> None:
         if step == "recorded":
             write(second, {"b.txt": "edited at this moment\n"})
 
-    found = await merge(world.host, world.spec, built, edit)
-    assert isinstance(found, Blocked)
+    outcome = await merge(world.host, world.spec, built, edit)
+    assert isinstance(outcome, Blocked)
     assert (world.main(), world.status(), world.status(second)) == (before, "", " M b.txt")
     git(second, "checkout", "-q", "b.txt")
-    await world.landed(built)
-    assert (world.status(), world.status(second), world.litter()) == ("", "", [])
+    await world.merge_successfully(built)
+    assert (world.status(), world.status(second), world.leftovers()) == ("", "", [])
 
 
-async def test_worktrees_that_are_not_there(world: World) -> None:
-    change(world)
+async def test_a_missing_locked_worktree_blocks_a_merge(world: World) -> None:
+    commit_changes(world)
     git(world.repo, "checkout", "-q", "-b", "other")
     second = world.root / "second"
     git(world.repo, "worktree", "add", "-q", str(second), "main")
     git(world.repo, "worktree", "lock", str(second))
     second.rename(world.root / "unplugged")
-    found = await world.land()
-    assert isinstance(found, Blocked)
-    assert "not there" in found.reason
+    outcome = await world.merge()
+    assert isinstance(outcome, Blocked)
+    assert "not there" in outcome.reason
     git(world.repo, "worktree", "unlock", str(second))
-    await world.landed()
+    await world.merge_successfully()
 
 
 async def test_a_sparse_checkout_stays_sparse(world: World) -> None:
-    change(world)
+    commit_changes(world)
     git(world.repo, "sparse-checkout", "set", "--cone", "d")
-    await world.landed()
+    await world.merge_successfully()
     assert not (world.repo / "new").exists()
     assert (world.repo / "b.txt").read_text() == "agent's\n"
     assert world.status() == ""
@@ -302,13 +302,13 @@ async def test_a_submodule_keeps_its_checkout(world: World) -> None:
     git(world.agent, "commit", "-qm", "pointer")
     world.use_head()
     head, files = git(inner, "rev-parse", "HEAD"), snapshot(inner)
-    await world.landed()
+    await world.merge_successfully()
     assert (git(inner, "rev-parse", "HEAD"), snapshot(inner)) == (head, files)
     assert git(world.repo, "rev-parse", "main:sub") == "1" * 40
 
 
-async def test_line_endings_are_the_users(world: World) -> None:
-    world.commit({".gitattributes": "*.txt text\n"}, where=world.repo)
+async def test_line_endings_follow_the_users_configuration(world: World) -> None:
+    world.commit({".gitattributes": "*.txt text\n"}, target=world.repo)
     git(world.repo, "config", "core.autocrlf", "true")
     git(world.agent, "reset", "-q", "--hard", "main")
     write(world.repo, {"b.txt": None})
@@ -316,48 +316,46 @@ async def test_line_endings_are_the_users(world: World) -> None:
     assert (world.repo / "b.txt").read_bytes() == b"b\r\n"
     git(world.agent, "config", "core.autocrlf", "true")
     world.commit({"b.txt": "agent's\r\n"})
-    await world.landed()
+    await world.merge_successfully()
     assert ((world.repo / "b.txt").read_bytes(), world.status()) == (b"agent's\r\n", "")
     assert world.show("b.txt") == "agent's"
 
 
 @pytest.mark.parametrize("step", ["recorded", "locked"])
-async def test_an_edit_at_the_same_moment_is_kept(world: World, step: str) -> None:
-    change(world)
-    built, before = await world.built(), world.main()
+async def test_a_simultaneous_edit_is_kept(world: World, step: str) -> None:
+    commit_changes(world)
+    built, before = await world.build(), world.main()
 
     def edit(done: str) -> None:
         if done == step:
-            mine(world, "b.txt")
+            edit_file(world, "b.txt")
 
-    found = await merge(world.host, world.spec, built, edit)
-    assert isinstance(found, Blocked)
+    outcome = await merge(world.host, world.spec, built, edit)
+    assert isinstance(outcome, Blocked)
     assert (world.main(), (world.repo / "b.txt").read_text(), world.status()) == (before, "user's\n", " M b.txt")
-    assert world.litter() == []
+    assert world.leftovers() == []
 
 
-async def test_another_branch_checked_out_at_the_same_moment_is_not_moved(world: World) -> None:
-    change(world)
+async def test_a_branch_checked_out_simultaneously_is_not_moved(world: World) -> None:
+    commit_changes(world)
     git(world.repo, "branch", "other")
-    built = await world.built()
+    built = await world.build()
 
     def switch(done: str) -> None:
         if done == "recorded":
             git(world.repo, "checkout", "-q", "other")
 
-    found = await merge(world.host, world.spec, built, switch)
-    assert isinstance(found, Blocked)
+    outcome = await merge(world.host, world.spec, built, switch)
+    assert isinstance(outcome, Blocked)
     assert (world.status(), git(world.repo, "rev-parse", "other")) == ("", built.base_before)
-    await world.landed(built)
+    await world.merge_successfully(built)
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["goes on", "dies"])
 @pytest.mark.parametrize("step", ["files", "index"])
-async def test_a_branch_begun_at_the_same_moment_stands_where_it_was_begun(
-    world: World, step: str, crash: bool
-) -> None:
+async def test_a_branch_created_simultaneously_keeps_its_commit(world: World, step: str, crash: bool) -> None:
     world.commit({"a.txt": "changed\n", "new.txt": "new\n", "d/c.txt": None})
-    built, before, old = await world.built(), snapshot(world.repo), world.main()
+    built, before, old = await world.build(), snapshot(world.repo), world.main()
 
     def begin(done: str) -> None:
         if done == step:
@@ -370,29 +368,29 @@ async def test_a_branch_begun_at_the_same_moment_stands_where_it_was_begun(
     await repair_checkouts(world.host, world.repo)
     assert world.main() == built.commit
     assert (git(world.repo, "symbolic-ref", "--short", "HEAD"), git(world.repo, "rev-parse", "HEAD")) == ("mine", old)
-    assert (world.status(), snapshot(world.repo), world.litter()) == ("", before, [])
+    assert (world.status(), snapshot(world.repo), world.leftovers()) == ("", before, [])
 
 
-async def test_the_base_checked_out_at_the_same_moment_follows(world: World) -> None:
-    change(world)
+async def test_a_base_checked_out_simultaneously_is_updated(world: World) -> None:
+    commit_changes(world)
     git(world.repo, "checkout", "-q", "--detach")
-    built = await world.built()
+    built = await world.build()
 
     def switch(done: str) -> None:
         if done == "recorded":
             git(world.repo, "checkout", "-q", "main")
 
     assert isinstance(await merge(world.host, world.spec, built, switch), Merged)
-    assert (world.main(), world.status(), world.litter()) == (built.commit, "", [])
+    assert (world.main(), world.status(), world.leftovers()) == (built.commit, "", [])
 
 
-async def test_a_user_who_edits_all_the_time_loses_nothing(world: World) -> None:
-    ended = threading.Event()
+async def test_a_user_who_edits_during_merges_loses_nothing(world: World) -> None:
+    is_over = threading.Event()
     written = 0
 
     def edit() -> None:
         nonlocal written
-        while not ended.wait(0.001):
+        while not is_over.wait(0.001):
             (world.repo / "a.txt").write_text(f"{written}\n")
             (world.repo / f"note-{written % 7}.txt").write_text(f"{written}\n")
             written += 1
@@ -402,63 +400,65 @@ async def test_a_user_who_edits_all_the_time_loses_nothing(world: World) -> None
     try:
         for number in range(4):
             world.commit({"x.txt": f"{number}", f"n/{number}.txt": "n"})
-            await world.landed()
+            await world.merge_successfully()
             git(world.agent, "reset", "-q", "--hard", "main")
             world.use_head()
     finally:
-        ended.set()
+        is_over.set()
         editor.join()
     assert (world.repo / "a.txt").read_text() == f"{written - 1}\n"
     assert world.status().splitlines()[0] == " M a.txt"
     assert all(line.startswith("?? note-") for line in world.status().splitlines()[1:])
 
 
-async def test_a_checkout_that_may_not_be_written_is_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    change(world)
+async def test_a_read_only_checkout_blocks_a_merge(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit_changes(world)
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "denied")
 
-    monkeypatch.setattr(Checkout, "_make_lock", refuse)  # whoever runs the tests may write everywhere
-    found = await world.land()
-    assert isinstance(found, Blocked)
-    assert "may not be written" in found.reason
+    monkeypatch.setattr(Checkout, "_make_lock", refuse)  # root can write everywhere
+    outcome = await world.merge()
+    assert isinstance(outcome, Blocked)
+    assert "may not be written" in outcome.reason
     assert world.status() == ""
 
 
 # -- an agent's own checkout ---------------------------------------------------------------------------------------------
 
 
-def own_folder(world: World) -> Path:
-    """The agent's own Git folder, and `main` checked out beside its own branch: it follows, as the user's does."""
+def check_out_main_in_worktree(world: World) -> Path:
+    """Check out `main` in the agent's worktree, so that it follows as the user's checkout does, and return its Git folder."""
     folder = Path(git(world.agent, "rev-parse", "--absolute-git-dir"))
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
     git(world.agent, "reset", "-q", "--hard")
     return folder
 
 
-async def test_its_lock_is_a_file_of_our_own(world: World, tmp_path: Path) -> None:
-    """Whatever lies there under the name that we write first: nothing is written through it."""
+async def test_the_lock_is_not_written_through_a_symlink(world: World, tmp_path: Path) -> None:
+    """Nothing is written through a symlink with the name of our lock."""
     world.commit({"b.txt": "agent's\n"})
     (tmp_path / "profile").write_text("mine\n")
-    (own_folder(world) / "ao-landing.lock").symlink_to(tmp_path / "profile")
-    assert isinstance(await world.land(), Merged)
-    assert (tmp_path / "profile").read_text() == "mine\n" and world.litter() == []
+    (check_out_main_in_worktree(world) / "ao-landing.lock").symlink_to(tmp_path / "profile")
+    assert isinstance(await world.merge(), Merged)
+    assert (tmp_path / "profile").read_text() == "mine\n" and world.leftovers() == []
 
 
 @pytest.mark.parametrize("kind", ["symlink", "long"])
-async def test_an_index_that_is_none_is_waited_for(world: World, tmp_path: Path, kind: str) -> None:
+async def test_an_index_that_cannot_be_copied_blocks_a_merge(world: World, tmp_path: Path, kind: str) -> None:
     world.commit({"b.txt": "agent's\n"})
-    built, folder = await world.built(), own_folder(world)
+    built, folder = await world.build(), check_out_main_in_worktree(world)
     if kind == "symlink":
         (folder / "index").rename(tmp_path / "index")
         (folder / "index").symlink_to(tmp_path / "index")
     else:
         os.truncate(folder / "index", 1 << 40)
     before = world.main()
-    waits = await world.land(built)
-    assert isinstance(waits, Blocked) and "index cannot be copied" in waits.reason and waits.checkout == world.agent
-    assert world.main() == before and world.litter() == []
+    outcome = await world.merge(built)
+    assert (
+        isinstance(outcome, Blocked) and "index cannot be copied" in outcome.reason and outcome.checkout == world.agent
+    )
+    assert world.main() == before and world.leftovers() == []
 
 
 @pytest.mark.parametrize(
@@ -482,69 +482,69 @@ async def test_an_index_that_is_none_is_waited_for(world: World, tmp_path: Path,
         ),
     ],
 )
-async def test_a_lock_that_we_have_not_written_is_not_ours(world: World, content: str) -> None:
+async def test_a_foreign_lock_is_left_alone(world: World, content: str) -> None:
     world.commit({"b.txt": "agent's\n"})
     lock = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "index.lock")
     lock.write_text(content)
-    assert isinstance(await world.land(), Merged)
+    assert isinstance(await world.merge(), Merged)
     assert lock.read_text() == content and not (world.agent / "written").exists()
 
 
-def forged(old: str, new: str) -> str:
+def forged_lock(old: str, new: str) -> str:
     fields = {"pid": 2**31 - 1, "started": "", "boot": "", "ref": "refs/heads/main", "old": old, "new": new}
     return json.dumps({"about": user_checkout._MARK, **fields})
 
 
 @pytest.mark.parametrize("kind", ["no commits", "no index"])
-async def test_a_lock_that_an_agent_forged_keeps_no_other_from_landing(world: World, kind: str, tmp_path: Path) -> None:
+async def test_a_forged_lock_of_an_agent_does_not_block_merges(world: World, kind: str, tmp_path: Path) -> None:
     world.commit({"b.txt": "agent's\n"})
     folder = Path(git(world.agent, "rev-parse", "--absolute-git-dir"))
     head, main = world.spec.head, world.main()
-    content = forged("0" * 39 + "1", "0" * 39 + "2") if kind == "no commits" else forged(main, head)
+    content = forged_lock("0" * 39 + "1", "0" * 39 + "2") if kind == "no commits" else forged_lock(main, head)
     if kind == "no index":
         (folder / "index").rename(tmp_path / "index")
         (folder / "index").symlink_to(tmp_path / "index")
     (folder / "index.lock").write_text(content)
     assert await repair_checkouts(world.host, world.repo) == ()
-    assert isinstance(await world.land(), Merged)
+    assert isinstance(await world.merge(), Merged)
     assert (folder / "index.lock").read_text() == content
 
 
-def rebases_it(world: World) -> None:
-    folder = own_folder(world)
+def rebase_main(world: World) -> None:
+    folder = check_out_main_in_worktree(world)
     git(world.agent, "symbolic-ref", "HEAD", "refs/heads/feature/x")
     write(folder, {"rebase-merge/head-name": "refs/heads/main\n"})
 
 
-AGENTS = {
+AGENT_STATES = {
     "changed files": lambda world: write(world.agent, {"b.txt": "its own\n"}),
-    "an unfinished merge": lambda world: write(own_folder(world), {"MERGE_HEAD": world.main()}),
-    "a lock": lambda world: write(own_folder(world), {"index.lock": "", "HEAD.lock": ""}),
-    "a folder of our own": lambda world: (own_folder(world) / "ao-landing.index").mkdir(),
-    "a rebase": rebases_it,
+    "an unfinished merge": lambda world: write(check_out_main_in_worktree(world), {"MERGE_HEAD": world.main()}),
+    "a lock": lambda world: write(check_out_main_in_worktree(world), {"index.lock": "", "HEAD.lock": ""}),
+    "a folder of our own": lambda world: (check_out_main_in_worktree(world) / "ao-landing.index").mkdir(),
+    "a rebase": rebase_main,
 }
 
 
-@pytest.mark.parametrize("left", AGENTS)
-async def test_an_agent_that_has_the_base_checked_out_keeps_nobody_from_landing(world: World, left: str) -> None:
-    """It keeps its files and the commit that it stands on, and the base goes on without it."""
+@pytest.mark.parametrize("state", AGENT_STATES)
+async def test_an_agents_checkout_of_the_base_does_not_block_merges(world: World, state: str) -> None:
+    """The agent keeps its files and its commit, and the base moves without it."""
     world.commit({"b.txt": "agent's\n"})
-    built, before = await world.built(), world.main()
-    own_folder(world)
+    built, before = await world.build(), world.main()
+    check_out_main_in_worktree(world)
     git(world.agent, "reset", "-q", "--hard", "main")
-    AGENTS[left](world)
+    AGENT_STATES[state](world)
     files = snapshot(world.agent)
     assert isinstance(await merge(world.host, world.spec, built), Blocked)
-    found = await merge(world.host, world.spec, built, workspaces=[world.agent])
-    assert isinstance(found, Merged) and world.main() == built.commit and world.status() == ""
+    outcome = await merge(world.host, world.spec, built, workspaces=[world.agent])
+    assert isinstance(outcome, Merged) and world.main() == built.commit and world.status() == ""
     assert snapshot(world.agent) == files
-    if left not in ("a lock", "a rebase"):
+    if state not in ("a lock", "a rebase"):
         head = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "HEAD").read_text()
         assert head == f"{before}\n"
 
 
-class KillingOnce(LocalHost):
-    """Git is killed when it is to move the files of a checkout."""
+class KilledOnce(LocalHost):
+    """A host on which Git is killed once when it updates the files of a checkout."""
 
     killed = False
 
@@ -555,44 +555,42 @@ class KillingOnce(LocalHost):
         return await super().run(argv, **options)
 
 
-async def test_a_git_that_was_killed_on_the_way_is_tried_again(world: World) -> None:
+async def test_a_merge_is_repeated_after_git_was_killed(world: World) -> None:
     world.commit({"x.txt": "x\n"})
-    before, built = world.main(), await world.built()
-    world.host = KillingOnce()
+    before, built = world.main(), await world.build()
+    world.host = KilledOnce()
     with pytest.raises(GitFailed) as killed:
-        await world.land(built)
-    assert killed.value.retryable and (world.main(), world.status(), world.litter()) == (before, "", [])
-    assert isinstance(await world.land(built), Merged) and world.show("x.txt") == "x"
+        await world.merge(built)
+    assert killed.value.retryable and (world.main(), world.status(), world.leftovers()) == (before, "", [])
+    assert isinstance(await world.merge(built), Merged) and world.show("x.txt") == "x"
 
 
-class LackingOnceMoved(LocalHost):
-    """There is no descriptor for a Git from when the ref has moved, for a while."""
+class FailsAfterMove(LocalHost):
+    """A host on which Git cannot be started for a while after the ref has moved."""
 
-    lacking = False
+    is_failing = False
 
     async def run(self, argv: Sequence[str], **options: Any) -> Completed:
-        if self.lacking and "worktree" not in argv:
+        if self.is_failing and "worktree" not in argv:
             raise Temporary("git could not be started: Too many open files")
-        done = await super().run(argv, **options)
-        self.lacking |= "update-ref" in argv and "--stdin" in argv
-        return done
+        result = await super().run(argv, **options)
+        self.is_failing |= "update-ref" in argv and "--stdin" in argv
+        return result
 
 
 @pytest.mark.parametrize("named", ["by its path", "by a symlink"])
-async def test_a_checkout_that_a_landing_left_locked_is_set_right_as_soon_as_it_can(
-    world: World, named: str, tmp_path: Path
-) -> None:
+async def test_a_checkout_left_locked_by_a_merge_is_repaired_later(world: World, named: str, tmp_path: Path) -> None:
     world.commit({"x.txt": "x\n"})
-    built = await world.built()
+    built = await world.build()
     if named == "by a symlink":
         (tmp_path / "alias").symlink_to(world.repo)
     repo = tmp_path / "alias" if named == "by a symlink" else world.repo
-    world.host = host = LackingOnceMoved()
+    world.host = host = FailsAfterMove()
     with pytest.raises(Temporary):
-        await world.land(built)
-    assert world.main() == built.commit and world.litter() != []
+        await world.merge(built)
+    assert world.main() == built.commit and world.leftovers() != []
     with pytest.raises(Temporary):
         await repair_checkouts(host, repo)
-    host.lacking = False
+    host.is_failing = False
     await repair_checkouts(host, repo)
-    assert (world.status(), world.litter()) == ("", []) and world.show("x.txt") == "x"
+    assert (world.status(), world.leftovers()) == ("", []) and world.show("x.txt") == "x"

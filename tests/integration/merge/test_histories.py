@@ -1,4 +1,4 @@
-"""Any small history: what lands is the merge, once, and nothing of anybody's is lost."""
+"""Random small histories: each is merged exactly once, with Git's result, and no local changes are lost."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SIDES = st.lists(
 STRATEGIES: st.SearchStrategy[Strategy] = st.sampled_from(("squash", "merge", "rebase"))
 
 
-def commit(world: World, where: Path, edits: Sequence[tuple[str, str | None]]) -> None:
-    write(where, {name: text for name, text in edits if text is not None or (where / name).exists()})
-    git(where, "add", "-A")
-    git(where, "commit", "-q", "--allow-empty", "-m", "step")
+def commit(world: World, folder: Path, edits: Sequence[tuple[str, str | None]]) -> None:
+    write(folder, {name: text for name, text in edits if text is not None or (folder / name).exists()})
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "--allow-empty", "-m", "step")
 
 
 def play(world: World, sides: list[tuple[str, list[tuple[str, str | None]]]]) -> None:
@@ -42,15 +42,15 @@ def play(world: World, sides: list[tuple[str, list[tuple[str, str | None]]]]) ->
 
 
 async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None], step: str, edits: bool) -> None:
-    world.by(strategy)
-    done = git(world.repo, "merge-tree", "--write-tree", "--name-only", "main", world.spec.head, check=False)
-    wanted, base = done.splitlines()[0], world.main()
+    world.use_strategy(strategy)
+    listing = git(world.repo, "merge-tree", "--write-tree", "--name-only", "main", world.spec.head, check=False)
+    expected_tree, base = listing.splitlines()[0], world.main()
     built = await build_merge(world.host, world.spec)
     if isinstance(built, Conflicted):
-        assert set(built.files) <= set(done.splitlines()[1:])
+        assert set(built.files) <= set(listing.splitlines()[1:])
         assert world.main() == base
         return
-    assert built.tree == wanted
+    assert built.tree == expected_tree
     if edits:
         write(world.repo, {dirty[0]: dirty[1]} if dirty[1] is not None or (world.repo / dirty[0]).exists() else {})
     files, status = snapshot(world.repo), world.status()
@@ -58,20 +58,20 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
         await merge(world.host, world.spec, built, kill_after(step))
     except Killed:
         pass
-    found = await merge(world.host, world.spec, built)
-    if isinstance(found, Blocked):
+    outcome = await merge(world.host, world.spec, built)
+    if isinstance(outcome, Blocked):
         assert (world.main(), snapshot(world.repo), world.status()) == (base, files, status)
         return
-    assert found == Merged(base, built.commit), found
-    assert (git(world.repo, "rev-parse", "main^{tree}"), world.main()) == (wanted, built.commit)
-    own = {line[3:].strip('"') for line in status.splitlines()}
+    assert outcome == Merged(base, built.commit), outcome
+    assert (git(world.repo, "rev-parse", "main^{tree}"), world.main()) == (expected_tree, built.commit)
+    dirty_files = {line[3:].strip('"') for line in status.splitlines()}
     now = snapshot(world.repo)
-    assert {name: now.get(name) for name in own} == {name: files.get(name) for name in own}
+    assert {name: now.get(name) for name in dirty_files} == {name: files.get(name) for name in dirty_files}
     git(world.repo, "stash", "-q", "--include-untracked")
-    assert git(world.repo, "rev-parse", "HEAD^{tree}") == wanted
+    assert git(world.repo, "rev-parse", "HEAD^{tree}") == expected_tree
     assert world.status() == ""
-    kept = git(world.repo, "for-each-ref", "--format=%(refname)", "--contains", world.spec.head, "refs/ao/landed")
-    assert kept.endswith(world.spec.head)
+    kept_refs = git(world.repo, "for-each-ref", "--format=%(refname)", "--contains", world.spec.head, "refs/ao/landed")
+    assert kept_refs.endswith(world.spec.head)
     other = git(world.repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "later")
     git(world.repo, "update-ref", "refs/heads/main", other)
     assert not isinstance(await merge(world.host, world.spec, built), BaseMoved)
@@ -83,7 +83,7 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
     suppress_health_check=list(HealthCheck),
 )
 @given(SIDES, STRATEGIES, EDIT, st.sampled_from(STEPS), st.booleans())
-def test_any_history_lands_as_its_merge_exactly_once(
+def test_any_history_is_merged_exactly_once_with_gits_result(
     sides: list[tuple[str, list[tuple[str, str | None]]]],
     strategy: Strategy,
     dirty: tuple[str, str | None],

@@ -1,4 +1,4 @@
-"""A repository whose `main` the user has checked out, a session's branch beside it, and what there is to ask about both."""
+"""A repository with `main` checked out by the user and a session's branch in a worktree, with helpers to build and merge it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FILES = {"a.txt": "one\ntwo\nthree\nfour\nfive\n", "b.txt": "b\n", "d/c.txt": "c
 
 
 class Killed(BaseException):
-    """The daemon is gone at this point."""
+    """Raised in place of a kill of the daemon."""
 
 
 def kill_after(step: str) -> Callable[[str], None]:
-    """A hook that ends everything after one step."""
+    """Return a hook that raises Killed after one step."""
 
     def hook(done: str) -> None:
         if done == step:
@@ -32,7 +32,7 @@ def kill_after(step: str) -> Callable[[str], None]:
 
 
 def write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
-    """Write files; none: remove."""
+    """Write files; remove those whose content is None."""
     for name, content in files.items():
         path = folder / name
         if content is None:
@@ -44,7 +44,7 @@ def write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
 
 @dataclass
 class World:
-    """All of it."""
+    """The repository, the session's worktree and the merge to make."""
 
     root: Path
     spec: MergeSpec
@@ -59,9 +59,9 @@ class World:
         """The session's worktree."""
         return self.root / "agent"
 
-    def commit(self, files: Mapping[str, str | bytes | None], message: str = "work", where: Path | None = None) -> str:
-        """Commit in the session's worktree (or in another), and let the landing name the branch's new head."""
-        folder = where or self.agent
+    def commit(self, files: Mapping[str, str | bytes | None], message: str = "work", target: Path | None = None) -> str:
+        """Commit in the session's worktree (or another one), set the merge to the branch's new head, and return the commit."""
+        folder = target or self.agent
         write(folder, files)
         git(folder, "add", "-A")
         git(folder, "commit", "-qm", message)
@@ -70,25 +70,25 @@ class World:
         return git(folder, "rev-parse", "HEAD")
 
     def use_head(self) -> None:
-        """The branch's head as it is now may land."""
+        """Set the merge to the branch's current head."""
         self.spec = replace(self.spec, head=git(self.agent, "rev-parse", "HEAD"))
 
-    def by(self, strategy: Strategy) -> None:
-        """Land by this strategy."""
+    def use_strategy(self, strategy: Strategy) -> None:
+        """Set the strategy of the merge."""
         self.spec = replace(self.spec, strategy=strategy)
 
-    async def built(self) -> Built:
-        found = await build_merge(self.host, self.spec)
-        assert not isinstance(found, Conflicted), found
-        return found
+    async def build(self) -> Built:
+        built = await build_merge(self.host, self.spec)
+        assert not isinstance(built, Conflicted), built
+        return built
 
-    async def land(self, built: Built | None = None) -> Outcome:
-        return await merge(self.host, self.spec, built or await self.built())
+    async def merge(self, built: Built | None = None) -> Outcome:
+        return await merge(self.host, self.spec, built or await self.build())
 
-    async def landed(self, built: Built | None = None) -> Merged:
-        found = await self.land(built)
-        assert isinstance(found, Merged), found
-        return found
+    async def merge_successfully(self, built: Built | None = None) -> Merged:
+        outcome = await self.merge(built)
+        assert isinstance(outcome, Merged), outcome
+        return outcome
 
     def main(self) -> str:
         return git(self.repo, "rev-parse", "refs/heads/main")
@@ -100,32 +100,32 @@ class World:
         return git(where or self.repo, "status", "--porcelain", "--untracked-files=all")
 
     def tree_of_merge(self) -> str:
-        """What merging head and `main` gives, in Git's own words."""
+        """Return the tree of the merge of head and `main`, computed by Git."""
         return git(self.repo, "merge-tree", "--write-tree", "main", self.spec.head)
 
-    def litter(self) -> list[str]:
-        """What a landing must not leave behind."""
+    def leftovers(self) -> list[str]:
+        """Return the temporary files that a merge must not leave behind."""
         names = [p.name for d in (self.repo / ".git", *(self.repo / ".git/worktrees").glob("*")) for p in d.iterdir()]
         scratch = [p.name for p in self.spec.work.iterdir()] if self.spec.work.exists() else []
         return [name for name in names if name.startswith("ao-") or name.endswith(".lock")] + scratch
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Every file but Git's: mode and content."""
-    found = {}
+    """Return mode and content of every file except Git's."""
+    files = {}
     for path in sorted(folder.rglob("*")):
         if ".git" in path.relative_to(folder).parts or (path.is_dir() and not path.is_symlink()):
             continue
         content = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        found[str(path.relative_to(folder))] = (
+        files[str(path.relative_to(folder))] = (
             stat.S_IFMT(path.lstat().st_mode) | path.lstat().st_mode & 0o100,
             content,
         )
-    return found
+    return files
 
 
 def make_world(root: Path) -> World:
-    """A repository with `main` checked out and the branch `feature/x` in a worktree."""
+    """Create a repository with `main` checked out and the branch `feature/x` in a worktree."""
     repo = root / "repo"
     repo.mkdir(parents=True)
     git(repo, "init", "-q", "-b", "main")

@@ -1,11 +1,11 @@
-"""Any history of a queue: the base is always green, what landed is there once, and nobody and nothing is lost.
+"""Random histories of a merge queue: the base always passes, each change is merged at most once, and nothing is lost.
 
     AO_EXAMPLES=5000 python -m pytest -q -p no:xdist tests/integration/merge_queue/test_histories.py
 
-plays a thousand of them; an ordinary run plays a few. A history is a number of changes (good, bad, bad only together, flaky, in conflict
-with each other; by every strategy and priority), and what happens while they are in the queue: more of them ask to land, somebody
-pushes to the base, forces a branch elsewhere, or calls a landing off, collisions are predicted that may come or not, and the daemon is
-killed, in the midst of a landing too.
+runs a thousand of them; an ordinary run only a few. A history is a number of changes (good, bad, bad only together, flaky, in conflict
+with each other; with every strategy and priority), and events while they are in the queue: more changes join, commits are pushed to the
+base, branches are force-pushed, changes are withdrawn, conflicts are predicted (rightly or not), and the daemon is killed, also during a
+merge.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ CHANGE = st.tuples(KINDS, st.sampled_from(("squash", "merge", "rebase")), st.int
 
 
 class Killed(BaseException):
-    """The daemon is gone at this point of a landing."""
+    """Raised in place of a kill of the daemon during a merge."""
 
 
-class Deaths:
-    """Kills at a step of the next landing, once it is told to."""
+class Crasher:
+    """Raises Killed at a chosen step of the next merge."""
 
     def __init__(self) -> None:
         self.step = ""
         self.dead = asyncio.Event()
-        self._land = merge.merge
+        self._merge = merge.merge
 
-    async def land(self, host: Any, spec: Any, built: Any, **more: Any) -> Any:
-        """Stands in for the real one."""
-        return await self._land(host, spec, built, self._after, **more)
+    async def merge(self, host: Any, spec: Any, built: Any, **options: Any) -> Any:
+        """Run the real merge with a hook that may crash it."""
+        return await self._merge(host, spec, built, self._after, **options)
 
     def _after(self, step: str) -> None:
         if step == self.step:
@@ -65,74 +65,76 @@ class Deaths:
 
 
 async def play(
-    box: World, deaths: Deaths, history: list[tuple[tuple[str, str], float]], forced: set[str], off: set[str]
+    box: World, deaths: Crasher, history: list[tuple[tuple[str, str], float]], forced: set[str], withdrawn: set[str]
 ) -> None:
-    """What happens, and then whoever did not ask yet asks."""
-    for number, ((action, what), pause) in enumerate(history):
+    """Run the history, then let the remaining changes join the queue."""
+    for number, ((action, target), pause) in enumerate(history):
         match action:
-            case "ask" if what in box.changes and what not in box.joined:
-                box.ask(what)
+            case "ask" if target in box.changes and target not in box.joined:
+                box.request_merge(target)
             case "push":
-                box.push({what if what == "shared.txt" else f"own{number}.txt": f"push {number}"}, f"push {number}")
+                box.push({target if target == "shared.txt" else f"own{number}.txt": f"push {number}"}, f"push {number}")
                 box.lane.look()
-            case "force" if what in box.changes and what not in box.outcomes and not box.lane.lands(what):
-                forced.add(what)
-                box.force(what)
+            case "force" if target in box.changes and target not in box.outcomes and not box.lane.lands(target):
+                forced.add(target)
+                box.force(target)
                 box.lane.look()
-            case "call off" if what in box.joined and box.call_off(what):
-                off.add(what)
+            case "call off" if target in box.joined and box.withdraw(target):
+                withdrawn.add(target)
             case "predict":
-                box.predicted = {**box.predicted, what: frozenset(NAMES[: number % 4])}
+                box.predicted = {**box.predicted, target: frozenset(NAMES[: number % 4])}
                 box.lane.look()
             case "crash":
                 await box.crash()
             case "die":
-                deaths.step = what
+                deaths.step = target
         await asyncio.sleep(pause)
-        await rise(box, deaths)
-    box.ask(*(name for name in box.changes if name not in box.joined))
+        await restart_if_dead(box, deaths)
+    box.request_merge(*(name for name in box.changes if name not in box.joined))
     while not all(task.done() for task in box.joined.values()):
-        await rise(box, deaths)
+        await restart_if_dead(box, deaths)
         await asyncio.wait(box.joined.values(), timeout=0.02)
     deaths.step = ""
 
 
-async def rise(box: World, deaths: Deaths) -> None:
-    """A daemon that was killed has a successor."""
+async def restart_if_dead(box: World, deaths: Crasher) -> None:
+    """Restart the queue if the daemon was killed."""
     if deaths.dead.is_set():
         deaths.dead.clear()
         await box.crash()
 
 
-async def check(changes: list[Change], history: list[tuple[tuple[str, str], float]], room: int) -> None:
+async def check(changes: list[Change], history: list[tuple[tuple[str, str], float]], max_checks: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        box, deaths = World(Path(folder), room).make(changes), Deaths()
+        box, deaths = World(Path(folder), max_checks).make(changes), Crasher()
         forced: set[str] = set()
-        off: set[str] = set()
-        asyncio.get_running_loop().set_exception_handler(quiet(asyncio.get_running_loop().default_exception_handler))
-        with mock.patch("agent_orchestrator.changes.merge_queue.lane.merge.merge", deaths.land):
+        withdrawn: set[str] = set()
+        asyncio.get_running_loop().set_exception_handler(
+            ignore_killed(asyncio.get_running_loop().default_exception_handler)
+        )
+        with mock.patch("agent_orchestrator.changes.merge_queue.lane.merge.merge", deaths.merge):
             async with asyncio.timeout(600):
-                await play(box, deaths, history, forced, off)
-        await box.over()
-        assert box.wrong() == [], (changes, history)
+                await play(box, deaths, history, forced, withdrawn)
+        await box.finish()
+        assert box.problems() == [], (changes, history)
         assert box.outcomes.keys() == box.changes.keys()
         for name, outcome in box.outcomes.items():
             kind = box.changes[name].kind
             event(f"{kind}: {type(outcome).__name__}")
             if isinstance(outcome, Refused):
-                assert kind in ("bad", "left", "right"), f"{name} was wrongly blamed"
+                assert kind in ("bad", "left", "right"), f"{name} was wrongly rejected"
             if isinstance(outcome, merge.Conflicted):
                 assert kind == "shared"
             if isinstance(outcome, merge.BranchMoved):
                 assert name in forced
             if isinstance(outcome, Withdrawn):
-                assert name in off
+                assert name in withdrawn
             assert not (isinstance(outcome, merge.Merged) and kind == "bad")
 
 
-def quiet(tell: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, Any]], None]:
-    """That a killed landing's task was killed is no news."""
-    return lambda _loop, context: None if isinstance(context.get("exception"), Killed) else tell(context)
+def ignore_killed(handler: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, Any]], None]:
+    """Return an exception handler that ignores Killed."""
+    return lambda _loop, context: None if isinstance(context.get("exception"), Killed) else handler(context)
 
 
 @settings(
@@ -144,8 +146,8 @@ def quiet(tell: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, An
     st.lists(st.tuples(ACTIONS, PAUSES), max_size=8),
     st.integers(1, 4),
 )
-def test_any_history_keeps_the_base_green_and_loses_nothing(
-    changes: list[tuple[str, Any, int]], history: list[tuple[tuple[str, str], float]], room: int
+def test_any_history_keeps_the_base_passing_and_loses_nothing(
+    changes: list[tuple[str, Any, int]], history: list[tuple[tuple[str, str], float]], max_checks: int
 ) -> None:
-    made = [Change(name, *change) for name, change in zip(NAMES, changes, strict=False)]
-    asyncio.run(check(made, history, room))
+    queue_changes = [Change(name, *change) for name, change in zip(NAMES, changes, strict=False)]
+    asyncio.run(check(queue_changes, history, max_checks))

@@ -1,4 +1,4 @@
-"""The queue with the flow around it and real checks: what is told, to whom, and what a person sees and may do."""
+"""The merge queue with the flow and real checks: recorded events, queue entries and withdrawals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Stage:
-    """A daemon's part that lands, over one repository."""
+    """The merge queue of a daemon and its flow, on one repository."""
 
     def __init__(self, root: Path, changes: list[Change], command: str, store: MemoryStore) -> None:
         self.world = World(root)
@@ -52,8 +52,8 @@ class Stage:
         self.queue = MergeQueue(core, self.checks, required, self._spec, conflicts)
         self.merges = Merges(self.flow, self.queue, ForgePullRequests(core, cast("Any", None)))
         self.runner = Runner(self.flow, self.merges.effects())
-        self.told: list[Event] = []
-        self.flow.listeners.on(lambda changes: self.told.extend(change.event for change in changes))
+        self.recorded: list[Event] = []
+        self.flow.listeners.on(lambda changes: self.recorded.extend(change.event for change in changes))
 
     def _spec(self, facts: Any, _project: object, name: str, check: Check, commit: str) -> CheckSpec:
         env = {"PATH": os.environ["PATH"]}
@@ -66,26 +66,26 @@ class Stage:
         await asyncio.gather(self.runner.drain(), self.queue.close())
         await self.flow.stop()
 
-    async def tell(self, session: str, *bodies: e.Body) -> None:
+    async def record(self, session: str, *bodies: e.Body) -> None:
         at = self.flow.clock()
         events = [Event(body, at, "test", f"{session}:{body.type}:{at}", "app", session) for body in bodies]
         await self.flow.append(*events)
 
     async def open(self, *names: str) -> None:
-        """A pull request for each branch; its agent is gone."""
+        """Open a pull request for each branch and stop its session."""
         for number, name in enumerate(names, 1):
             await self.flow.append(created(f"app-{name}", branch=f"b/{name}", repo=str(self.repo)))
             opened = e.PrOpened(number, f"Work on {name}", "main", draft=False)
-            await self.tell(f"app-{name}", e.HeadMoved(self.world.heads[name]), opened, e.SessionStopped())
+            await self.record(f"app-{name}", e.HeadMoved(self.world.heads[name]), opened, e.SessionStopped())
 
     async def merge(self, *names: str, force: bool = False) -> None:
-        """Ask for these, one when the one before is in the queue: whose Git is quicker is first there."""
+        """Request these merges, each once the one before is in the queue, to keep the order."""
         for name in names:
-            await self.tell(f"app-{name}", e.MergeRequested(force=force))
-            await self.until(lambda name=name: self.state(name) != "landing" or self.lands(name))  # type: ignore[misc]
+            await self.record(f"app-{name}", e.MergeRequested(force=force))
+            await self.until(lambda name=name: self.state(name) != "landing" or self.is_being_merged(name))  # type: ignore[misc]
 
-    def lands(self, name: str) -> bool:
-        return f"app-{name}" in [one["session"] for one in self.queue.entries(None) if one["state"] != "queued"]
+    def is_being_merged(self, name: str) -> bool:
+        return f"app-{name}" in [entry["session"] for entry in self.queue.entries(None) if entry["state"] != "queued"]
 
     def state(self, name: str) -> str:
         pr = self.flow.sessions[f"app-{name}"].pr
@@ -101,76 +101,76 @@ class Stage:
 async def stage(
     root: Path, changes: list[Change], command: str, store: MemoryStore | None = None
 ) -> AsyncIterator[Stage]:
-    made = Stage(root, changes, command, store or MemoryStore())
-    await made.start()
+    running_stage = Stage(root, changes, command, store or MemoryStore())
+    await running_stage.start()
     try:
-        yield made
+        yield running_stage
     finally:
-        await made.end()
+        await running_stage.end()
 
 
-async def test_the_culprit_is_told_what_fails_on_top_of_whom(tmp_path: Path) -> None:
+async def test_a_rejected_change_gets_the_failing_check_and_the_changes_ahead(tmp_path: Path) -> None:
     changes = [Change("a", "left"), Change("b"), Change("c", "right")]
-    async with stage(tmp_path, changes, "test ! -e left -o ! -e right || { echo 'error: both'; exit 1; }") as it:
-        await it.open("a", "b", "c")
-        await it.merge("a", "b", "c")
-        await it.until(lambda: [it.state(name) for name in "abc"] == ["merged", "merged", "open"])
-        pr = it.flow.sessions["app-c"].pr
+    async with stage(tmp_path, changes, "test ! -e left -o ! -e right || { echo 'error: both'; exit 1; }") as running:
+        await running.open("a", "b", "c")
+        await running.merge("a", "b", "c")
+        await running.until(lambda: [running.state(name) for name in "abc"] == ["merged", "merged", "open"])
+        pr = running.flow.sessions["app-c"].pr
         assert pr is not None and pr.refused.startswith("the check test fails on top of main")
         run = pr.checks["test"]
-        assert run.state == "failure" and run.head == it.world.heads["c"]
+        assert run.state == "failure" and run.head == running.world.heads["c"]
         assert run.summary.startswith("on top of main") and "error: both" in run.summary
-        assert it.world.subjects() == ["start", "Work on a (#1)", "Work on b (#2)"]
-        failed = [one.body for one in it.told if isinstance(one.body, e.LandingFailed)]
-        assert [one.cause for one in failed] == ["checks"]
+        assert running.world.subjects() == ["start", "Work on a (#1)", "Work on b (#2)"]
+        failed = [entry.body for entry in running.recorded if isinstance(entry.body, e.LandingFailed)]
+        assert [entry.cause for entry in failed] == ["checks"]
 
 
-async def test_what_fails_on_the_base_too_lands(tmp_path: Path) -> None:
-    async with stage(tmp_path, [Change("a"), Change("b")], "echo always; exit 1") as it:
-        await it.open("a", "b")
-        await it.merge("a", "b")
-        await it.until(lambda: [it.state(name) for name in "ab"] == ["merged", "merged"])
+async def test_changes_with_known_failures_of_the_base_are_merged(tmp_path: Path) -> None:
+    async with stage(tmp_path, [Change("a"), Change("b")], "echo always; exit 1") as running:
+        await running.open("a", "b")
+        await running.merge("a", "b")
+        await running.until(lambda: [running.state(name) for name in "ab"] == ["merged", "merged"])
 
 
-async def test_who_is_in_the_queue_is_shown_and_may_leave_it(tmp_path: Path) -> None:
+async def test_queue_entries_are_shown_and_can_be_withdrawn(tmp_path: Path) -> None:
     hold = tmp_path / "hold"
     hold.touch()
     wait = f"while test -e {hold}; do sleep 0.05; done"
-    async with stage(tmp_path, [Change("a"), Change("b")], wait) as it:
-        await it.open("a", "b")
-        await it.merge("a", "b")
-        await it.until(lambda: [one["checks"] for one in it.queue.entries(None)] == [RUNNING, RUNNING])
-        first, second = it.queue.entries("app")
+    async with stage(tmp_path, [Change("a"), Change("b")], wait) as running:
+        await running.open("a", "b")
+        await running.merge("a", "b")
+        await running.until(lambda: [entry["checks"] for entry in running.queue.entries(None)] == [RUNNING, RUNNING])
+        first, second = running.queue.entries("app")
         assert (first["session"], first["position"], first["state"], first["base"]) == ("app-a", 1, "checking", "main")
         assert second["ahead"] == ["app-a"] and second["tree"] and second["tree"] != first["tree"]
-        assert it.queue.entries("other") == []
-        await it.merges.withdraw("app-a")
-        assert [one["session"] for one in it.queue.entries(None)] == ["app-b"]
+        assert running.queue.entries("other") == []
+        await running.merges.withdraw("app-a")
+        assert [entry["session"] for entry in running.queue.entries(None)] == ["app-b"]
         with pytest.raises(Conflict, match="is not to land"):
-            await it.merges.withdraw("app-a")
+            await running.merges.withdraw("app-a")
         hold.unlink()
-        await it.until(lambda: it.state("b") == "merged")
-        await it.until(lambda: it.state("a") == "open")
-        assert it.world.subjects() == ["start", "Work on b (#2)"]
-        await it.merge("a")
-        await it.until(lambda: it.state("a") == "merged")
+        await running.until(lambda: running.state("b") == "merged")
+        await running.until(lambda: running.state("a") == "open")
+        assert running.world.subjects() == ["start", "Work on b (#2)"]
+        await running.merge("a")
+        await running.until(lambda: running.state("a") == "merged")
 
 
 RUNNING = [{"name": "test", "state": "running", "url": None}]
 
 
-async def test_another_daemon_goes_on_with_the_queue(tmp_path: Path) -> None:
+async def test_another_daemon_continues_the_queue(tmp_path: Path) -> None:
     hold, store = tmp_path / "hold", MemoryStore()
     hold.touch()
     wait = f"while test -e {hold}; do sleep 0.05; done"
-    async with stage(tmp_path, [Change("a"), Change("b")], wait, store) as it:
-        heads = it.world.heads
-        await it.open("a", "b")
-        await it.merge("a", "b")
-        await it.until(lambda: [one["checks"] for one in it.queue.entries(None)] == [RUNNING, RUNNING])
-    async with stage(tmp_path, [], wait, store) as it:
-        it.world.heads = heads
-        await it.until(lambda: [one["checks"] for one in it.queue.entries(None)] == [RUNNING, RUNNING])
+    async with stage(tmp_path, [Change("a"), Change("b")], wait, store) as running:
+        heads = running.world.heads
+        await running.open("a", "b")
+        await running.merge("a", "b")
+        await running.until(lambda: [entry["checks"] for entry in running.queue.entries(None)] == [RUNNING, RUNNING])
+    async with stage(tmp_path, [], wait, store) as running:
+        running.world.heads = heads
+        await running.until(lambda: [entry["checks"] for entry in running.queue.entries(None)] == [RUNNING, RUNNING])
         hold.unlink()
-        await it.until(lambda: [it.state(name) for name in "ab"] == ["merged", "merged"])
-        assert it.world.subjects() == ["start", "Work on a (#1)", "Work on b (#2)"]
+        await running.until(lambda: [running.state(name) for name in "ab"] == ["merged", "merged"])
+        assert running.world.subjects() == ["start", "Work on a (#1)", "Work on b (#2)"]

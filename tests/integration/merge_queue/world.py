@@ -1,4 +1,4 @@
-"""A repository with branches that are to land, a check that judges by content, and a queue that may die at any time."""
+"""A repository with branches to merge, a check that depends on file names, and a queue that can crash at any time."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from agent_orchestrator.core.events import CheckFinished
 from tests.integration.rescue.world import git
 
 CONTENT = {"plain": "", "flaky": "", "bad": "bad", "left": "left", "right": "right", "shared": "shared.txt"}
-"""What a change brings beside a file of its own: `bad` is red by itself, `left` and `right` together, `shared` conflicts."""
+"""The additional file of each kind of change: `bad` fails alone, `left` and `right` fail together, `shared` conflicts."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A branch that is to land."""
+    """A branch to merge."""
 
     name: str
     kind: str = "plain"
@@ -35,22 +35,22 @@ class Change:
 
 @dataclass
 class World:
-    """All of it."""
+    """The repository, its queue, and the outcomes of all changes."""
 
     root: Path
-    room: int = 4
+    max_checks: int = 4
     host: LocalHost = field(default_factory=LocalHost)
     heads: dict[str, str] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    waits: dict[str, list[str]] = field(default_factory=dict)
+    wait_reasons: dict[str, list[str]] = field(default_factory=dict)
     checked: list[frozenset[str]] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    failed_trees: set[str] = field(default_factory=set)
     running: int = 0
-    """Checks that run now."""
-    hold: asyncio.Event | None = None
-    """Checks do not end before this is set."""
+    """The number of running checks."""
+    release: asyncio.Event | None = None
+    """An event that checks wait for before they end."""
     predicted: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Whom each is said to conflict with, truly or not."""
+    """The predicted conflicts of each change, right or wrong."""
     pushed: list[str] = field(default_factory=list)
     lane: BaseQueue = field(init=False)
     joined: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -61,18 +61,18 @@ class World:
         return self.root / "repo"
 
     def make(self, changes: Iterable[Change]) -> World:
-        """The repository with all branches, in one go; nobody has `main` checked out."""
+        """Create the repository with all branches at once, without a checkout of `main`."""
         git(self.root, "init", "-q", "-b", "elsewhere", str(self.repo))
         self.changes = {change.name: change for change in changes}
         stream = _commit("main", "start", {"README.md": "x", "shared.txt": "nobody"})
         for change in self.changes.values():
-            beside = CONTENT[change.kind]
+            extra_file = CONTENT[change.kind]
             stream += _commit(f"b/{change.name}", f"work {change.name}", {f"{change.name}.txt": change.name}, "main")
-            if beside:
+            if extra_file:
                 stream += _commit(
                     f"b/{change.name}",
                     f"more {change.name}",
-                    {beside: change.name if beside == "shared.txt" else beside},
+                    {extra_file: change.name if extra_file == "shared.txt" else extra_file},
                 )
         subprocess.run(["git", "fast-import", "--quiet"], input=stream.encode(), cwd=self.repo, check=True)
         refs = git(self.repo, "for-each-ref", "--format=%(refname:lstrip=3) %(objectname)", "refs/heads/b").split("\n")
@@ -83,14 +83,16 @@ class World:
     # -- the queue -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """What the first or next daemon does."""
-        room, predicted = (lambda: self.room), (lambda: self.predicted)
-        self.lane = BaseQueue(self.host, SystemClock(), self.repo, "main", self._judge, self._tell, room, predicted)
+        """Start the queue, as the first or next daemon does."""
+        room, predicted = (lambda: self.max_checks), (lambda: self.predicted)
+        self.lane = BaseQueue(
+            self.host, SystemClock(), self.repo, "main", self._check, self._record_wait, room, predicted
+        )
 
-    def _tell(self, ticket: Ticket, reason: str) -> None:
-        self.waits.setdefault(ticket.entry.session, []).append(reason)
+    def _record_wait(self, ticket: Ticket, reason: str) -> None:
+        self.wait_reasons.setdefault(ticket.entry.session, []).append(reason)
 
-    async def _judge(self, _ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
+    async def _check(self, _ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
         self.running += 1
         try:
             return await self._verdict(built, doubt)
@@ -100,11 +102,11 @@ class World:
     async def _verdict(self, built: Built, doubt: Callable[[], None]) -> Failed | None:
         names = await self._names(built.tree)
         self.checked.append(names)
-        if self.hold:
-            await self.hold.wait()
+        if self.release:
+            await self.release.wait()
         flaky = any(change.kind == "flaky" and f"{name}.txt" in names for name, change in self.changes.items())
-        if red(names) or (flaky and built.tree not in self.seen):
-            self.seen.add(built.tree)
+        if red(names) or (flaky and built.tree not in self.failed_trees):
+            self.failed_trees.add(built.tree)
             doubt()
             await asyncio.sleep(0.01)
         if red(names):
@@ -121,35 +123,35 @@ class World:
         branch, title = f"b/{name}", f"Land {name}"
         return MergeSpec(name, self.repo, branch, self.heads[name], "main", change.strategy, title, "", work)
 
-    def ask(self, *names: str) -> None:
-        """Let these land: they join in this order, whosever Git is slow."""
+    def request_merge(self, *names: str) -> None:
+        """Request these merges; they join the queue in this order."""
         loop = asyncio.get_running_loop()
-        found = loop.create_task(self._find(names))
+        existing = loop.create_task(self._find(names))
         for name in names:
-            self.joined[name] = loop.create_task(self._join(name, found))
+            self.joined[name] = loop.create_task(self._join(name, existing))
 
     async def _find(self, names: Iterable[str]) -> dict[str, merge.Merged | None]:
-        """What has landed already; the lane knows its base then."""
-        every = [(name, await merge.find_merge(self.host, self.spec(name))) for name in names]
+        """Return the merges that already exist, after the queue has found its base."""
+        merged = [(name, await merge.find_merge(self.host, self.spec(name))) for name in names]
         await self.lane.find_base()
-        return dict(every)
+        return dict(merged)
 
-    async def _join(self, name: str, found: asyncio.Task[dict[str, merge.Merged | None]]) -> None:
+    async def _join(self, name: str, existing: asyncio.Task[dict[str, merge.Merged | None]]) -> None:
         spec, change = self.spec(name), self.changes[name]
-        outcome: Outcome | None = (await found)[name]
+        outcome: Outcome | None = (await existing)[name]
         if outcome is None:
-            asked = float(list(self.changes).index(name))
-            entry = Entry(name, spec.head, change.priority, asked, change.unchecked)
+            requested = float(list(self.changes).index(name))
+            entry = Entry(name, spec.head, change.priority, requested, change.unchecked)
             outcome = await self.lane.join(Ticket(entry, spec))
-        assert name not in self.outcomes, "two ends of one landing"
+        assert name not in self.outcomes, "two outcomes of one merge"
         self.outcomes[name] = outcome
 
-    def call_off(self, name: str) -> bool:
-        """A person takes it out again."""
+    def withdraw(self, name: str) -> bool:
+        """Withdraw a change from the queue, as a person does."""
         return self.lane.settle(name, Withdrawn())
 
     async def crash(self) -> None:
-        """The daemon is gone, and another one takes up what it left."""
+        """Crash the daemon and let another one continue."""
         waiting = [name for name, task in self.joined.items() if not task.done()]
         for name in waiting:
             self.joined[name].cancel()
@@ -157,15 +159,15 @@ class World:
         await self.lane.close()
         await merge.repair_checkouts(self.host, self.repo)
         self.start()
-        self.ask(*waiting)
+        self.request_merge(*waiting)
 
-    async def over(self, patience: float = 300.0) -> None:
-        """Wait for the end of every landing."""
-        await asyncio.wait_for(asyncio.gather(*self.joined.values()), patience)
+    async def finish(self, timeout: float = 300.0) -> None:
+        """Wait for the outcome of every change."""
+        await asyncio.wait_for(asyncio.gather(*self.joined.values()), timeout)
         await self.lane.close()
 
     async def until(self, holds: Callable[[], object]) -> None:
-        """Wait for something to be so."""
+        """Wait until a condition holds."""
         async with asyncio.timeout(120):
             while not holds():
                 await asyncio.sleep(0.005)
@@ -173,7 +175,7 @@ class World:
     # -- others --------------------------------------------------------------------------------------------------------
 
     def push(self, content: dict[str, str], message: str) -> str:
-        """Somebody else commits on `main`."""
+        """Commit to `main` as another person."""
         while True:
             old = self.main()
             new = self._commit_on(old, content, message)
@@ -183,7 +185,7 @@ class World:
                 return new
 
     def force(self, name: str) -> str:
-        """Somebody puts another commit in the place of the branch's head."""
+        """Replace the head of a branch by another commit, as a forced push does."""
         first = git(self.repo, "rev-list", "--max-parents=0", "main")
         new = self._commit_on(first, {f"{name}.txt": "forced"}, f"forced {name}")
         git(self.repo, "update-ref", f"refs/heads/b/{name}", new)
@@ -197,7 +199,7 @@ class World:
         subprocess.run(["git", "fast-import", "--quiet", "--force"], input=stream.encode(), cwd=self.repo, check=True)
         return git(self.repo, "rev-parse", "refs/scratch")
 
-    # -- what is so ----------------------------------------------------------------------------------------------------
+    # -- the result --------------------------------------------------------------------------------------------------
 
     def main(self) -> str:
         return git(self.repo, "rev-parse", "refs/heads/main")
@@ -206,36 +208,36 @@ class World:
         return set(git(self.repo, "ls-tree", "--name-only", at).split())
 
     def subjects(self, *options: str) -> list[str]:
-        """Of the base's commits, the oldest first."""
+        """Return the subjects of the base's commits, oldest first."""
         return git(self.repo, "log", "--reverse", "--format=%s", *options, "main").split("\n")
 
-    def landed(self) -> list[str]:
+    def merged_names(self) -> list[str]:
         return [name for name, outcome in self.outcomes.items() if isinstance(outcome, merge.Merged)]
 
-    def out(self) -> dict[str, type]:
-        """Who did not land, and why."""
-        return {name: type(one) for name, one in self.outcomes.items() if not isinstance(one, merge.Merged)}
+    def other_outcomes(self) -> dict[str, type]:
+        """Return the type of outcome of each change that was not merged."""
+        return {name: type(outcome) for name, outcome in self.outcomes.items() if not isinstance(outcome, merge.Merged)}
 
-    def wrong(self) -> list[str]:
-        """What must be so after any history, and is not."""
+    def problems(self) -> list[str]:
+        """Return the violated invariants after a history."""
         commits = git(self.repo, "rev-list", "--first-parent", "main").split()
         problems = [f"main was red at {commit}" for commit in commits if red(frozenset(self.files(commit)))]
         subjects = self.subjects()
         for name, change in self.changes.items():
-            there = isinstance(self.outcomes.get(name), merge.Merged)
+            is_merged = isinstance(self.outcomes.get(name), merge.Merged)
             mark = f"work {name}" if change.strategy == "rebase" else f"Land {name}"
-            if subjects.count(mark) != there:
+            if subjects.count(mark) != is_merged:
                 problems.append(
-                    f"{name} is on main {subjects.count(mark)} times; it {'' if there else 'did not '}landed"
+                    f"{name} is on main {subjects.count(mark)} times; it {'' if is_merged else 'did not '}landed"
                 )
-            if there and f"{name}.txt" not in self.files():
+            if is_merged and f"{name}.txt" not in self.files():
                 problems.append(f"{name} landed, and its file is not there")
         problems += [f"{name} has no outcome" for name in self.joined if name not in self.outcomes]
-        return problems + [f"{one} is gone" for one in self.pushed if subjects.count(one) != 1]
+        return problems + [f"{message} is gone" for message in self.pushed if subjects.count(message) != 1]
 
 
 def red(names: frozenset[str]) -> bool:
-    """Would the project's check fail on these files?"""
+    """Return whether the project's check fails on these files."""
     return "bad" in names or {"left", "right"} <= names
 
 

@@ -1,4 +1,4 @@
-"""Both kinds of workspace, ready to be filled."""
+"""Fixtures with both kinds of workspace."""
 
 from __future__ import annotations
 

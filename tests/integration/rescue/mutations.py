@@ -13,14 +13,14 @@ from tests.faults.mutations import ROOT, Planted, plant
 RESTORE, SURVEY = "sessions/rescue/restore.py", "sessions/rescue/survey.py"
 EXAMPLES = 200
 TEST = "tests/integration/rescue/test_any_workspace.py"
-FOUND = "any workspace comes back"
+FAILING_TEST = "any workspace comes back"
 
 
-def _bug(what: str, file: str, before: str, after: str) -> Planted:
-    return Planted(what, ((file, before, after),), FOUND)
+def _bug(description: str, file: str, before: str, after: str) -> Planted:
+    return Planted(description, ((file, before, after),), FAILING_TEST)
 
 
-PLANTED = {
+PLANTED_BUGS = {
     "mode": _bug(
         "what was saved comes back without its mode", RESTORE, "        path.chmod(entry.mode)\n", "        pass\n"
     ),
@@ -66,11 +66,11 @@ PLANTED = {
 }
 
 
-def found(name: str, bug: Planted) -> bool:
-    """Does a drawn workspace notice it?"""
+def is_detected(name: str, bug: Planted) -> bool:
+    """Return whether the random workspaces detect a planted bug."""
     with tempfile.TemporaryDirectory(prefix="ao-planted-") as folder:
         plant(bug, Path(folder))
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", TEST],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": folder, "AO_RESCUE_EXAMPLES": str(EXAMPLES)},
@@ -79,18 +79,18 @@ def found(name: str, bug: Planted) -> bool:
             text=True,
             check=False,
         )
-    wrong = [line.strip() for line in done.stdout.splitlines() if line.startswith("E ")]
-    noticed = done.returncode == 1 and bool(wrong)
-    sys.stdout.write(f"| {name} | {bug.what} | {wrong[0][:160] if noticed else 'NOT FOUND'} |\n")
+    error_lines = [line.strip() for line in result.stdout.splitlines() if line.startswith("E ")]
+    is_noticed = result.returncode == 1 and bool(error_lines)
+    sys.stdout.write(f"| {name} | {bug.what} | {error_lines[0][:160] if is_noticed else 'NOT FOUND'} |\n")
     sys.stdout.flush()
-    return noticed
+    return is_noticed
 
 
 def main() -> int:
-    """Try all, or those that are named."""
-    names = sys.argv[1:] or list(PLANTED)
-    missed = [name for name in names if not found(name, PLANTED[name])]
-    return 1 if missed else 0
+    """Plant all bugs, or the named ones, and return the exit code."""
+    names = sys.argv[1:] or list(PLANTED_BUGS)
+    undetected = [name for name in names if not is_detected(name, PLANTED_BUGS[name])]
+    return 1 if undetected else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""States that an agent may leave a checkout in, each made by one function."""
+"""States that an agent may leave a checkout in, each created by one function."""
 
 from __future__ import annotations
 

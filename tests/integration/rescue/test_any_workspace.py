@@ -1,6 +1,6 @@
-"""Random workspaces: whatever an agent leaves is saved, survives the workspace's removal, and comes back byte for byte.
+"""Random workspaces: everything an agent leaves is saved and restored byte for byte after the workspace's removal.
 
-`make test-rescue` tries a thousand. In half of them somebody is killed in the midst of saving, removing or bringing back.
+`make test-rescue` runs a thousand. In half of them the process is killed during saving, removing or restoring.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
 from tests.examples import examples
-from tests.integration.rescue.drawing import STEPS, Step, carry_out
-from tests.integration.rescue.world import Seen, World, files_of, git, make_repository, state_of
+from tests.integration.rescue.random_steps import STEPS, Step, run_step
+from tests.integration.rescue.world import FileState, World, git, make_repository, read_files, read_git_state
 
 EXAMPLES = int(os.environ.get("AO_RESCUE_EXAMPLES", "0"))
 DEATHS = st.one_of(
@@ -36,41 +36,41 @@ Death = tuple[str, int, bool] | None
 T = TypeVar("T")
 
 
-class Mortal(LocalHost):
-    """Dies with its process at a chosen command: before it, or after it was done and nobody knows."""
+class DyingHost(LocalHost):
+    """A host that kills its process at a chosen command, before or after it has run."""
 
     def __init__(self, at: int, after: bool) -> None:
         super().__init__()
-        self.left, self.after = at, after
+        self.remaining_calls, self.after = at, after
 
-    async def run(self, *given: Any, **named: Any) -> Completed:
-        self.left -= 1
-        if self.left < 0 and not self.after:
+    async def run(self, *args: Any, **options: Any) -> Completed:
+        self.remaining_calls -= 1
+        if self.remaining_calls < 0 and not self.after:
             os._exit(9)
-        done = await super().run(*given, **named)
-        if self.left < 0:
+        done = await super().run(*args, **options)
+        if self.remaining_calls < 0:
             os._exit(9)
         return done
 
 
-def killed_in(work: Callable[[LocalHost], Coroutine[Any, Any, object]], at: int, after: bool) -> None:
-    """Begin something in a process of its own that dies in the midst of it, or not at all if it ends before."""
+def run_and_kill(work: Callable[[LocalHost], Coroutine[Any, Any, object]], at: int, after: bool) -> None:
+    """Run something in a new process that is killed at a chosen command, if it gets there."""
     pid = os.fork()
     if pid == 0:
         try:
-            asyncio.run(work(Mortal(at, after)))
+            asyncio.run(work(DyingHost(at, after)))
         finally:
             os._exit(0)
     os.waitpid(pid, 0)
 
 
-TRACES = {"file ORIG_HEAD", "file COMMIT_EDITMSG"}
-"""What finished commands leave behind: where nothing is to be saved, it goes with the workspace."""
-OF_MERGES = {"file AUTO_MERGE", "file MERGE_MSG", "file MERGE_RR"}
-"""The same of a merge, a rebase or a revert that came to its end; while one is unfinished, it is part of that."""
+COMMAND_FILES = {"file ORIG_HEAD", "file COMMIT_EDITMSG"}
+"""Files left behind by finished commands: if nothing is to be saved, they are removed with the workspace."""
+MERGE_FILES = {"file AUTO_MERGE", "file MERGE_MSG", "file MERGE_RR"}
+"""The same for finished merges, rebases and reverts; while one is unfinished, they belong to its state."""
 
 
-def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
+def save_and_restore(folder: Path, plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
     host = LocalHost()
     make_repository(folder / "library", {"lib.txt": "lib\n"})
     repo = make_repository(folder / "repo")
@@ -86,36 +86,36 @@ def there_and_back(folder: Path, plugin: type[Worktree] | type[Clone], steps: li
     if plugin is Clone:
         git(spec.path, "branch", "other", "origin/other")
     for step in steps:
-        carry_out(spec.path, step)
-    files, state = files_of(spec.path), state_of(spec.path)
+        run_step(spec.path, step)
+    files, state = read_files(spec.path), read_git_state(spec.path)
     ignored = _ignored(spec.path)
-    kept = _but_ignored_folders(spec.path, files)
+    expected_files = _but_ignored_folders(spec.path, files)
 
-    def do(name: str, work: Callable[[LocalHost], Coroutine[Any, Any, T]]) -> T:
+    def run_maybe_killed(name: str, work: Callable[[LocalHost], Coroutine[Any, Any, T]]) -> T:
         if death and death[0] == name:
-            killed_in(work, death[1], death[2])
+            run_and_kill(work, death[1], death[2])
         return asyncio.run(work(host))
 
-    saved = do("rescue", lambda host: rescue(host, repo, spec.path, "s", ignored))
-    assert files_of(spec.path) == files and state_of(spec.path) == state, "saving changes nothing"
-    why = asyncio.run(is_safe(host, repo, spec.path, "s", ignored))
+    saved = run_maybe_killed("rescue", lambda host: rescue(host, repo, spec.path, "s", ignored))
+    assert read_files(spec.path) == files and read_git_state(spec.path) == state, "saving changes nothing"
+    reasons = asyncio.run(is_safe(host, repo, spec.path, "s", ignored))
     if saved.unsafe:
-        assert why, "what cannot be saved keeps its workspace"
+        assert reasons, "a workspace with unsaved content is kept"
         return
-    assert why == ()
-    do("remove", lambda host: plugin({}, host).remove(spec))
+    assert reasons == ()
+    run_maybe_killed("remove", lambda host: plugin({}, host).remove(spec))
     assert not spec.path.exists()
     if "(no branch)" not in git(
         repo, "stash", "list"
-    ):  # such a one is nobody's, and stays in the repository's own list
+    ):  # such a stash belongs to no branch and stays in the repository's list
         git(repo, "stash", "clear")
     git(repo, "gc", "-q", "--prune=now")
-    do("create", lambda host: plugin({}, host).create(again, lambda _: None))
-    back = do("bring back", lambda host: restore_work(host, repo, spec.path, "s"))
-    assert not back.waiting, back
-    _same(spec.path, kept, clean=saved.clean)
-    now = state_of(spec.path)
-    for name in state.keys() - TRACES - (OF_MERGES if saved.clean else set()):
+    run_maybe_killed("create", lambda host: plugin({}, host).create(again, lambda _: None))
+    restored = run_maybe_killed("bring back", lambda host: restore_work(host, repo, spec.path, "s"))
+    assert not restored.waiting, restored
+    _assert_restored(spec.path, expected_files, clean=saved.clean)
+    now = read_git_state(spec.path)
+    for name in state.keys() - COMMAND_FILES - (MERGE_FILES if saved.clean else set()):
         assert now.get(name) == state[name], name
 
 
@@ -124,38 +124,40 @@ def _ignored(root: Path) -> list[str]:
     return [entry[3:].rstrip("/") for entry in listing.split("\0") if entry.startswith("!! ")]
 
 
-def _but_ignored_folders(root: Path, files: dict[bytes, Seen]) -> dict[bytes, Seen]:
-    """Of what Git ignores, files are kept where they are named; folders with nothing in them are not."""
-    folders = [name for name, what in files.items() if what[0] == "folder"]
+def _but_ignored_folders(root: Path, files: dict[bytes, FileState]) -> dict[bytes, FileState]:
+    """Return the files without ignored folders: of ignored content only named files are kept."""
+    folders = [name for name, state in files.items() if state[0] == "folder"]
     listing = git(
         root, "check-ignore", "--stdin", "-z", stdin=b"".join(b"%s/\0" % name for name in folders), check=False
     )
     ignored = {os.fsencode(name.rstrip("/")) for name in listing.split("\0")}
-    return {name: what for name, what in files.items() if name not in ignored}
+    return {name: state for name, state in files.items() if name not in ignored}
 
 
-def _same(root: Path, before: dict[bytes, Seen], *, clean: bool) -> None:
-    """Byte for byte. What Git has itself and nobody changed comes as Git checks it out: with the line endings that its attributes
-    ask for, with no mode but `executable`, without folders that have nothing in them.
+def _assert_restored(root: Path, before: dict[bytes, FileState], *, clean: bool) -> None:
+    """Check that the files are restored byte for byte.
+
+    Unchanged tracked files are as Git checks them out: with the line endings of their attributes, no mode but `executable`, and without
+    empty folders.
     """
-    now = _but_ignored_folders(root, files_of(root))
+    now = _but_ignored_folders(root, read_files(root))
     if clean:
-        before = {name: what for name, what in before.items() if what[0] != "folder"}
-        now = {name: what for name, what in now.items() if what[0] != "folder"}
+        before = {name: state for name, state in before.items() if state[0] != "folder"}
+        now = {name: state for name, state in now.items() if state[0] != "folder"}
     assert now.keys() == before.keys()
     for name, (kind, mode, content) in before.items():
-        same = (now[name][0], now[name][2]) == (kind, content)
-        assert same or (kind == "file" and _converted(root, os.fsdecode(name))), name
+        is_equal = (now[name][0], now[name][2]) == (kind, content)
+        assert is_equal or (kind == "file" and _is_converted(root, os.fsdecode(name))), name
         assert now[name][1] & 0o100 == mode & 0o100, name
 
 
-def _converted(root: Path, name: str) -> bool:
-    """Does Git call it unchanged, and has it attributes by which its bytes on the disk are not those in the repository?"""
-    known = git(root, "--literal-pathspecs", "ls-files", "--", name)
+def _is_converted(root: Path, name: str) -> bool:
+    """Return whether a file is unchanged for Git and has attributes that convert its content at checkout."""
+    tracked = git(root, "--literal-pathspecs", "ls-files", "--", name)
     changed = git(root, "--literal-pathspecs", "diff", "--name-only", "--", name)
     attributes = git(root, "check-attr", "-z", "text", "eol", "filter", "ident", "working-tree-encoding", "--", name)
     return (
-        bool(known)
+        bool(tracked)
         and not changed
         and any(value not in ("unspecified", "unset") for value in attributes.split("\0")[2::3])
     )
@@ -164,13 +166,13 @@ def _converted(root: Path, name: str) -> bool:
 @pytest.mark.parametrize("plugin", [Worktree, Clone], ids=["worktree", "clone"])
 @settings(
     max_examples=EXAMPLES or examples(0.25),
-    phases=[Phase.generate],  # a case takes half a second: a found one is made smaller by hand
+    phases=[Phase.generate],  # a case takes half a second: failures are reduced by hand
     suppress_health_check=list(HealthCheck),
 )
 @given(steps=st.lists(STEPS, min_size=1, max_size=12), death=DEATHS)
-def test_any_workspace_comes_back(plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
+def test_any_workspace_is_restored(plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
     with tempfile.TemporaryDirectory(prefix="ao-any-") as folder, pytest.MonkeyPatch.context() as patched:
         own = Path(folder) / "gitconfig"
         own.write_text('[include]\npath = ~/.gitconfig\n[protocol "file"]\nallow = always\n')
         patched.setenv("GIT_CONFIG_GLOBAL", str(own))
-        there_and_back(Path(folder), plugin, steps, death)
+        save_and_restore(Path(folder), plugin, steps, death)

@@ -1,4 +1,4 @@
-"""A rescue that somebody else wrote, an agent on another machine say, leads nobody out of the workspace."""
+"""A forged rescue, for example by an agent on another machine, cannot write outside the workspace."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ Change = Callable[[dict[str, Any], str], None]
 
 
 def _of_git(name: str) -> Change:
-    return lambda found, blob: found["git_files"].update({name: blob})
+    return lambda manifest, blob: manifest["git_files"].update({name: blob})
 
 
 def _entry(path: str, blob: str = "") -> Change:
-    return lambda found, own: found["entries"].append({"path": path, "kind": "file", "mode": 420, "blob": blob or own})
+    return lambda manifest, own: manifest["entries"].append(
+        {"path": path, "kind": "file", "mode": 420, "blob": blob or own}
+    )
 
 
 def _set(key: str, value: Any) -> Change:
-    return lambda found, _: found.update({key: value})
+    return lambda manifest, _: manifest.update({key: value})
 
 
 CHANGES: dict[str, Change] = {
@@ -48,60 +50,66 @@ CHANGES: dict[str, Change] = {
     "an order for a ref": _set("refs", {"refs/x 1\ndelete refs/heads/main": "1" * 40}),
     "an option for a commit": _set("head", "--prefix=x/"),
     "an option for a branch": _set("head_ref", "--delete"),
-    "another kind": lambda found, blob: found["entries"].append({"path": "x", "kind": "?", "mode": 1, "blob": blob}),
+    "another kind": lambda manifest, blob: manifest["entries"].append(
+        {"path": "x", "kind": "?", "mode": 1, "blob": blob}
+    ),
     "another key": _set("other", 1),
     "no lists": _set("entries", 1),
 }
 
 
 async def forge(world: World, change: Change, mode: str = "100644", content: bytes = b"forged\n") -> None:
-    """Save something, then make the rescue one that was never saved."""
+    """Save a workspace, then replace the rescue by a forged one."""
     await world.make()
     (world.path / "new.txt").write_text("new\n")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     repo, state = world.spec.repo, git(world.spec.repo, "rev-parse", f"{REF}^2")
-    found = json.loads(git(repo, "cat-file", "blob", f"{state}:blobs/manifest.json"))
+    contents = json.loads(git(repo, "cat-file", "blob", f"{state}:blobs/manifest.json"))
     blob = git(repo, "hash-object", "-w", "--stdin", stdin=content)
-    change(found, blob)
-    text = json.dumps(found).replace("MINE", str(world.path.parent.parent / "mine"))
-    manifest = git(repo, "hash-object", "-w", "--stdin", stdin=text.encode())
-    kept = [line for line in git(repo, "ls-tree", f"{state}:blobs").splitlines() if "manifest.json" not in line]
-    lines = [*kept, f"{mode} blob {blob}\t{blob}", f"100644 blob {manifest}\tmanifest.json", ""]
+    change(contents, blob)
+    text = json.dumps(contents).replace("MINE", str(world.path.parent.parent / "mine"))
+    manifest_blob = git(repo, "hash-object", "-w", "--stdin", stdin=text.encode())
+    blob_lines = [line for line in git(repo, "ls-tree", f"{state}:blobs").splitlines() if "manifest.json" not in line]
+    lines = [*blob_lines, f"{mode} blob {blob}\t{blob}", f"100644 blob {manifest_blob}\tmanifest.json", ""]
     blobs = git(repo, "mktree", stdin="\n".join(lines).encode())
     tree = git(repo, "mktree", stdin=f"040000 tree {blobs}\tblobs\n".encode())
-    made = git(repo, "commit-tree", tree, "-m", "state")
-    shown = git(repo, "commit-tree", f"{REF}^{{tree}}", "-p", f"{REF}^1", "-p", made, "-m", "Rescue: 1 untracked file")
-    git(repo, "update-ref", REF, shown)
+    state_commit = git(repo, "commit-tree", tree, "-m", "state")
+    rescue_commit = git(
+        repo, "commit-tree", f"{REF}^{{tree}}", "-p", f"{REF}^1", "-p", state_commit, "-m", "Rescue: 1 untracked file"
+    )
+    git(repo, "update-ref", REF, rescue_commit)
     (world.path / "new.txt").unlink()
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
-    """A file of the user's, beside everything that is the session's."""
+def users_file(tmp_path: Path) -> Path:
+    """Create a file of the user outside the session's folders."""
     (tmp_path / "mine").write_text("what I wrote\n")
     return tmp_path / "mine"
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_no_name_in_it_leads_out(world: World, mine: Path, change: Change) -> None:
+async def test_names_in_a_forged_rescue_cannot_leave_the_workspace(
+    world: World, users_file: Path, change: Change
+) -> None:
     await forge(world, change)
     with pytest.raises(AoError, match="no rescue that was made here"):
-        await world.make_again()
-    assert mine.read_text() == "what I wrote\n" and not (mine.parent / "made").exists()
+        await world.recreate()
+    assert users_file.read_text() == "what I wrote\n" and not (users_file.parent / "made").exists()
     assert git(world.spec.repo, "rev-parse", "main") == git(world.path, "rev-parse", "HEAD")
 
 
-async def test_a_symlink_for_a_blob_is_not_followed(world: World, mine: Path) -> None:
-    await forge(world, _entry("copied"), "120000", str(mine).encode())
-    await world.make_again()
-    assert (world.path / "copied").read_text() == str(mine)
+async def test_a_symlink_in_place_of_a_blob_is_not_followed(world: World, users_file: Path) -> None:
+    await forge(world, _entry("copied"), "120000", str(users_file).encode())
+    await world.recreate()
+    assert (world.path / "copied").read_text() == str(users_file)
 
 
-async def test_branches_that_others_share_stay_where_they_are(world: World) -> None:
-    await forge(world, lambda found, _: found["refs"].update({"refs/heads/main": found["head"]}))
+async def test_shared_branches_are_not_moved_by_a_rescue(world: World) -> None:
+    await forge(world, lambda manifest, _: manifest["refs"].update({"refs/heads/main": manifest["head"]}))
     git(world.spec.repo, "commit", "-q", "--allow-empty", "-m", "more")
     before = git(world.spec.repo, "rev-parse", "main")
-    await world.make_again()
+    await world.recreate()
     assert git(world.spec.repo, "rev-parse", "main") == before
 
 
@@ -132,14 +140,20 @@ ARCHIVES = {
 
 
 @pytest.mark.parametrize("members", ARCHIVES.values(), ids=ARCHIVES)
-async def test_no_archive_in_it_leads_out(world: World, mine: Path, members: list[tarfile.TarInfo]) -> None:
+async def test_archives_in_a_forged_rescue_cannot_leave_the_workspace(
+    world: World, users_file: Path, members: list[tarfile.TarInfo]
+) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for member in map(copy.copy, members):
-            member.name, member.linkname = (text.replace("MINE", str(mine)) for text in (member.name, member.linkname))
+            member.name, member.linkname = (
+                text.replace("MINE", str(users_file)) for text in (member.name, member.linkname)
+            )
             tar.addfile(member, io.BytesIO(b"forged\n"))
     nested = {"path": "inner", "kind": "nested", "mode": 493}
-    await forge(world, lambda found, blob: found["entries"].append({**nested, "blob": blob}), content=packed.getvalue())
+    await forge(
+        world, lambda manifest, blob: manifest["entries"].append({**nested, "blob": blob}), content=packed.getvalue()
+    )
     with pytest.raises(AoError, match="no rescue that was made here"):
-        await world.make_again()
-    assert mine.read_text() == "what I wrote\n" and mine.stat().st_nlink == 1
+        await world.recreate()
+    assert users_file.read_text() == "what I wrote\n" and users_file.stat().st_nlink == 1

@@ -1,4 +1,4 @@
-"""Whatever an agent leaves in its workspace comes back byte for byte after the workspace is gone."""
+"""Everything an agent leaves in its workspace is restored byte for byte after the workspace was removed."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work, survey, unsaved
 from tests.hostile import nested
 from tests.integration.rescue.states import SCENARIOS, Scenario, commit, merging, staged_and_unstaged
-from tests.integration.rescue.world import World, files_of, git, make_repository, state_of
+from tests.integration.rescue.world import World, git, make_repository, read_files, read_git_state
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-async def test_comes_back_byte_for_byte(world: World, scenario: Scenario) -> None:
+async def test_every_state_is_restored_byte_for_byte(world: World, scenario: Scenario) -> None:
     await world.make()
     scenario(world.path)
-    files, state = files_of(world.path), state_of(world.path)
-    whole = git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False)
+    files, state = read_files(world.path), read_git_state(world.path)
+    fsck_output = git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False)
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task") != ()
 
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
 
     assert not saved.clean and saved.saved and not saved.unsafe, saved
     assert saved.ref == "refs/ao/rescue/app-task" and git(world.spec.repo, "rev-parse", saved.ref) == saved.commit
-    assert files_of(world.path) == files and state_of(world.path) == state, "saving must not change anything"
+    assert read_files(world.path) == files and read_git_state(world.path) == state, "saving must not change anything"
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
     git(world.spec.repo, "stash", "clear")
-    back = await world.make_again()
-    assert back.restored == saved.saved
-    assert files_of(world.path) == files
-    _same_state(state_of(world.path), state)
-    assert git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False) == whole
+    restored = await world.recreate()
+    assert restored.restored == saved.saved
+    assert read_files(world.path) == files
+    _same_state(read_git_state(world.path), state)
+    assert git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False) == fsck_output
 
 
 def _same_state(now: dict[str, str], before: dict[str, str]) -> None:
-    """Refs that everybody shares may have moved; everything of this checkout is as it was."""
+    """Check that the state of a checkout is unchanged, except shared refs."""
     assert {name for name in now if name.startswith("file ")} >= {name for name in before if name.startswith("file ")}
     for name, value in before.items():
         if name != "file ORIG_HEAD":
             assert now[name] == value, name
 
 
-async def test_survives_garbage_collection(world: World) -> None:
+async def test_a_rescue_survives_garbage_collection(world: World) -> None:
     """Everything in a rescue is reachable from its ref."""
     await world.make()
     merging(world.path)
     (world.path / "staged").write_text("in the index\n")
     git(world.path, "add", "staged")
     (world.path / "staged").write_text("in the folder\n")
-    files, state = files_of(world.path), state_of(world.path)
+    files, state = read_files(world.path), read_git_state(world.path)
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     await world.plugin.remove(world.spec)
     git(world.spec.repo, "branch", "-D", "side", check=False)
@@ -67,15 +67,15 @@ async def test_survives_garbage_collection(world: World) -> None:
     git(world.spec.repo, "gc", "-q", "--prune=now")
     await world.plugin.create(replace(world.spec, existing=True), lambda _: None)
     await restore_work(world.host, world.spec.repo, world.path, "app-task")
-    assert files_of(world.path) == files
-    assert state_of(world.path)["index"] == state["index"]
+    assert read_files(world.path) == files
+    assert read_git_state(world.path)["index"] == state["index"]
     git(world.path, "fsck", "--connectivity-only", "--no-dangling")
     git(world.path, "cat-file", "-e", ":3:a.txt")
     git(world.path, "cat-file", "-e", "MERGE_HEAD^{tree}")
 
 
-async def test_worktrees_that_the_agent_made_itself(world: World) -> None:
-    """In a folder that Git ignores, as agents' own helpers make them, and elsewhere."""
+async def test_worktrees_created_by_the_agent_are_saved(world: World) -> None:
+    """In an ignored folder, as agents' helpers create them, and elsewhere."""
     await world.make()
     for name in ("changed", "clean", "loose"):
         git(world.path, "worktree", "add", "-q", *(["--detach"] if name == "loose" else []), f"out/trees/{name}")
@@ -84,7 +84,7 @@ async def test_worktrees_that_the_agent_made_itself(world: World) -> None:
     commit(world.path / "out" / "trees" / "clean", "kept.txt", "kept\n")
     only = commit(world.path / "out" / "trees" / "loose", "only.txt", "only\n")
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
-    if saved.unsafe:  # a clone's own: nothing but its folder has what they need
+    if saved.unsafe:  # a clone's worktrees need the clone's own folder
         assert ["changed" in reason and "history" in reason for reason in saved.unsafe] == [True]
         (inner / "unsaved.txt").unlink()
         git(world.path, "worktree", "add", "-q", "--detach", str(world.path.parent / "elsewhere"))
@@ -95,7 +95,7 @@ async def test_worktrees_that_the_agent_made_itself(world: World) -> None:
         assert not saved.unsafe and await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
     else:
         assert "1 nested repository" in saved.saved
-        assert (await world.make_again()).restored == saved.saved
+        assert (await world.recreate()).restored == saved.saved
         assert (inner / "unsaved.txt").read_text() == "of a helper\n"
         assert git(inner, "status", "--porcelain") == "?? unsaved.txt"
     git(world.spec.repo, "worktree", "prune")
@@ -104,8 +104,8 @@ async def test_worktrees_that_the_agent_made_itself(world: World) -> None:
     git(world.spec.repo, "cat-file", "-e", f"{only}^{{commit}}")
 
 
-async def test_what_could_not_be_brought_back_is_told_for_as_long_as_it_waits(world: World) -> None:
-    """Its branch went on meanwhile, and then there is more to save."""
+async def test_work_that_could_not_be_restored_is_reported_until_it_is(world: World) -> None:
+    """The branch moved meanwhile, and then there is more to save."""
     await world.make()
     (world.path / "first.txt").write_text("first\n")
     first = await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -121,14 +121,14 @@ async def test_what_could_not_be_brought_back_is_told_for_as_long_as_it_waits(wo
     assert (first.commit or "")[:12] in second.saved[-1] and "not brought back" in second.saved[-1]
     again = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert again.commit == second.commit and again.saved == second.saved[:-1], "what is the same is not saved twice"
-    await world.make_again()
+    await world.recreate()
     assert (world.path / "second.txt").exists() and not (world.path / "first.txt").exists()
     git(world.spec.repo, "gc", "-q", "--prune=now")
     git(world.path, *command.split()[1:])
     assert (world.path / "first.txt").read_text() == "first\n"
 
 
-async def test_nothing_to_save(world: World) -> None:
+async def test_a_clean_workspace_has_nothing_to_save(world: World) -> None:
     await world.make()
     commit(world.path, "done.txt", "done\n")
     if world.spec.repo != world.path:
@@ -142,7 +142,7 @@ async def test_nothing_to_save(world: World) -> None:
     assert (await restore_work(world.host, world.spec.repo, world.path, "app-task")).restored == ()
 
 
-async def test_commits_that_were_thrown_away_are_saved_too(world: World) -> None:
+async def test_discarded_commits_are_saved(world: World) -> None:
     await world.make()
     lost = commit(world.path, "work.txt", "hours of work\n")
     git(world.path, "reset", "-q", "--hard", "HEAD~1")
@@ -152,7 +152,7 @@ async def test_commits_that_were_thrown_away_are_saved_too(world: World) -> None
     git(world.spec.repo, "merge-base", "--is-ancestor", lost, "refs/ao/rescue/app-task")
 
 
-async def test_ignored_files_are_saved_where_named_and_changed(world: World) -> None:
+async def test_ignored_files_are_saved_if_named_and_changed(world: World) -> None:
     (world.spec.repo / "same.log").write_text("same\n")
     await world.make()
     (world.path / "out" / "deep").mkdir(parents=True)
@@ -162,7 +162,7 @@ async def test_ignored_files_are_saved_where_named_and_changed(world: World) -> 
     (world.path / "mine.log").write_text("mine\n")
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task", ["out", "same.log", "m*.log"])
     assert saved.saved == ("2 ignored files that are to be kept",)
-    await world.make_again()
+    await world.recreate()
     assert (world.path / "out" / "deep" / "result").read_bytes() == b"\0result"
     assert (world.path / "mine.log").read_text() == "mine\n"
     assert not (world.path / "other.log").exists() and not (world.path / "same.log").exists()
@@ -176,7 +176,7 @@ async def test_the_same_content_is_saved_once(world: World) -> None:
     assert second == first
 
 
-async def test_an_older_rescue_stays_reachable(world: World) -> None:
+async def test_an_earlier_rescue_stays_reachable(world: World) -> None:
     await world.make()
     (world.path / "x").write_text("first")
     first = await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -184,7 +184,7 @@ async def test_an_older_rescue_stays_reachable(world: World) -> None:
     second = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert first.commit and second.commit and first.commit != second.commit
     git(world.spec.repo, "merge-base", "--is-ancestor", first.commit, second.commit)
-    await world.make_again()
+    await world.recreate()
     assert (world.path / "x").read_text() == "second"
     (world.path / "x").write_text("third")
     third = await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -192,20 +192,20 @@ async def test_an_older_rescue_stays_reachable(world: World) -> None:
     git(world.spec.repo, "merge-base", "--is-ancestor", second.commit, third.commit)
 
 
-async def test_what_was_brought_back_is_not_brought_back_again(world: World) -> None:
+async def test_restored_work_is_not_restored_again(world: World) -> None:
     await world.make()
     (world.path / "x").write_text("x")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
-    await world.make_again()
+    await world.recreate()
     (world.path / "x").unlink()
     assert (await restore_work(world.host, world.spec.repo, world.path, "app-task")).restored == ()
     assert not (world.path / "x").exists()
 
 
-async def test_bringing_back_can_be_repeated_after_a_crash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restore_can_be_repeated_after_a_crash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.make()
     staged_and_unstaged(world.path)
-    files, state = files_of(world.path), state_of(world.path)
+    files, state = read_files(world.path), read_git_state(world.path)
     await rescue(world.host, world.spec.repo, world.path, "app-task")
 
     def crash(*_: object) -> None:
@@ -214,43 +214,43 @@ async def test_bringing_back_can_be_repeated_after_a_crash(world: World, monkeyp
     with monkeypatch.context() as patch:
         patch.setattr("agent_orchestrator.sessions.rescue.restore._restore_git_files", crash)
         with pytest.raises(RuntimeError, match="killed here"):
-            await world.make_again()
-    assert files_of(world.path) != {} and state_of(world.path)["index"] != state["index"]
+            await world.recreate()
+    assert read_files(world.path) != {} and read_git_state(world.path)["index"] != state["index"]
     await restore_work(world.host, world.spec.repo, world.path, "app-task")
-    assert files_of(world.path) == files and state_of(world.path)["index"] == state["index"]
+    assert read_files(world.path) == files and read_git_state(world.path)["index"] == state["index"]
 
 
-async def test_a_kept_workspace_is_left_as_it_is(world: World) -> None:
+async def test_a_kept_workspace_is_not_changed_by_a_restore(world: World) -> None:
     await world.make()
     staged_and_unstaged(world.path)
-    files = files_of(world.path)
+    files = read_files(world.path)
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
-    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
-    assert back.restored == saved.saved and not back.waiting and files_of(world.path) == files
+    restored = await restore_work(world.host, world.spec.repo, world.path, "app-task")
+    assert restored.restored == saved.saved and not restored.waiting and read_files(world.path) == files
 
 
-async def test_other_work_is_never_overwritten(world: World) -> None:
+async def test_newer_work_is_never_overwritten(world: World) -> None:
     await world.make()
     (world.path / "a.txt").write_text("saved\n")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
     (world.path / "a.txt").write_text("newer, by hand\n")
-    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
-    assert "changes of its own" in back.waiting and back.ref == "refs/ao/rescue/app-task"
+    restored = await restore_work(world.host, world.spec.repo, world.path, "app-task")
+    assert "changes of its own" in restored.waiting and restored.ref == "refs/ao/rescue/app-task"
     assert (world.path / "a.txt").read_text() == "newer, by hand\n"
     git(world.path, "checkout", "-q", "a.txt")
     commit(world.path, "b.txt", "moved on\n")
-    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
-    assert "has moved" in back.waiting
+    restored = await restore_work(world.host, world.spec.repo, world.path, "app-task")
+    assert "has moved" in restored.waiting
     git(world.path, "cherry-pick", "-n", "-m", "1", git(world.spec.repo, "rev-parse", "refs/ao/rescue/app-task"))
     assert (world.path / "a.txt").read_text() == "saved\n" and (world.path / "b.txt").read_text() == "moved on\n"
 
 
-async def test_people_can_read_a_rescue(world: World) -> None:
+async def test_a_rescue_can_be_read_with_git(world: World) -> None:
     await world.make()
     staged_and_unstaged(world.path)
     await rescue(world.host, world.spec.repo, world.path, "app-task")
-    shown = git(world.spec.repo, "show", "refs/ao/rescue/app-task:a.txt")
-    assert shown == "staged, then changed"
+    content = git(world.spec.repo, "show", "refs/ao/rescue/app-task:a.txt")
+    assert content == "staged, then changed"
     assert (
         git(world.spec.repo, "log", "-1", "--format=%an <%ae>", "refs/ao/rescue/app-task")
         == "Agent Orchestrator <ao@localhost>"
@@ -264,7 +264,7 @@ async def test_people_can_read_a_rescue(world: World) -> None:
     ]
 
 
-async def test_works_without_an_identity(world: World, own_world: Path) -> None:
+async def test_a_rescue_needs_no_git_identity(world: World, own_world: Path) -> None:
     await world.make()
     (world.path / "x").write_text("x")
     (own_world / ".gitconfig").write_text("[user]\nuseConfigOnly = true\n")
@@ -272,7 +272,7 @@ async def test_works_without_an_identity(world: World, own_world: Path) -> None:
     assert (await rescue(world.host, world.spec.repo, world.path, "app-task")).commit
 
 
-async def test_no_hook_and_no_filter_runs(world: World) -> None:
+async def test_a_rescue_runs_no_hooks_or_filters(world: World) -> None:
     await world.make()
     (world.path / ".gitattributes").write_text("* filter=trap\n")
     (world.path / "x").write_text("x\n")
@@ -301,7 +301,7 @@ async def test_special_files_are_reported_and_skipped(world: World) -> None:
     assert saved.skipped == ("pipe", "sock") and saved.saved == ("1 untracked file",)
 
 
-async def test_unsaved_is_told_in_a_few_words(world: World) -> None:
+async def test_unsaved_files_are_summarized(world: World) -> None:
     await world.make()
     (world.path / "a.txt").write_text("changed\n")
     assert await unsaved(world.host, world.path) == "1 file uncommitted"
@@ -309,7 +309,7 @@ async def test_unsaved_is_told_in_a_few_words(world: World) -> None:
     assert await unsaved(world.host, world.path) == "2 files uncommitted"
 
 
-async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World, tmp_path: Path) -> None:
+async def test_a_submodule_with_its_own_work_keeps_the_workspace(world: World, tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library")
     git(world.spec.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     git(world.spec.repo, "commit", "-qm", "with library")
@@ -328,7 +328,7 @@ async def test_a_submodule_with_work_of_its_own_keeps_the_workspace(world: World
     assert "submodule lib has commits that are not pushed" in reasons
 
 
-async def test_a_submodule_that_a_sparse_checkout_leaves_out_comes_back_if_it_was_there(
+async def test_a_submodule_excluded_by_a_sparse_checkout_is_restored(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gitconfig").write_text('[include]\npath = ~/.gitconfig\n[protocol "file"]\nallow = always\n')
@@ -337,16 +337,16 @@ async def test_a_submodule_that_a_sparse_checkout_leaves_out_comes_back_if_it_wa
     await world.make()
     git(world.path, "submodule", "--quiet", "add", str(library), "lib")
     git(world.path, "sparse-checkout", "set", "--no-cone", "/a.txt")
-    files = files_of(world.path)
+    files = read_files(world.path)
     assert b"lib/a.txt" in files and b".gitmodules" not in files
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert not saved.unsafe
-    await world.make_again()
-    assert files_of(world.path) == files
+    await world.recreate()
+    assert read_files(world.path) == files
 
 
-async def test_a_submodule_that_is_none_any_more_keeps_its_workspace(world: World) -> None:
-    """Its commits are in the workspace's own Git folder, and nowhere else."""
+async def test_a_removed_submodule_with_commits_keeps_the_workspace(world: World) -> None:
+    """Its commits exist only in the workspace's Git folder."""
     library = make_repository(world.spec.path.parent / "library")
     await world.make()
     git(world.path, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
@@ -358,20 +358,20 @@ async def test_a_submodule_that_is_none_any_more_keeps_its_workspace(world: Worl
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task")
 
 
-def sparse(path: Path, size: int = 300 << 30) -> None:
-    """A file that takes nothing of the disk, and hours to be read."""
+def make_sparse_file(path: Path, size: int = 300 << 30) -> None:
+    """Create a sparse file that would take hours to read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.truncate(size)
 
 
-async def test_what_is_too_large_to_be_saved_keeps_the_workspace_and_nobody_waiting(world: World) -> None:
+async def test_files_too_large_to_save_keep_the_workspace_without_delay(world: World) -> None:
     await world.make()
     git(world.path, "init", "-q", "within")
-    sparse(world.path / "within/data")
-    sparse(world.path / "huge.bin")
-    sparse(world.path / "a.txt")
-    sparse(Path(git(world.path, "rev-parse", "--absolute-git-dir")) / "HUGE")
+    make_sparse_file(world.path / "within/data")
+    make_sparse_file(world.path / "huge.bin")
+    make_sparse_file(world.path / "a.txt")
+    make_sparse_file(Path(git(world.path, "rev-parse", "--absolute-git-dir")) / "HUGE")
     reasons = {f"{name} is too large to be saved: more than 4 GB" for name in ("within", "huge.bin", "a.txt")}
     reasons.add("HUGE is too large to be saved: more than 0.25 GB")
     async with asyncio.timeout(60):
@@ -384,20 +384,18 @@ async def test_what_is_too_large_to_be_saved_keeps_the_workspace_and_nobody_wait
     assert git(world.spec.repo, "show", f"{saved.ref}:small") == "small"
 
 
-async def test_so_does_what_is_too_much_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_too_large_together_keep_the_workspace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "MAX_TOTAL_SIZE", 1 << 30)
     await world.make()
     for name in ("one", "two", "zwei"):
-        sparse(world.path / name, 400 << 20)
+        make_sparse_file(world.path / name, 400 << 20)
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert saved.saved == ("2 untracked files",)
     assert saved.unsafe == ("zwei is too large to be saved: more than 1 GB with what else is to be saved",)
 
 
 @pytest.mark.parametrize("detached", [False, True], ids=["branch", "detached"])
-async def test_a_head_that_is_not_there_keeps_the_workspace_and_its_files_are_saved(
-    world: World, detached: bool
-) -> None:
+async def test_with_a_missing_head_the_files_are_saved_and_the_workspace_is_kept(world: World, detached: bool) -> None:
     await world.make()
     (world.path / "a.txt").write_text("mine\n")
     (world.path / "new").write_text("new\n")
@@ -408,15 +406,15 @@ async def test_a_head_that_is_not_there_keeps_the_workspace_and_its_files_are_sa
     good = git(world.path, "rev-parse", "HEAD")
     lost = git_dir / "HEAD" if detached else common / "refs/heads/feature/task"
     lost.write_text(f"{'12' * 20}\n")
-    before = files_of(world.path)
+    before = read_files(world.path)
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
-    (why,) = saved.unsafe
+    (reason,) = saved.unsafe
     remedy = f"git -C {world.path} reset --soft "
-    assert why == f"HEAD names 121212121212, which is no commit here; lead it to a commit: {remedy}COMMIT"
+    assert reason == f"HEAD names 121212121212, which is no commit here; lead it to a commit: {remedy}COMMIT"
     for name, text in (("a.txt", "mine"), ("b.txt", "staged"), ("new", "new"), ("d/c.txt", "three")):
         assert git(world.spec.repo, "show", f"{saved.ref}:{name}") == text
-    assert files_of(world.path) == before and lost.read_text() == f"{'12' * 20}\n", "nothing is changed"
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == (why,)
+    assert read_files(world.path) == before and lost.read_text() == f"{'12' * 20}\n", "nothing is changed"
+    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == (reason,)
     git(world.path, "reset", "--soft", good)
     assert not (await rescue(world.host, world.spec.repo, world.path, "app-task")).unsafe, "the remedy is one"
 
@@ -433,19 +431,19 @@ async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tm
     (world.path / "small").write_text("small\n")
     first = await rescue(host, spec.repo, world.path, "app-task")
     (world.path / "big").write_bytes(os.urandom(3_000_000))
-    files, state = files_of(world.path), state_of(world.path)
+    files, state = read_files(world.path), read_git_state(world.path)
     with pytest.raises(AoError) as caught:
         await rescue(host, spec.repo, world.path, "app-task")
     assert "disk space" in caught.value.remedy
     assert git(spec.repo, "rev-parse", "refs/ao/rescue/app-task") == first.commit
-    assert files_of(world.path) == files and state_of(world.path) == state
+    assert read_files(world.path) == files and read_git_state(world.path) == state
 
 
 # -- among what an agent has prepared ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["pipe", "symlink"])
-async def test_marks_of_ours_that_an_agent_has_made(world: World, tmp_path: Path, kind: str) -> None:
+async def test_forged_marker_files_do_not_affect_a_restore(world: World, tmp_path: Path, kind: str) -> None:
     await world.make()
     (world.path / "a.txt").write_text("changed\n")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -457,28 +455,28 @@ async def test_marks_of_ours_that_an_agent_has_made(world: World, tmp_path: Path
         os.mkfifo(mark)
     else:
         mark.symlink_to(tmp_path / "profile")
-    back = await restore_work(world.host, world.spec.repo, world.path, "app-task")
-    assert back.restored and (world.path / "a.txt").read_text() == "changed\n" and not os.path.lexists(mark)
+    restored = await restore_work(world.host, world.spec.repo, world.path, "app-task")
+    assert restored.restored and (world.path / "a.txt").read_text() == "changed\n" and not os.path.lexists(mark)
     assert (tmp_path / "profile").read_text() == "mine\n"
 
 
-async def test_gits_state_however_deep_and_long(world: World) -> None:
+async def test_deep_and_long_git_state_files_are_surveyed(world: World) -> None:
     await world.make()
     loose = commit(world.path, "a.txt", "loose\n")
     git(world.path, "reset", "-q", "--hard", "HEAD^")
-    own = Path(git(world.path, "rev-parse", "--absolute-git-dir"))
-    (own / "AO_STATE").write_text(" " * ((1 << 20) - 20) + loose + " " * (1 << 20))
-    (own / "rebase-merge").mkdir()
-    nested(own / "rebase-merge", 1100)
+    git_folder = Path(git(world.path, "rev-parse", "--absolute-git-dir"))
+    (git_folder / "AO_STATE").write_text(" " * ((1 << 20) - 20) + loose + " " * (1 << 20))
+    (git_folder / "rebase-merge").mkdir()
+    nested(git_folder / "rebase-merge", 1100)
     try:
-        found = await survey.survey(world.host, world.spec.repo, world.path, ())
-        assert found.mentioned.get(loose) == "commit" and "AO_STATE" in found.git_files
+        survey_result = await survey.survey(world.host, world.spec.repo, world.path, ())
+        assert survey_result.mentioned.get(loose) == "commit" and "AO_STATE" in survey_result.git_files
     finally:
-        subprocess.run(["rm", "-rf", str(own / "rebase-merge")], check=True)  # pytest could not
+        subprocess.run(["rm", "-rf", str(git_folder / "rebase-merge")], check=True)  # pytest could not
 
 
-async def test_an_index_of_an_agents_own_making_has_nothing_removed_elsewhere(world: World) -> None:
-    """It leaves out a file whose name leads out of the workspace, through a folder that is not there when it is saved."""
+async def test_a_forged_index_removes_nothing_outside_the_workspace(world: World) -> None:
+    """The index skips a file whose name leaves the workspace through a folder that does not exist when it is saved."""
     await world.make()
     (world.path / "d").mkdir(exist_ok=True)
     commit(world.path, "d/f", "f\n")
@@ -494,34 +492,36 @@ async def test_an_index_of_an_agents_own_making_has_nothing_removed_elsewhere(wo
     index.write_bytes(content + hashlib.sha1(content).digest())
     shutil.rmtree(world.path / "d")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
-    await world.make_again()
+    await world.recreate()
     assert elsewhere.read_text() == "precious\n"
 
 
-async def test_what_is_mounted_in_a_workspace_keeps_it_and_is_not_emptied(world: World, tmp_path: Path) -> None:
-    """A folder of somebody's own, ignored in the workspace: Git says nothing of it."""
+async def test_a_mount_in_a_workspace_keeps_it_and_is_not_emptied(world: World, tmp_path: Path) -> None:
+    """A mounted folder, ignored in the workspace, so that Git does not report it."""
     await world.make()
-    theirs, here = tmp_path / "theirs", world.path / "data to see"
-    theirs.mkdir()
-    (theirs / "gold").write_text("gold\n")
-    here.mkdir()
+    foreign_folder, mount_point = tmp_path / "theirs", world.path / "data to see"
+    foreign_folder.mkdir()
+    (foreign_folder / "gold").write_text("gold\n")
+    mount_point.mkdir()
     (world.path / ".gitignore").write_text("data*\n")
-    if subprocess.run(["mount", "--bind", str(theirs), str(here)], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["mount", "--bind", str(foreign_folder), str(mount_point)], capture_output=True, check=False
+    ).returncode:
         pytest.skip("a folder can only be mounted by root")
     try:
-        reasons = (f"something is mounted in it: {here}",)
+        reasons = (f"something is mounted in it: {mount_point}",)
         assert (await rescue(world.host, world.spec.repo, world.path, "app-task")).unsafe == reasons
         assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == reasons
         with pytest.raises(OSError, match="something is mounted there"):
             await world.plugin.remove(world.spec)
     finally:
-        subprocess.run(["umount", "-l", str(here)], check=True)
-    assert (theirs / "gold").exists() and world.path.is_dir()
+        subprocess.run(["umount", "-l", str(mount_point)], check=True)
+    assert (foreign_folder / "gold").exists() and world.path.is_dir()
     assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
 
 
-async def test_what_takes_the_place_of_what_was_once_copied_is_saved(world: World, tmp_path: Path) -> None:
-    """Git does not show it, for a project's `copy` of earlier: neither a file nor what is in a folder."""
+async def test_files_in_place_of_earlier_copies_are_saved(world: World, tmp_path: Path) -> None:
+    """Git does not show files and folders that an earlier `copy` setting excluded."""
     repo = world.spec.repo
     for name in ("settings[1].json", *(f"conf/{number}" for number in range(120))):
         (repo / name).parent.mkdir(exist_ok=True)
@@ -545,7 +545,7 @@ async def test_what_takes_the_place_of_what_was_once_copied_is_saved(world: Worl
     exclude = repo / ".git" / "info" / "exclude"
     if exclude.exists():  # an agent may have written to it, too
         exclude.write_text(exclude.read_text() + "/../../up\n//etc/passwd\n/.git\n")
-    files = files_of(world.path)
+    files = read_files(world.path)
     await rescue(world.host, repo, world.path, "app-task")
-    await world.make_again()
-    assert files_of(world.path) == files
+    await world.recreate()
+    assert read_files(world.path) == files

@@ -1,4 +1,4 @@
-"""A repository, a workspace of it, and what there is to see in one: for comparing before and after."""
+"""A repository, a workspace of it, and its files and Git state for comparisons."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.sessions.rescue import RestoreResult, restore_work
 
 
-def git(where: Path, *argv: str, check: bool = True, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
+def git(folder: Path, *argv: str, check: bool = True, env: Mapping[str, str] | None = None, stdin: bytes = b"") -> str:
     """Run Git as an agent would."""
     done = subprocess.run(
-        ["git", "-C", str(where), *argv],
+        ["git", "-C", str(folder), *argv],
         input=stdin,
         capture_output=True,
         env={**os.environ, **(env or {})},
@@ -30,7 +30,7 @@ def git(where: Path, *argv: str, check: bool = True, env: Mapping[str, str] | No
 
 
 def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
-    """A repository with one commit on `main`."""
+    """Create a repository with one commit on `main`."""
     path.mkdir(parents=True)
     git(path, "init", "-q", "-b", "main")
     for name, content in (
@@ -58,21 +58,21 @@ class World:
     async def make(self) -> None:
         await self.plugin.create(self.spec, lambda _: None)
 
-    async def make_again(self) -> RestoreResult:
-        """Remove the workspace, make it anew on its branch, and bring the saved work back."""
+    async def recreate(self) -> RestoreResult:
+        """Remove the workspace, create it again on its branch, restore the saved work and return the result."""
         await self.plugin.remove(self.spec)
         assert not self.path.exists()
         await self.plugin.create(replace(self.spec, existing=True), lambda _: None)
         return await restore_work(self.host, self.spec.repo, self.path, self.spec.session)
 
 
-Seen = tuple[str, int, bytes]
-"""Kind, mode, bytes."""
+FileState = tuple[str, int, bytes]
+"""Kind, mode and content of a file."""
 
 
-def files_of(root: Path) -> dict[bytes, Seen]:
-    """Everything below a folder but its own `.git`: path → kind, mode, bytes."""
-    found: dict[bytes, Seen] = {}
+def read_files(root: Path) -> dict[bytes, FileState]:
+    """Return the state of every path below a folder, except its `.git`."""
+    files: dict[bytes, FileState] = {}
     top = os.fsencode(root)
     for folder, folders, names in os.walk(top):
         if folder == top and b".git" in folders:
@@ -84,16 +84,16 @@ def files_of(root: Path) -> dict[bytes, Seen]:
             if relative == b".git":
                 continue
             if stat.S_ISLNK(mode):
-                found[relative] = ("link", 0, os.readlink(path))  # noqa: PTH115
+                files[relative] = ("link", 0, os.readlink(path))  # noqa: PTH115
             elif stat.S_ISDIR(mode):
-                found[relative] = ("folder", 0, b"")
+                files[relative] = ("folder", 0, b"")
             elif stat.S_ISREG(mode):
-                found[relative] = ("file", stat.S_IMODE(mode), Path(os.fsdecode(path)).read_bytes())
-    return found
+                files[relative] = ("file", stat.S_IMODE(mode), Path(os.fsdecode(path)).read_bytes())
+    return files
 
 
-def state_of(root: Path) -> dict[str, str]:
-    """What Git says of a checkout: HEAD, index, status, stash, unfinished commands, refs of its own."""
+def read_git_state(root: Path) -> dict[str, str]:
+    """Return the Git state of a checkout: HEAD, index, status, stash, unfinished commands and own refs."""
     quiet = {"GIT_OPTIONAL_LOCKS": "0"}
     git_dir = Path(git(root, "rev-parse", "--absolute-git-dir"))
     unfinished = [

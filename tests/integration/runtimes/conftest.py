@@ -1,4 +1,4 @@
-"""A bench for each runtime of ours, as the contract has it."""
+"""A contract bench for each built-in runtime."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class OnProcess(RuntimeContract):
 
 
 async def server_pid(home: Path) -> int:
-    """The tmux server's process; 0 if there is none."""
+    """Return the pid of the tmux server, or 0 if there is none."""
     answer = await LocalHost().run(["tmux", "-N", "-S", str(Home(home).socket("tmux.sock")), "display", "-p", "#{pid}"])
     return int(answer.text) if answer.code == 0 else 0
 
@@ -63,7 +63,7 @@ async def process() -> AsyncIterator[Bench]:
 
 
 @pytest.fixture(params=["tmux", "process"])
-async def either(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def any_bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     if request.param == "tmux" and not shutil.which("tmux"):
         pytest.skip("tmux is not installed")
     async for bench in _bench(OnTmux() if request.param == "tmux" else OnProcess()):

@@ -1,4 +1,4 @@
-"""The daemon's death is not the agents' death, and doubles nothing."""
+"""Agents survive a crash of the daemon, and messages are not duplicated."""
 
 from __future__ import annotations
 
@@ -62,29 +62,29 @@ async def _line(daemon: subprocess.Popen[bytes]) -> bytes:
     return await asyncio.to_thread(daemon.stdout.readline)
 
 
-async def test_an_agent_outlives_the_daemon_that_started_it_and_is_adopted(either: Bench) -> None:
-    daemon = _daemon(either, "launch")
+async def test_an_agent_survives_its_daemon_and_is_adopted(any_bench: Bench) -> None:
+    daemon = _daemon(any_bench, "launch")
     assert await _line(daemon) == b"done\n"
     _kill(daemon)
-    adopted = await either.launch(["sleep", "60"], cwd=Path("/"))
-    assert await either.runtime.orphaned_terminals([adopted]) == []
-    assert await either.runtime.probe([adopted]) == [Alive()]
-    assert await either.runtime.deliver(adopted, "m1", "hello") == Delivered()
+    adopted = await any_bench.launch(["sleep", "60"], cwd=Path("/"))
+    assert await any_bench.runtime.orphaned_terminals([adopted]) == []
+    assert await any_bench.runtime.probe([adopted]) == [Alive()]
+    assert await any_bench.runtime.deliver(adopted, "m1", "hello") == Delivered()
     os.kill(adopted.pid, signal.SIGTERM)
-    assert await either.runtime.ended(adopted) == Gone(Exit(signal=15))
+    assert await any_bench.runtime.ended(adopted) == Gone(Exit(signal=15))
 
 
-async def test_a_message_is_whole_and_single_whenever_the_daemon_dies(either: Bench) -> None:
-    handle, got = await either.recorder()
-    told = asdict(handle)
+async def test_a_message_is_delivered_completely_and_once_despite_a_crash(any_bench: Bench) -> None:
+    handle, received = await any_bench.recorder()
+    handle_fields = asdict(handle)
     expected = b""
     for number, pause in enumerate((0.0, 0.004, 0.008, 0.012, 0.02)):
         text = f"message {number} " + "x" * 60_000
-        daemon = _daemon(either, "deliver", json.dumps(told), f"m{number}", text)
+        daemon = _daemon(any_bench, "deliver", json.dumps(handle_fields), f"m{number}", text)
         assert await _line(daemon) == b"ready\n"
         await asyncio.sleep(pause)
         _kill(daemon)
-        assert await either.restarted().deliver(handle, f"m{number}", text) == Delivered()
+        assert await any_bench.restarted().deliver(handle, f"m{number}", text) == Delivered()
         expected += text.encode() + b"\r"
-        await eventually(lambda: len(got.read_bytes()) >= len(expected))  # noqa: B023 - awaited here
-        assert got.read_bytes() == expected
+        await eventually(lambda: len(received.read_bytes()) >= len(expected))  # noqa: B023 - awaited here
+        assert received.read_bytes() == expected

@@ -1,4 +1,4 @@
-"""An agent with a lease lives as long as somebody renews it, and not a moment longer, whatever it does to stay."""
+"""An agent with a lease runs only as long as the lease is renewed, even if it tries to survive."""
 
 from __future__ import annotations
 
@@ -50,65 +50,65 @@ while True:
 """
 
 
-def lease(bench: Bench, seconds: float) -> Path:
+def write_lease(bench: Bench, seconds: float) -> Path:
     path = bench.root / "lease"
     write_deadline(path, boot_time() + seconds)
     return path
 
 
-async def with_short_lease(
-    bench: Bench, argv: Sequence[str], ready: Callable[[], bool], put_off: float = 0.0
+async def launch_with_short_lease(
+    bench: Bench, argv: Sequence[str], ready: Callable[[], bool], extension: float = 0.0
 ) -> tuple[Handle, Path]:
-    """Launch it with a lease as short as can be that it becomes ready in, and is put off by so much, on however busy a machine."""
+    """Launch a program with the shortest lease in which it becomes ready, and return its handle and the lease file."""
     for generation, seconds in enumerate((0.4, 2.0, 10.0, 40.0), 1):
-        path = lease(bench, seconds)
+        path = write_lease(bench, seconds)
         with contextlib.suppress(Temporary):
             handle = await bench.launch(argv, generation=generation, lease=path)
-            ended = asyncio.ensure_future(bench.runtime.ended(handle))
-            while not ended.done() and not ready():
+            exit_task = asyncio.ensure_future(bench.runtime.ended(handle))
+            while not exit_task.done() and not ready():
                 await asyncio.sleep(0.005)
-            over = int(path.read_text()) / 1e9
-            if put_off:
-                write_deadline(path, over + put_off)
-            if not ended.done() and (not put_off or boot_time() < over):
-                ended.cancel()
+            ends_at = int(path.read_text()) / 1e9
+            if extension:
+                write_deadline(path, ends_at + extension)
+            if not exit_task.done() and (not extension or boot_time() < ends_at):
+                exit_task.cancel()
                 return handle, path
-            ended.cancel()
+            exit_task.cancel()
     raise AssertionError("this machine is too slow")
 
 
-def living(pids: Path) -> list[int]:
+def living_pids(pids: Path) -> list[int]:
     host = LocalHost()
     return [pid for pid in map(int, pids.read_text().split()) if host.process(pid) is not None]
 
 
-async def test_everything_goes_when_it_is_over(process: Bench) -> None:
+async def test_everything_is_killed_when_the_lease_ends(process: Bench) -> None:
     pids = process.work / "pids"
     other = await process.launch(["sleep", "60"], "app-other")
-    handle, path = await with_short_lease(
-        process, python(_CLINGING, str(pids)), lambda: pids.exists() and len(living(pids)) > 2
+    handle, path = await launch_with_short_lease(
+        process, python(_CLINGING, str(pids)), lambda: pids.exists() and len(living_pids(pids)) > 2
     )
     assert await process.runtime.ended(handle) == Gone(Exit(signal=9, reason="lease"))
     assert boot_time() * 1e9 >= int(path.read_text())
-    await eventually(lambda: living(pids) == [])  # killed by then; on a busy machine some die a moment later
+    await eventually(lambda: living_pids(pids) == [])  # killed by then; on a busy machine some die a moment later
     assert "not heard of for too long" in Path(handle.address["log"]).read_text()
     await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
     assert await process.runtime.probe([other]) == [Alive()]
 
 
-async def test_it_goes_with_its_holder(process: Bench) -> None:
+async def test_an_agent_with_a_lease_ends_with_its_holder(process: Bench) -> None:
     argv = ["sh", "-c", "trap '' HUP TERM; touch ready; while :; do sleep 0.1; done"]
-    handle = await process.launch(argv, lease=lease(process, 30))
+    handle = await process.launch(argv, lease=write_lease(process, 30))
     await eventually((process.work / "ready").exists)
     os.kill(int(handle.address["holder"]), signal.SIGKILL)
     async with asyncio.timeout(60):
-        assert await process.runtime.ended(handle) == Gone(lost=True), "nobody would watch its lease any more"
+        assert await process.runtime.ended(handle) == Gone(lost=True), "without a holder its lease is not watched"
 
 
-async def test_a_renewed_one_goes_on(process: Bench) -> None:
-    told = process.work / "told"
+async def test_an_agent_with_a_renewed_lease_continues(process: Bench) -> None:
+    started_file = process.work / "told"
     argv = ["sh", "-c", "touch told; read line; echo got $line; sleep 60"]
-    handle, path = await with_short_lease(process, argv, told.exists, put_off=60)
+    handle, path = await launch_with_short_lease(process, argv, started_file.exists, extension=60)
     first = int(path.read_text()) / 1e9 - 60
     await eventually(lambda: boot_time() > first + 0.1)
     assert await process.runtime.probe([handle]) == [Alive()]
@@ -118,7 +118,7 @@ async def test_a_renewed_one_goes_on(process: Bench) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "later\n", None], ids=["empty", "no number", "not there"])
-async def test_without_a_lease_it_does_not_start(process: Bench, content: str | None) -> None:
+async def test_an_agent_does_not_start_without_a_valid_lease(process: Bench, content: str | None) -> None:
     path = process.root / "lease"
     if content is not None:
         path.write_text(content)
@@ -127,6 +127,6 @@ async def test_without_a_lease_it_does_not_start(process: Bench, content: str | 
     assert not (process.work / "ran").exists()
 
 
-async def test_its_own_end_is_told_as_ever(process: Bench) -> None:
-    handle = await process.launch(["sh", "-c", "(sleep 0.2 &) ; exit 3"], lease=lease(process, 30))
+async def test_the_exit_of_an_agent_with_a_lease_is_reported(process: Bench) -> None:
+    handle = await process.launch(["sh", "-c", "(sleep 0.2 &) ; exit 3"], lease=write_lease(process, 30))
     assert await process.runtime.ended(handle) == Gone(Exit(3))

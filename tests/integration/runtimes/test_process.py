@@ -1,4 +1,4 @@
-"""What is special to the PTY holder: its death, its attachments, and what it knows of terminals."""
+"""The PTY holder of runtime process: its death, attachments, and terminal sequences."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_an_agent_that_survives_its_holder_is_alive_until_it_ends(process:
     assert await process.runtime.stop(handle) == Gone(lost=True)
 
 
-async def test_a_holder_told_to_end_sees_its_agent_out(process: Bench) -> None:
+async def test_a_terminated_holder_waits_for_its_agents_exit(process: Bench) -> None:
     handle = await process.launch(["sh", "-c", "trap 'exit 7' HUP TERM; touch ready; while :; do sleep 0.02; done"])
     await eventually((process.work / "ready").exists)
     os.kill(int(handle.address["holder"]), signal.SIGTERM)
@@ -75,13 +75,13 @@ async def test_the_holder_ends_with_its_agent_and_leaves_no_secret(process: Benc
     assert not [path for path in private.iterdir() if b"s3cret" in path.read_bytes()]
 
 
-async def test_a_program_that_asks_the_terminal_gets_an_answer_without_attachments(process: Bench) -> None:
+async def test_terminal_queries_are_answered_without_attachments(process: Bench) -> None:
     out = process.work / "answer"
     await process.runtime.ended(await process.launch(python(_ASK, str(out))))
     assert out.read_bytes() == b"\x1b[1;1R"
 
 
-async def test_an_attachment_that_does_not_read_holds_up_nobody(process: Bench) -> None:
+async def test_an_attachment_that_does_not_read_blocks_nothing(process: Bench) -> None:
     out = process.work / "finished"
     handle = await process.launch(["sh", "-c", 'read go; exec "$@"', "sh", *python(_FLOOD, str(out))])
     stuck = socket.socket(socket.AF_UNIX)
@@ -92,24 +92,24 @@ async def test_an_attachment_that_does_not_read_holds_up_nobody(process: Bench) 
     assert await process.runtime.deliver(handle, "m1", "go") == Delivered()
     await eventually(out.exists)
     await eventually(lambda: b"the end" in reading.output)
-    # What it missed is skipped: after some old output it is shown where the others are.
+    # Missed output is skipped: after some old output it gets the current one.
     stuck.setblocking(False)
-    seen = bytearray()
+    received = bytearray()
 
     def caught_up() -> bool:
         try:
-            seen.extend(stuck.recv(1 << 20))
+            received.extend(stuck.recv(1 << 20))
         except BlockingIOError:
             pass
-        return seen.endswith(b"the end")
+        return received.endswith(b"the end")
 
     await eventually(caught_up)
-    assert len(seen) < 4_000_000
+    assert len(received) < 4_000_000
     stuck.close()
 
 
-async def test_detaching_leaves_the_persons_terminal_as_it_was(process: Bench) -> None:
-    handle, got = await process.recorder(says=r"\x1b[?2004h\x1b[?1049h")
+async def test_detaching_restores_the_persons_terminal(process: Bench) -> None:
+    handle, received = await process.recorder(says=r"\x1b[?2004h\x1b[?1049h")
     terminal = await process.attach(handle)
     await eventually(lambda: b"ready" in terminal.output and b"Ctrl-] detaches" in terminal.output)
     assert terminal.mode != terminal.first_mode
@@ -117,19 +117,19 @@ async def test_detaching_leaves_the_persons_terminal_as_it_was(process: Bench) -
     await eventually(lambda: terminal.ended)
     assert terminal.mode == terminal.first_mode
     await eventually(lambda: b"\x1b[?1049l" in terminal.output and b"detached]" in terminal.output)
-    await eventually(lambda: got.read_bytes() == b"abc")
+    await eventually(lambda: received.read_bytes() == b"abc")
     assert await process.runtime.probe([handle]) == [Alive()]
 
 
-_STEERS = (
+_CONTROL_SEQUENCES = (
     b"\x1b]52;c;ZXZpbA==\x07 \x1b]52;c;?\x1b\\ \xc2\x9d52;c;ZXZpbA==\xc2\x9c \x1b]1337;File=name=eA==:eA==\x07"
     b" \x1bP1;1|17/657669\x1b\\ \x1b_Gt=t;L2V0Yw==\x1b\\\n"
 )
-_SHOWS = "\x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1b[31mred\x1b[0m “quoted” é".encode()
+_VISIBLE_TEXT = "\x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1b[31mred\x1b[0m “quoted” é".encode()
 
 
-async def test_what_an_agent_prints_reaches_a_persons_screen_and_nothing_else(process: Bench) -> None:
-    """Neither the clipboard, nor keys, files or other windows of the terminal; in one piece, and byte by byte."""
+async def test_an_agents_output_cannot_control_the_persons_terminal(process: Bench) -> None:
+    """Sequences for the clipboard, keys, files and windows are filtered, in one piece and byte by byte."""
     script = """
 import os, sys, time
 sys.stdin.readline()
@@ -141,12 +141,12 @@ for number in range(len(text)):
 os.write(1, b"\\x1b]52;c;" + b"A" * 200000 + b"\\x07the end\\x1b[0m")
 time.sleep(600)
 """
-    handle = await process.launch(python(script, (_STEERS + _SHOWS + b"\x1b[1m").hex()))
+    handle = await process.launch(python(script, (_CONTROL_SEQUENCES + _VISIBLE_TEXT + b"\x1b[1m").hex()))
     terminal = await process.attach(handle)
     await eventually(lambda: b"detaches" in terminal.output)
     terminal.type(b"\r")
     await eventually(lambda: b"the end\x1b[0m" in terminal.output)
-    assert terminal.output.count(_SHOWS + b"\x1b[1m") == 2
+    assert terminal.output.count(_VISIBLE_TEXT + b"\x1b[1m") == 2
     for part in (b"]52", b"\x9d52", b"1337", b"\x1bP", b"\x1b_", b"ZXZpbA", b"657669", b"AAAA"):
         assert part not in terminal.output
 
@@ -163,7 +163,7 @@ async def test_an_attached_person_sees_the_end(process: Bench) -> None:
 
 
 async def test_a_launch_that_fails_leaves_no_environment(process: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def short(*_given: object, **_named: object) -> int:
+    async def short(*_args: object, **_options: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     monkeypatch.setattr(LocalHost, "spawn", short)
@@ -185,7 +185,7 @@ async def test_a_long_home_still_has_a_socket(process: Bench) -> None:
         await asyncio.to_thread(Path(handle.address["socket"]).parent.rmdir)
 
 
-async def test_nonsense_on_the_socket_does_not_hurt_the_agent(process: Bench) -> None:
+async def test_invalid_requests_on_the_socket_do_not_affect_the_agent(process: Bench) -> None:
     handle = await process.launch(["sleep", "60"])
     for nonsense in (
         b"Q\xff\xff\xff\xff",

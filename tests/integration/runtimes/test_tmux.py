@@ -1,4 +1,4 @@
-"""What is special to tmux: its server, its copy mode, and the user's own tmux."""
+"""The tmux runtime: its server, copy mode, and the user's own tmux."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ async def test_a_killed_server_loses_its_agents_and_the_next_launch_starts_anoth
     assert await tmux.runtime.probe([following]) == [Alive()]
 
 
-async def test_a_pane_of_a_new_server_is_not_taken_for_an_old_one(tmux: Bench) -> None:
+async def test_a_pane_of_a_new_server_is_not_confused_with_an_old_one(tmux: Bench) -> None:
     old = await tmux.launch(["sleep", "60"])
     os.kill(await server_pid(tmux.home), signal.SIGKILL)
     await tmux.runtime.ended(old)
-    new, got = await tmux.recorder(session="app-other")
+    new, received = await tmux.recorder(session="app-other")
     assert new.address["pane"] == old.address["pane"]
     assert await tmux.runtime.deliver(old, "m1", "hello") == Undeliverable("its terminal is gone", ambiguous=True)
     with pytest.raises(NotFound):
         await tmux.runtime.press(old, ["y"])
     assert "ready" not in await tmux.runtime.screen(old)
     assert await tmux.runtime.deliver(new, "m2", "x") == Delivered()
-    await eventually(lambda: got.read_bytes() == b"x\r")
+    await eventually(lambda: received.read_bytes() == b"x\r")
     assert await tmux.runtime.ended(old) == Gone(lost=True)
 
 
@@ -70,7 +70,7 @@ async def test_an_agent_that_survives_its_server_is_alive_until_it_ends(tmux: Be
     assert await tmux.runtime.stop(handle, grace=5) == Gone(lost=True)
 
 
-async def test_the_server_knows_no_secret_and_is_nobodys_child(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_server_has_no_secrets_and_is_detached(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "s3cret")
     await tmux.launch(["sleep", "60"])
     pid = await server_pid(tmux.home)
@@ -88,8 +88,10 @@ async def test_the_users_own_tmux_is_left_alone(tmux: Bench, monkeypatch: pytest
     pid = int((await host.run([*own, "display", "-p", "#{pid}"])).text)
 
     async def state() -> list[str]:
-        shown = [await host.run([*own, *words]) for words in (["list-panes", "-a"], ["show", "-g"], ["list-keys"])]
-        return [answer.text for answer in shown]
+        outputs = [
+            await host.run([*own, *command]) for command in (["list-panes", "-a"], ["show", "-g"], ["list-keys"])
+        ]
+        return [answer.text for answer in outputs]
 
     try:
         before = await state()
@@ -109,23 +111,23 @@ async def test_the_users_own_tmux_is_left_alone(tmux: Bench, monkeypatch: pytest
 
 
 async def test_a_message_waits_while_the_terminal_is_in_copy_mode(tmux: Bench) -> None:
-    handle, got = await tmux.recorder()
+    handle, received = await tmux.recorder()
     terminal = await tmux.attach(handle)
     await eventually(lambda: b"ready" in terminal.output)
     terminal.type(b"\x02[")
 
-    async def held() -> bool:
+    async def is_held() -> bool:
         return await tmux.runtime.deliver(handle, "m1", "hello") == NotReady("copy mode")
 
     await eventually(lambda: b"[0/0]" in terminal.output)
-    await eventually(held)
+    await eventually(is_held)
     terminal.type(b"q")
 
-    async def delivered() -> bool:
+    async def is_delivered() -> bool:
         return await tmux.runtime.deliver(handle, "m1", "hello") == Delivered()
 
-    await eventually(delivered)
-    await eventually(lambda: got.read_bytes() == b"hello\r")
+    await eventually(is_delivered)
+    await eventually(lambda: received.read_bytes() == b"hello\r")
 
 
 class CountingHost(LocalHost):
@@ -138,7 +140,7 @@ class CountingHost(LocalHost):
         return await super().run(argv, **options)
 
 
-async def test_a_launch_is_one_program_and_an_idle_agent_none(tmux: Bench) -> None:
+async def test_a_launch_runs_one_program_and_an_idle_agent_none(tmux: Bench) -> None:
     host = CountingHost()
     runtime = Tmux({"home": str(tmux.home)}, host)
     handle = await runtime.launch(tmux.spec(["sleep", "60"]))
@@ -160,17 +162,17 @@ async def test_no_message_is_left_in_a_buffer_or_a_file(tmux: Bench) -> None:
     os.kill(handle.pid, signal.SIGKILL)
     await tmux.runtime.ended(handle)
     await tmux.runtime.deliver(handle, "m2", "hello")
-    shown = subprocess.run(
+    buffers = subprocess.run(
         ["tmux", "-N", "-S", handle.address["socket"], "list-buffers"], capture_output=True, check=True
     )
-    assert shown.stdout == b""
+    assert buffers.stdout == b""
     assert not list(Path(handle.address["private"]).glob("message.*"))
 
 
-async def test_what_was_typed_counts_though_its_file_cannot_be_removed(
+async def test_a_typed_message_is_delivered_even_if_its_file_cannot_be_removed(
     tmux: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    handle, got = await tmux.recorder()
+    handle, received = await tmux.recorder()
     unlink, refused = Path.unlink, OSError(errno.EROFS, "Read-only file system")
 
     def failing(path: Path, missing_ok: bool = False) -> None:
@@ -182,11 +184,11 @@ async def test_what_was_typed_counts_though_its_file_cannot_be_removed(
     monkeypatch.setattr(launch_checks, "REMOVE_RETRY_SECONDS", 0.0)
     monkeypatch.setattr(Path, "unlink", failing)
     assert await tmux.runtime.deliver(handle, "m1", "hello") == Delivered() and not refusing
-    await eventually(lambda: got.read_bytes() == b"hello\r")
+    await eventually(lambda: received.read_bytes() == b"hello\r")
     await eventually(lambda: not list(Path(handle.address["private"]).glob("message.*")))
 
 
-async def test_an_end_is_seen_whatever_cannot_be_removed(tmux: Bench) -> None:
+async def test_an_exit_is_reported_even_if_files_cannot_be_removed(tmux: Bench) -> None:
     handle = await tmux.launch(["sh", "-c", "exit 3"])
     (
         Path(handle.address["private"]) / "message.1.left"
@@ -194,19 +196,19 @@ async def test_an_end_is_seen_whatever_cannot_be_removed(tmux: Bench) -> None:
     assert await tmux.runtime.ended(handle) == Gone(Exit(3))
 
 
-async def test_a_terminal_that_vanished_before_its_enter_troubles_no_other(tmux: Bench) -> None:
-    await tmux.launch(["sleep", "60"], "app-stays")  # with its last terminal the server would go, too
-    gone, _ = await tmux.recorder()
-    assert await tmux.runtime.deliver(gone, "m1", "hello") == Delivered()
-    await tmux.runtime.stop(gone, grace=0)
-    await tmux.runtime.discard(gone)
-    await asyncio.sleep(0.8)  # its Enter would have been pressed
-    other, got = await tmux.recorder("other", session="app-other")
+async def test_a_terminal_that_vanished_before_its_enter_affects_no_other(tmux: Bench) -> None:
+    await tmux.launch(["sleep", "60"], "app-stays")  # with its last terminal the server would exit too
+    vanished, _ = await tmux.recorder()
+    assert await tmux.runtime.deliver(vanished, "m1", "hello") == Delivered()
+    await tmux.runtime.stop(vanished, grace=0)
+    await tmux.runtime.discard(vanished)
+    await asyncio.sleep(0.8)  # its Enter would have been pressed by now
+    other, received = await tmux.recorder("other", session="app-other")
     assert await tmux.runtime.deliver(other, "m2", "x") == Delivered()
-    await eventually(lambda: got.read_bytes() == b"x\r")
+    await eventually(lambda: received.read_bytes() == b"x\r")
 
 
-async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable(
+async def test_a_waiting_message_is_undeliverable_when_its_agent_is_lost(
     tmux: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.plugins.runtimes.tmux.ENTER_AFTER", 60)
@@ -221,15 +223,15 @@ async def test_a_message_that_waits_when_its_agent_is_lost_is_told_undeliverable
     assert await waiting == Undeliverable("its tmux server is gone", ambiguous=True)
 
 
-async def test_a_server_is_not_as_short_of_files_as_who_starts_it(tmux: Bench) -> None:
-    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before), most))
+async def test_a_server_gets_a_higher_limit_of_open_files_than_its_starter(tmux: Bench) -> None:
+    before, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, before), maximum))
     try:
         await tmux.launch(["sleep", "60"])
     finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
-    enough = 65536 if most == resource.RLIM_INFINITY else min(most, 65536)
-    assert resource.prlimit(await server_pid(tmux.home), resource.RLIMIT_NOFILE) == (enough, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, maximum))
+    expected = 65536 if maximum == resource.RLIM_INFINITY else min(maximum, 65536)
+    assert resource.prlimit(await server_pid(tmux.home), resource.RLIMIT_NOFILE) == (expected, maximum)
 
 
 async def test_a_launch_that_fails_leaves_no_environment(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,10 +244,10 @@ async def test_a_launch_that_fails_leaves_no_environment(tmux: Bench, monkeypatc
     assert list((tmux.home / "sessions" / "app-fix").glob("launch.*")) == []
 
 
-async def test_a_server_that_ends_before_its_answer_is_started_again(tmux: Bench) -> None:
-    """As one does that cannot go on: its client has neither an answer nor an error."""
-    program, there = tmux.root / "tmux", shutil.which("tmux")
-    program.write_text(f'#!/bin/sh\n[ -e "$0.once" ] || {{ : >"$0.once"; exit 0; }}\nexec {there} "$@"\n')
+async def test_a_server_that_exits_before_answering_is_restarted(tmux: Bench) -> None:
+    """The client of a server that exits early gets neither an answer nor an error."""
+    program, real_tmux = tmux.root / "tmux", shutil.which("tmux")
+    program.write_text(f'#!/bin/sh\n[ -e "$0.once" ] || {{ : >"$0.once"; exit 0; }}\nexec {real_tmux} "$@"\n')
     program.chmod(0o755)
     runtime = Tmux({"home": str(tmux.home), "program": str(program)}, LocalHost())
     spec = tmux.spec(["sleep", "60"])
@@ -256,7 +258,7 @@ async def test_a_server_that_ends_before_its_answer_is_started_again(tmux: Bench
     await runtime.stop(handle, grace=0.0)
 
 
-async def test_the_log_is_complete_when_the_end_is_known(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_log_is_complete_when_the_exit_is_reported(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, real = tmux.root / "bin" / "cat", shutil.which("cat")
     slow.parent.mkdir()
     slow.write_text(f"#!/bin/sh\nsleep 0.5\nexec {real}\n")
@@ -268,7 +270,7 @@ async def test_the_log_is_complete_when_the_end_is_known(tmux: Bench, monkeypatc
     assert b"the last words" in spec.log.read_bytes()
 
 
-async def test_without_tmux_the_error_says_what_to_do(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_tmux_is_reported_with_a_remedy(tmux: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(Missing, match="tmux is not installed") as missing:
         await tmux.runtime.launch(tmux.spec(["true"], env={}))

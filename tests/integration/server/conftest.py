@@ -19,7 +19,7 @@ from tests.integration.server.doubles import Client, Double
 
 @dataclass
 class World:
-    """What a test has at hand."""
+    """A running server, its services in memory, and clients."""
 
     services: Double
     servers: Servers
@@ -29,7 +29,7 @@ class World:
     port: int
 
     def tcp(self, role: str | None = None, token: str | None = None) -> Client:
-        """A client on TCP: with a role, with a token of its own, or with nothing."""
+        """Return a client on TCP with a role, with a token, or without either."""
         if role == "cli":
             token = self.services.tokens.cli_token()
         elif role is not None:
@@ -43,8 +43,8 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     home.make()
     double = Double(home)
     services = cast(Services, cast(Any, double))
-    socket = home.socket("daemon.sock")
-    servers, url, note = Servers.bind(socket, "127.0.0.1", 0, explicit=False)
+    socket_path = home.socket("daemon.sock")
+    servers, url, note = Servers.bind(socket_path, "127.0.0.1", 0, explicit=False)
     assert note is None
     apps = (
         create_app(services, trusted=True, body_limit=1 << 20),
@@ -54,7 +54,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with asyncio.timeout(60):
         await servers.started.wait()
     try:
-        yield World(double, servers, serving, url, Client(socket), int(url.rpartition(":")[2]))
+        yield World(double, servers, serving, url, Client(socket_path), int(url.rpartition(":")[2]))
     finally:
         servers.close()
         async with asyncio.timeout(60):

@@ -1,4 +1,4 @@
-"""Services in memory, as far as the server asks of them, and a small HTTP client on bare streams."""
+"""In-memory services for the server, and a small HTTP client on plain streams."""
 
 # ruff: noqa: ARG002 - the shapes are the services'
 
@@ -26,7 +26,7 @@ from agent_orchestrator.views.traffic import Traffic
 
 
 class Sessions:
-    """One session, `app-fix`; remembers what it was asked."""
+    """One session, `app-fix`; records its calls."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -93,7 +93,7 @@ class Sessions:
 
 
 class Inspection:
-    """What can be seen of the one session."""
+    """Log, screen, environment and terminal of the one session."""
 
     def __init__(self) -> None:
         self.argv = ["cat"]
@@ -116,7 +116,7 @@ class Inspection:
 
 
 class Audit:
-    """Remembers who did what."""
+    """Records actors and events."""
 
     def __init__(self) -> None:
         self.entries: list[tuple[str, Body]] = []
@@ -126,7 +126,7 @@ class Audit:
 
     def record_in_background(self, body: Body, actor: str = "") -> None:
         behalf = current()
-        assert behalf is not None, "nobody acts"
+        assert behalf is not None, "no actor"
         behalf.recorded += 1
         self.entries.append((actor or behalf.actor, body))
 
@@ -154,22 +154,22 @@ class Feed:
         return [{"seq": event.seq} for event in self.events[after or 0 :][:limit]]
 
     async def subscribe(self, after: int | None) -> AsyncIterator[Sequence[Event]]:
-        place = len(self.events) if after is None else after
+        position = len(self.events) if after is None else after
         self.subscribers += 1
         try:
             while True:
                 async with self.grown:
-                    while len(self.events) <= place:
+                    while len(self.events) <= position:
                         await self.grown.wait()
-                for event in self.events[place:]:
-                    place = event.seq
+                for event in self.events[position:]:
+                    position = event.seq
                     yield [event]
         finally:
             self.subscribers -= 1
 
 
 class Projects:
-    """Knows the project `app`, which lies wherever the caller is."""
+    """The project `app`, which is in the caller's folder."""
 
     async def resolve(self, context: Context, project: str | None) -> str | None:
         if project not in (None, "app"):
@@ -187,7 +187,7 @@ class Projects:
 
 
 class Config:
-    """Answers with what it was asked."""
+    """Returns the requested key."""
 
     async def get(self, key: str, context: Context) -> dict[str, Any]:
         return {"key": key, "value": 1, "file": None}
@@ -197,7 +197,7 @@ class Config:
 
 
 class Webhooks:
-    """Everything with a name is taken."""
+    """Accepts every webhook with a name."""
 
     async def receive(self, name: str, _headers: Mapping[str, str], _body: bytes) -> bool:
         if "/" in name or not name:
@@ -246,7 +246,7 @@ class Answer:
 
 @dataclass
 class Client:
-    """Asks one server; `address` is a socket's path or a port of this machine."""
+    """Sends requests to one server; `address` is a socket's path or a local port."""
 
     address: Path | int
     token: str | None = None
@@ -262,23 +262,23 @@ class Client:
         """Send a request and read the head of its answer."""
         reader, writer = await self.open()
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        every = {
+        all_headers = {
             "Host": f"127.0.0.1:{self.address}" if isinstance(self.address, int) else "localhost",
             "Connection": "close",
         }
         if self.token:
-            every["Authorization"] = f"Bearer {self.token}"
+            all_headers["Authorization"] = f"Bearer {self.token}"
         if body is not None:
-            every |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
-        every |= headers or {}
-        head = "".join(f"{name}: {value}\r\n" for name, value in every.items() if value)
+            all_headers |= {"Content-Type": "application/json", "Content-Length": str(len(content))}
+        all_headers |= headers or {}
+        head = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items() if value)
         writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + content)
-        status, _, rest = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").partition("\r\n")
-        lines = [line.partition(": ") for line in rest.strip().split("\r\n") if line]
+        status, _, header_lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").partition("\r\n")
+        lines = [line.partition(": ") for line in header_lines.strip().split("\r\n") if line]
         return Answer(int(status.split()[1]), {name.lower(): value for name, _, value in lines}, b""), reader, writer
 
     async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
-        """One request, answered whole."""
+        """Send one request and return the complete answer."""
         async with asyncio.timeout(60):
             answer, reader, writer = await self.begin(method, path, body, headers)
             try:
@@ -290,7 +290,7 @@ class Client:
             return answer
 
     async def get(self, path: str, **headers: str) -> Answer:
-        """A GET; underscores in header names stand for dashes."""
+        """Send a GET request; underscores in header names stand for dashes."""
         return await self.ask("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 
 

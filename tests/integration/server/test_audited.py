@@ -1,4 +1,4 @@
-"""Who asked for a change is in the log, whatever route it was: also one that tells of nothing by itself."""
+"""Every changing route leaves an audit entry with its actor, even if it records no other event."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.integration.server.conftest import World
 pytestmark = pytest.mark.anyio
 
 
-def changing() -> Iterator[tuple[str, str]]:
-    """Every way to ask for a change that the API has."""
+def changing_routes() -> Iterator[tuple[str, str]]:
+    """Yield method and path of every changing route of the API."""
     for path, operations in routes_only().openapi()["paths"].items():
         yield from ((method.upper(), path) for method in operations if method not in ("get", "head", "options"))
 
 
 @pytest.fixture
-def doing_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every route answers that it is done, and records nothing."""
+def inactive_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace every route by one that answers 204 and records nothing."""
 
     async def done(_scope: Any) -> Response:
         return Response(status_code=204)
@@ -42,10 +42,12 @@ def doing_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(APIRoute, "handle", handle)
 
 
-@pytest.mark.parametrize(("method", "path"), sorted(changing()))
-async def test_no_change_goes_without_an_entry(doing_nothing: None, world: World, method: str, path: str) -> None:
-    where = re.sub(r"\{\w+\}", "app-fix", path)
-    answer = await world.tcp("admin").ask(method, where, {} if method in ("POST", "PUT", "PATCH") else None)
+@pytest.mark.parametrize(("method", "path"), sorted(changing_routes()))
+async def test_every_changing_route_leaves_an_audit_entry(
+    inactive_routes: None, world: World, method: str, path: str
+) -> None:
+    concrete_path = re.sub(r"\{\w+\}", "app-fix", path)
+    answer = await world.tcp("admin").ask(method, concrete_path, {} if method in ("POST", "PUT", "PATCH") else None)
     assert answer.status == (202 if path == "/api/webhooks/{name}" else 204)
     if (method, path) in EXEMPT:
         assert world.services.audit.entries == []
@@ -59,8 +61,8 @@ async def test_no_change_goes_without_an_entry(doing_nothing: None, world: World
     assert actor == ("anonymous 127.0.0.1" if path in ("/api/login", "/answer/{token}") else "token admin")
 
 
-def test_what_leaves_no_entry_is_named_with_its_reason_and_is_nothing_else() -> None:
-    """Whoever adds to this list says here that it changes nothing."""
+def test_exempt_routes_are_listed_with_a_reason() -> None:
+    """Additions to this list must change nothing."""
     assert {path for _, path in EXEMPT} == {
         "/api/events/replay",
         "/api/config/validate",
@@ -70,39 +72,39 @@ def test_what_leaves_no_entry_is_named_with_its_reason_and_is_nothing_else() -> 
         "/git",
     }
     assert all(EXEMPT.values())
-    described = {*changing()}
-    assert all(where in described or where[1] in ("/mcp", "/git") for where in EXEMPT)
+    described = {*changing_routes()}
+    assert all(route in described or route[1] in ("/mcp", "/git") for route in EXEMPT)
 
 
-def test_every_route_that_is_not_described_is_known_here() -> None:
-    """What is not in the OpenAPI document is not walked over by the test above."""
+def test_undocumented_routes_are_listed() -> None:
+    """Routes that are not in the OpenAPI document are not covered by the test above."""
     app: Routes = routes_only()
     plain = {route.path for route in app.routes if isinstance(route, Route) and not isinstance(route, APIRoute)}
     assert plain == {"/openapi.json", "/mcp", "/git/{project}.git/{rest:path}"}
     parts = [import_module(f"{routes.__name__}.{part.name}") for part in iter_modules(routes.__path__)]
-    found = [route for part in parts for route in getattr(part, "router", APIRouter()).routes]
-    assert len(found) > 60
-    assert not [route for route in found if isinstance(route, APIRoute) and not route.include_in_schema]
+    all_routes = [route for part in parts for route in getattr(part, "router", APIRouter()).routes]
+    assert len(all_routes) > 60
+    assert not [route for route in all_routes if isinstance(route, APIRoute) and not route.include_in_schema]
 
 
-@pytest.mark.parametrize("how", ["unix", "cli", "viewer", "browser", "agent", "nobody"])
-async def test_the_log_names_who_asked(world: World, how: str) -> None:
+@pytest.mark.parametrize("caller", ["unix", "cli", "viewer", "browser", "agent", "nobody"])
+async def test_an_audit_entry_names_the_caller(world: World, caller: str) -> None:
     message = ("POST", "/api/sessions/app-fix/message", {"content": "hello"})
     link: tuple[str, str, dict[str, str]] = ("POST", "/api/login-links", {})
-    if how == "unix":
+    if caller == "unix":
         await world.unix.ask(*link)
         expected: tuple[str, type[e.Body]] = (f"local {getpass.getuser()}", e.LoginLinkMade)
-    elif how == "cli":
+    elif caller == "cli":
         await world.tcp("cli").ask(*message)
         expected = ("cli", e.ActionTaken)
-    elif how == "viewer":
+    elif caller == "viewer":
         assert (await world.tcp("viewer").ask(*message)).status == 403
         expected = ("token viewer", e.AccessRefused)
-    elif how == "browser":
+    elif caller == "browser":
         token = world.services.tokens.new("laptop", "operator")[1]
         assert (await world.tcp().ask("POST", "/api/login", {"token": token})).status == 200
         expected = ("browser laptop", e.SignedIn)
-    elif how == "agent":
+    elif caller == "agent":
         agent = world.tcp(token=world.services.tokens.for_session("app-fix", 1))
         assert (await agent.ask(*message)).status == 403
         expected = ("agent app-fix", e.AccessRefused)
@@ -113,7 +115,7 @@ async def test_the_log_names_who_asked(world: World, how: str) -> None:
     assert (actor, type(body)) == expected
 
 
-async def test_looking_leaves_no_entry_but_secrets_and_terminals_do(world: World) -> None:
+async def test_reads_leave_no_entry_except_of_secrets_and_terminals(world: World) -> None:
     for path in ("/api/sessions", "/api/sessions/app-fix", "/api/tokens", "/healthz"):
         assert (await world.unix.get(path)).status == 200
     assert world.services.audit.entries == []
@@ -122,7 +124,7 @@ async def test_looking_leaves_no_entry_but_secrets_and_terminals_do(world: World
     assert [body for _, body in world.services.audit.entries] == [e.EnvironmentRead(), e.TerminalTaken("attached")]
 
 
-async def test_a_flood_of_refusals_does_not_fill_the_log(world: World) -> None:
+async def test_repeated_refusals_do_not_fill_the_audit_log(world: World) -> None:
     for _ in range(70):
         assert (await world.tcp(token="aot_wrong").get("/api/sessions")).status == 401
     assert len(world.services.audit.entries) == 60

@@ -1,4 +1,4 @@
-"""A node's link, of a node that says anything at all: it is refused in a line, and nothing of it is shown or written as a fault of ours."""
+"""The link of a node that sends invalid data: refused in one line, not shown, and not logged as an error of the daemon."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ GOOD = to_json(Hello, Hello("n1", "boot", "1", PROTOCOL, HOME, 4, 8 << 30, {"zon
 
 
 class Site:
-    """Where sessions of the node would live."""
+    """The site of the node's sessions."""
 
     reachable = in_order = True
 
     async def on_connected(self) -> None:
-        """It is there."""
+        """Do nothing: the site is available."""
 
 
-async def in_order(_site: object, _hello: Hello) -> None:
-    """There is nothing to clean up on the node."""
+async def accept_node(_site: object, _hello: Hello) -> None:
+    """Accept the node without any cleanup."""
 
 
-class Told:
-    """A flow that only folds."""
+class FoldingFlow:
+    """A flow that only reduces events to facts."""
 
     def __init__(self) -> None:
         self.sessions: dict[str, Any] = {}
@@ -67,33 +67,35 @@ class Told:
 @pytest.fixture
 async def nodes(world: World) -> AsyncIterator[Nodes]:
     settings = ClusterSettings(HOME, None, "", 10.0, 120.0, None, Requirements(1.0, 1 << 30))
-    made = Nodes(cast(Flow, Told()), world.services.home, lambda: settings, cast(Any, lambda _remote: Site()))
+    running_nodes = Nodes(
+        cast(Flow, FoldingFlow()), world.services.home, lambda: settings, cast(Any, lambda _remote: Site())
+    )
 
     async def serve(websocket: Any, identity: Identity, address: str) -> None:
-        await made.serve(StarletteTransport(websocket), identity, address, in_order)
+        await running_nodes.serve(StarletteTransport(websocket), identity, address, accept_node)
 
-    world.services.nodes = SimpleNamespace(serve=serve, list=made.list)  # type: ignore[attr-defined]
-    yield made
-    await made.close()
+    world.services.nodes = SimpleNamespace(serve=serve, list=running_nodes.list)  # type: ignore[attr-defined]
+    yield running_nodes
+    await running_nodes.close()
 
 
 @pytest.fixture
 def logs() -> Iterator[list[Any]]:
-    with capture_logs() as found:
-        yield found
-    assert not [one for one in found if one["log_level"] == "error" or "exc_info" in one], found
+    with capture_logs() as entries:
+        yield entries
+    assert not [entry for entry in entries if entry["log_level"] == "error" or "exc_info" in entry], entries
 
 
 @asynccontextmanager
-async def dialled(world: World, *, files: Mapping[str, bytes] | None = None) -> AsyncIterator[tuple[Link, Any]]:
-    """A node's end of a link, and its connection; `files` is what it says that its files hold."""
+async def dial_node(world: World, *, files: Mapping[str, bytes] | None = None) -> AsyncIterator[tuple[Link, Any]]:
+    """Yield a node's end of a link and its connection; `files` is the content that it reports for its files."""
 
     async def read(request: Request) -> Reply:
         return Reply(True, (files or {})[request.body["path"]])
 
-    shown = {"Authorization": f"Bearer {world.services.tokens.for_node('n1')}"}
+    headers = {"Authorization": f"Bearer {world.services.tokens.for_node('n1')}"}
     url = f"ws://127.0.0.1:{world.port}/api/nodes/link"
-    async with websockets.connect(url, additional_headers=shown, close_timeout=30, proxy=None) as connection:
+    async with websockets.connect(url, additional_headers=headers, close_timeout=30, proxy=None) as connection:
         link = Link(SocketTransport(connection), {"files.read": read}, dialled=True)
         link.start()
         try:
@@ -102,19 +104,19 @@ async def dialled(world: World, *, files: Mapping[str, bytes] | None = None) -> 
             await link.close()
 
 
-async def shown(world: World) -> list[dict[str, Any]]:
+async def listed_nodes(world: World) -> list[dict[str, Any]]:
     answer = await world.unix.get("/api/nodes")
     assert answer.status == 200, answer.body
 
-    def no(constant: str) -> None:
+    def refuse_constant(constant: str) -> None:
         raise AssertionError(f"{constant} is no JSON")
 
-    found: list[dict[str, Any]] = json.loads(answer.body, parse_constant=no)["nodes"]
-    return found
+    listed: list[dict[str, Any]] = json.loads(answer.body, parse_constant=refuse_constant)["nodes"]
+    return listed
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("fields", "problem"),
     [
         ({"resources": {"cpus": float("inf")}}, "inf is no finite number"),
         ({"resources": {"cpus": float("nan")}}, "nan is no finite number"),
@@ -133,29 +135,29 @@ async def shown(world: World) -> list[dict[str, Any]]:
         ({"unknown": 5}, "unknown"),
     ],
 )
-async def test_what_no_machine_says_of_itself_is_refused_in_a_line(
-    world: World, nodes: Nodes, logs: list[Any], said: Mapping[str, Any], why: str
+async def test_an_invalid_hello_is_refused_in_one_line(
+    world: World, nodes: Nodes, logs: list[Any], fields: Mapping[str, Any], problem: str
 ) -> None:
-    async with asyncio.timeout(60), dialled(world) as (link, connection):
+    async with asyncio.timeout(60), dial_node(world) as (link, connection):
         with pytest.raises(AoError, match="cannot be understood") as refused:
-            await link.call("hello", {**GOOD, **said})
-        assert why in str(refused.value) and "\n" not in str(refused.value)
+            await link.call("hello", {**GOOD, **fields})
+        assert problem in str(refused.value) and "\n" not in str(refused.value)
         await link.closed.wait()
     assert connection.close_code == 1008 and connection.close_reason.startswith("what a node says of itself cannot be")
-    assert await shown(world) == []
+    assert await listed_nodes(world) == []
     async with asyncio.timeout(60):
-        while not [one for one in logs if one["event"] == "a node is refused" and why in one["error"]]:
+        while not [entry for entry in logs if entry["event"] == "a node is refused" and problem in entry["error"]]:
             await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("hello", [None, [], "n1", 5])
-async def test_a_hello_that_is_none(world: World, nodes: Nodes, logs: list[Any], hello: object) -> None:
-    async with asyncio.timeout(60), dialled(world) as (link, _):
+async def test_a_hello_of_the_wrong_type_is_refused(world: World, nodes: Nodes, logs: list[Any], hello: object) -> None:
+    async with asyncio.timeout(60), dial_node(world) as (link, _):
         with pytest.raises(AoError, match="what a node says of itself cannot be understood"):
             await link.call("hello", hello)
 
 
-async def test_a_call_with_anything_in_it_is_refused_in_a_line(world: World, nodes: Nodes, logs: list[Any]) -> None:
+async def test_invalid_calls_are_refused_in_one_line(world: World, nodes: Nodes, logs: list[Any]) -> None:
     launch = {"session": "app-fix", "generation": 1}
     bad: list[tuple[str, Any]] = [
         ("lease.renew", None),
@@ -169,35 +171,35 @@ async def test_a_call_with_anything_in_it_is_refused_in_a_line(world: World, nod
         ("mirror.push", []),
         ("mirror.head", {**launch, "ref": 5}),
     ]
-    async with asyncio.timeout(60), dialled(world) as (link, _):
+    async with asyncio.timeout(60), dial_node(world) as (link, _):
         await link.call("hello", GOOD)
         for name, body in bad:
             with pytest.raises(AoError) as refused:
                 await link.call(name, body)
             assert "\n" not in str(refused.value), (name, body)
-        assert (await link.call("lease.renew", {"launches": {}})).body["length"] == 10.0, "it goes on"
-    assert len([one for one in logs if one["event"] == "a call is refused"]) == len(bad)
+        assert (await link.call("lease.renew", {"launches": {}})).body["length"] == 10.0, "the link stays usable"
+    assert len([entry for entry in logs if entry["event"] == "a call is refused"]) == len(bad)
 
 
 @pytest.mark.parametrize("load", [b"nan nan nan", b"inf 0 0", b"\xff", b"", b"9" * 5000 + b".0 1 1"])
-async def test_what_a_nodes_kernel_would_not_say_is_not_shown(world: World, nodes: Nodes, load: bytes) -> None:
+async def test_implausible_load_and_memory_are_not_shown(world: World, nodes: Nodes, load: bytes) -> None:
     files = {"/proc/loadavg": load, "/proc/meminfo": b"MemAvailable: many kB\nMemAvailable:\n"}
-    async with asyncio.timeout(60), dialled(world, files=files) as (link, _):
+    async with asyncio.timeout(60), dial_node(world, files=files) as (link, _):
         await link.call("hello", GOOD)
-        [one] = [one for one in await until_shown(world) if one["name"] == "n1"]
-        assert (one["load"], one["availableMemory"], one["cpus"]) == (None, None, 4.0)
+        [entry] = [entry for entry in await wait_until_ready(world) if entry["name"] == "n1"]
+        assert (entry["load"], entry["availableMemory"], entry["cpus"]) == (None, None, 4.0)
 
 
-async def until_shown(world: World) -> list[dict[str, Any]]:
-    while not (found := [one for one in await shown(world) if one["state"] == "ready"]):
+async def wait_until_ready(world: World) -> list[dict[str, Any]]:
+    while not (ready := [entry for entry in await listed_nodes(world) if entry["state"] == "ready"]):
         await asyncio.sleep(0.01)
-    return found
+    return ready
 
 
-async def test_a_node_that_hangs_up_before_it_is_heard_is_no_fault(
+async def test_a_node_that_disconnects_early_logs_no_error(
     world: World, nodes: Nodes, logs: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As one does that dialled while the daemon stood still."""
+    """As a node that connected while the daemon was stopped."""
     token = world.services.tokens.for_node("n1")
     lines = ["GET /api/nodes/link HTTP/1.1", "Host: 127.0.0.1", "Upgrade: websocket", "Connection: Upgrade"]
     lines += ["Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13"]
@@ -205,6 +207,6 @@ async def test_a_node_that_hangs_up_before_it_is_heard_is_no_fault(
         _, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write("\r\n".join([*lines, f"Authorization: Bearer {token}", "", ""]).encode())
         writer.close()
-    async with asyncio.timeout(60), dialled(world) as (link, _):
+    async with asyncio.timeout(60), dial_node(world) as (link, _):
         await link.call("hello", GOOD)
-    assert not [one for one in caplog.records if one.exc_info]
+    assert not [entry for entry in caplog.records if entry.exc_info]

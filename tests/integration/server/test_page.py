@@ -1,4 +1,4 @@
-"""The dashboard's files: by name only, cached as long as their names say, small on the wire."""
+"""The dashboard's files: served by name only, cached according to their names, and compressed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TYPES = {
 
 @pytest.fixture
 def dist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A dashboard that was built; asked for before `world` is."""
+    """Create a built dashboard; must be requested before `world`."""
     folder = tmp_path / "dist"
     (folder / "assets").mkdir(parents=True)
     for name in TYPES:
@@ -40,7 +40,7 @@ def dist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def test_the_shell_is_answered_at_every_view_and_may_run_nothing_but_itself(dist: Path, world: World) -> None:
+async def test_every_view_gets_the_page_with_a_strict_content_security_policy(dist: Path, world: World) -> None:
     for path in ("/", "/index.html", "/sessions/app-v1.2", "/queue/", "/settings?x=/../y"):
         answer = await world.tcp().get(path)
         assert (answer.status, answer.body) == (200, INDEX), path
@@ -56,7 +56,7 @@ async def test_the_shell_is_answered_at_every_view_and_may_run_nothing_but_itsel
     assert answer.headers["cross-origin-opener-policy"] == "same-origin"
 
 
-async def test_files_come_with_their_type_and_what_has_a_hash_in_its_name_lasts(dist: Path, world: World) -> None:
+async def test_files_have_their_type_and_hashed_names_are_cached_forever(dist: Path, world: World) -> None:
     for name, kind in TYPES.items():
         answer = await world.tcp().get(f"/{name}")
         lasting = "public, max-age=31536000, immutable" if name.startswith("assets/") else "no-cache"
@@ -64,11 +64,11 @@ async def test_files_come_with_their_type_and_what_has_a_hash_in_its_name_lasts(
         assert (answer.headers["content-type"], answer.headers["cache-control"]) == (kind, lasting)
 
 
-async def test_who_takes_gzip_gets_it_and_who_has_it_already_gets_nothing(dist: Path, world: World) -> None:
-    packed = await world.tcp().get("/assets/index-abc.js", Accept_Encoding="br, gzip;q=0.8")
-    assert packed.headers["content-encoding"] == "gzip"
-    assert packed.headers["vary"] == "Accept-Encoding"
-    assert gzip.decompress(packed.body) == SCRIPT and len(packed.body) < 200
+async def test_files_are_compressed_and_unchanged_ones_not_sent(dist: Path, world: World) -> None:
+    compressed = await world.tcp().get("/assets/index-abc.js", Accept_Encoding="br, gzip;q=0.8")
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert compressed.headers["vary"] == "Accept-Encoding"
+    assert gzip.decompress(compressed.body) == SCRIPT and len(compressed.body) < 200
     plain = await world.tcp().get("/assets/index-abc.js", Accept_Encoding="gzip;q=0")
     assert "content-encoding" not in plain.headers and plain.body == SCRIPT
     font = await world.tcp().get("/assets/font-abc.woff2", Accept_Encoding="gzip")
@@ -98,20 +98,20 @@ async def test_who_takes_gzip_gets_it_and_who_has_it_already_gets_nothing(dist: 
         "/assets/",
     ],
 )
-async def test_no_path_leads_out_of_the_listing(dist: Path, world: World, path: str) -> None:
+async def test_paths_cannot_leave_the_dashboard_folder(dist: Path, world: World, path: str) -> None:
     answer = await world.tcp().get(path)
     assert answer.status == 404
     assert b"secret\n" not in answer.body and b"root:" not in answer.body
 
 
-async def test_an_absolute_name_and_a_link_lead_nowhere_either(dist: Path, world: World, tmp_path: Path) -> None:
+async def test_absolute_paths_do_not_serve_files(dist: Path, world: World, tmp_path: Path) -> None:
     answer = await world.tcp().get(f"/{tmp_path}/secret.txt")
     assert answer.status == 404
-    plain = await world.tcp().get(f"{tmp_path}/secret.txt")  # looks like a view, and is one
+    plain = await world.tcp().get(f"{tmp_path}/secret.txt")  # looks like a view and is served as one
     assert plain.body == INDEX
 
 
-async def test_what_is_built_anew_is_served_anew(dist: Path, world: World) -> None:
+async def test_a_rebuilt_dashboard_is_served_at_once(dist: Path, world: World) -> None:
     assert (await world.tcp().get("/")).body == INDEX
     (dist / "assets" / "later-def.js").write_bytes(b"later")
     fresh = dist / "index.new"
@@ -137,9 +137,7 @@ async def test_the_api_keeps_its_own_paths(dist: Path, world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["/../secret.txt", "//etc/passwd", "/assets/../../secret.txt", "/./icon.svg"])
-async def test_no_path_is_made_of_what_is_asked_for_even_where_nobody_looked_at_it_before(
-    dist: Path, path: str
-) -> None:
+async def test_the_file_server_itself_refuses_traversing_paths(dist: Path, path: str) -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""Requests and answers: what reaches the services, and what comes back."""
+"""Requests and responses: the arguments passed to services, and the JSON returned."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.integration.server.doubles import Client
 pytestmark = pytest.mark.anyio
 
 
-async def test_health_says_who_runs(world: World) -> None:
+async def test_health_shows_version_and_pid(world: World) -> None:
     assert (await world.tcp().get("/healthz")).json() == {"status": "ok", "version": "9.9.9", "pid": os.getpid()}
 
 
-async def test_a_new_session_gets_what_was_given_and_no_more(world: World) -> None:
+async def test_a_new_session_gets_exactly_the_given_fields(world: World) -> None:
     body = {"projectId": "app", "issue": 123, "prompt": "fix it", "after": ["a"]}
     answer = await world.unix.ask(
         "POST", "/api/sessions", body, {"Idempotency-Key": "k1", "X-AO-Cwd": "/repo", "X-AO-Config": "x.yaml"}
@@ -32,12 +32,12 @@ async def test_a_new_session_gets_what_was_given_and_no_more(world: World) -> No
     assert (context.cwd, context.config) == (Path("/repo"), Path("/repo/x.yaml"))
 
 
-async def test_a_session_is_looked_for_from_the_callers_project(world: World) -> None:
+async def test_a_session_is_looked_up_in_the_callers_project(world: World) -> None:
     assert (await world.unix.get("/api/sessions/fix", X_AO_Cwd="/repo")).json() == {"id": "app-fix"}
     assert (await world.unix.get("/api/sessions/fix?project=app")).json() == {"id": "app-fix"}
     assert (await world.unix.get("/api/sessions/fix")).json() == {"id": "app-fix"}
-    found = [call for call in world.services.sessions.calls if call[0] == "find"]
-    assert found == [("find", "fix", "app"), ("find", "fix", "app"), ("find", "fix", None)]
+    find_calls = [call for call in world.services.sessions.calls if call[0] == "find"]
+    assert find_calls == [("find", "fix", "app"), ("find", "fix", "app"), ("find", "fix", None)]
 
 
 async def test_a_message_carries_its_key_and_sender(world: World) -> None:
@@ -48,16 +48,16 @@ async def test_a_message_carries_its_key_and_sender(world: World) -> None:
     assert (sent, interrupt, sender) == (["send", "app-fix", "go on"], True, "operator") and key
 
 
-async def test_a_key_is_its_callers_alone(world: World) -> None:
-    async def key(caller: Client, given: str = "auto:app:1") -> str:
+async def test_an_idempotency_key_is_separate_for_each_caller(world: World) -> None:
+    async def received_key(caller: Client, raw_key: str = "auto:app:1") -> str:
         body = {"projectId": "app", "prompt": "fix it"}
-        assert (await caller.ask("POST", "/api/sessions", body, {"Idempotency-Key": given})).status == 201
+        assert (await caller.ask("POST", "/api/sessions", body, {"Idempotency-Key": raw_key})).status == 201
         return str(world.services.sessions.calls[-1][2])
 
     operator, admin = world.tcp("operator"), world.tcp("admin")
-    keys = [await key(caller) for caller in (operator, admin, world.unix)]
-    assert len({*keys, "auto:app:1"}) == 4  # nor is it one that the daemon itself would use
-    assert await key(operator) == keys[0] != await key(operator, "auto:app:2")
+    keys = [await received_key(caller) for caller in (operator, admin, world.unix)]
+    assert len({*keys, "auto:app:1"}) == 4  # and never a key that the daemon itself would use
+    assert await received_key(operator) == keys[0] != await received_key(operator, "auto:app:2")
     long = {"Idempotency-Key": "x" * 201}
     assert (await operator.ask("POST", "/api/sessions", {"projectId": "app"}, long)).status == 422
 
@@ -69,7 +69,7 @@ async def test_stop_all_needs_a_project(world: World) -> None:
     assert world.services.sessions.calls[-1] == ("stop_all", "app", True, None)
 
 
-async def test_notices_come_percent_encoded(world: World) -> None:
+async def test_notices_are_percent_encoded(world: World) -> None:
     for path in ("/api/sessions", "/api/sessions/fix"):
         answer = await world.unix.get(path, X_AO_Cwd="/repo")
         assert [unquote(part) for part in answer.headers["x-ao-notice"].split(",")] == ["registered /repo, as app"]
@@ -96,7 +96,7 @@ async def test_the_list_is_sent_again_only_if_it_changed(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "exit_code", "words"),
+    ("method", "path", "body", "status", "exit_code", "detail"),
     [
         ("GET", "/api/sessions/none", None, 404, 3, "there is no session none"),
         ("GET", "/api/sessions?project=none", None, 404, 3, "there is no project none"),
@@ -129,19 +129,19 @@ async def test_the_list_is_sent_again_only_if_it_changed(world: World) -> None:
     ],
 )
 async def test_errors_are_problem_documents(
-    world: World, method: str, path: str, body: Any, status: int, exit_code: int, words: str
+    world: World, method: str, path: str, body: Any, status: int, exit_code: int, detail: str
 ) -> None:
     answer = await world.unix.ask(method, path, body)
     document = answer.json()
     assert answer.headers["content-type"] == "application/problem+json"
     assert (answer.status, document["status"], document["exitCode"]) == (status, status, exit_code)
-    assert words in document["detail"]
+    assert detail in document["detail"]
     assert set(document) - {"errors"} == {"type", "title", "status", "detail", "remedy", "category", "exitCode"}
     assert document["remedy"]
     assert "secret" not in answer.body.decode()
 
 
-async def test_a_body_that_is_not_sent_as_json_is_named(world: World) -> None:
+async def test_a_body_of_another_content_type_is_refused(world: World) -> None:
     answer = await world.unix.ask(
         "POST", "/api/sessions", {"title": "x"}, {"Content-Type": "application/x-www-form-urlencoded"}
     )
@@ -150,7 +150,7 @@ async def test_a_body_that_is_not_sent_as_json_is_named(world: World) -> None:
 
 
 @pytest.mark.parametrize("cwd", ["relative", "/a%00b"])
-async def test_a_folder_that_is_none_is_refused(world: World, cwd: str) -> None:
+async def test_an_invalid_folder_header_is_refused(world: World, cwd: str) -> None:
     assert (await world.unix.get("/api/sessions", X_AO_Cwd=cwd)).status == 422
 
 
@@ -176,7 +176,7 @@ async def test_headers_have_a_limit(world: World) -> None:
     writer.close()
 
 
-async def test_progress_is_told_line_by_line(world: World) -> None:
+async def test_progress_is_streamed_line_by_line(world: World) -> None:
     _, reader, writer = await world.unix.begin("GET", "/api/sessions/fix/wait")
     async with asyncio.timeout(60):
         assert b'{"output":"installing"}\n' in await reader.readuntil(b"\n\r\n")
@@ -185,7 +185,7 @@ async def test_progress_is_told_line_by_line(world: World) -> None:
     writer.close()
 
 
-async def test_a_log_and_completions_are_text(world: World) -> None:
+async def test_logs_and_completions_are_plain_text(world: World) -> None:
     log = await world.unix.get("/api/sessions/fix/log")
     assert (log.headers["content-type"], log.body.decode()) == ("text/plain; charset=utf-8", "grüße\n")
     none = await world.unix.get("/api/sessions/fix/log?tail=0")
@@ -194,15 +194,15 @@ async def test_a_log_and_completions_are_text(world: World) -> None:
     assert names.body == b"app-fix\n"
 
 
-async def test_tokens_are_made_shown_once_and_revoked(world: World) -> None:
-    made = (await world.unix.ask("POST", "/api/tokens", {"name": "ci", "role": "viewer"})).json()
-    assert (await world.tcp(token=made["token"]).get("/api/sessions")).status == 200
+async def test_a_token_is_shown_once_and_can_be_revoked(world: World) -> None:
+    created = (await world.unix.ask("POST", "/api/tokens", {"name": "ci", "role": "viewer"})).json()
+    assert (await world.tcp(token=created["token"]).get("/api/sessions")).status == 200
     listed = await world.unix.get("/api/tokens")
-    assert listed.json()["tokens"] == [{key: made[key] for key in made if key != "token"}]
-    assert (await world.unix.ask("DELETE", f"/api/tokens/{made['id']}")).status == 200
-    assert (await world.tcp(token=made["token"]).get("/api/sessions")).status == 401
+    assert listed.json()["tokens"] == [{key: created[key] for key in created if key != "token"}]
+    assert (await world.unix.ask("DELETE", f"/api/tokens/{created['id']}")).status == 200
+    assert (await world.tcp(token=created["token"]).get("/api/sessions")).status == 401
 
 
-async def test_shutdown_is_asked_of_the_daemon(world: World) -> None:
+async def test_shutdown_is_forwarded_to_the_daemon(world: World) -> None:
     assert (await world.unix.ask("POST", "/api/shutdown", {"sessions": True})).status == 202
     assert world.services.ended == [True]

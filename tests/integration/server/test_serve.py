@@ -1,4 +1,4 @@
-"""Sockets: who may open them, which port they get, what happens to stale ones; and how fast the list is served."""
+"""Sockets: permissions, ports, stale sockets, connection limits; and the speed of the session list."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.integration.server.doubles import Double
 pytestmark = pytest.mark.anyio
 
 
-def test_the_unix_socket_is_for_its_owner_only_and_replaces_a_stale_one(tmp_path: Path) -> None:
+def test_the_unix_socket_is_private_and_replaces_a_stale_one(tmp_path: Path) -> None:
     path = tmp_path / "daemon.sock"
     bind_unix(path).close()
     with bind_unix(path), socket.socket(socket.AF_UNIX) as caller:
@@ -35,14 +35,14 @@ def test_the_unix_socket_is_for_its_owner_only_and_replaces_a_stale_one(tmp_path
     assert [entry.name for entry in tmp_path.iterdir()] == ["daemon.sock"]
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_socket_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(AoError, match=r"none/daemon\.sock cannot be made"):
         bind_unix(tmp_path / "none" / "daemon.sock")
 
 
-def test_a_taken_port_is_an_error_if_asked_for_and_moves_on_if_not() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+def test_an_explicit_port_in_use_is_an_error_and_a_default_one_is_replaced() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(Conflict, match=f"port {port} on 127.0.0.1 is taken"):
             bind_tcp("127.0.0.1", port, explicit=True)
         moved, note = bind_tcp("127.0.0.1", port, explicit=False)
@@ -55,12 +55,12 @@ def test_a_taken_port_is_an_error_if_asked_for_and_moves_on_if_not() -> None:
     ("host", "port"),
     [("127.0.0.1", 70000), ("127.0.0.1", -1), ("no.such.host.invalid", 0), ("192.0.2.1", 0), ("a..b", 0)],
 )
-def test_addresses_that_are_none_are_named(host: str, port: int) -> None:
+def test_invalid_addresses_are_named(host: str, port: int) -> None:
     with pytest.raises(UsageError, match=host if 0 <= port < 65536 else str(port)):
         bind_tcp(host, port, explicit=True)
 
 
-def test_the_address_is_one_to_call() -> None:
+def test_the_url_is_one_that_clients_can_use() -> None:
     listener, _ = bind_tcp("127.0.0.1", 0, explicit=True)
     with listener:
         port = listener.getsockname()[1]
@@ -69,7 +69,7 @@ def test_the_address_is_one_to_call() -> None:
         assert url_of(listener, "::1") == f"http://[::1]:{port}"
 
 
-async def test_the_end_removes_the_socket_but_never_a_successors(world: World) -> None:
+async def test_closing_removes_the_socket_but_never_a_successors(world: World) -> None:
     path = world.unix.address
     assert isinstance(path, Path)
     assert path.exists()
@@ -79,7 +79,7 @@ async def test_the_end_removes_the_socket_but_never_a_successors(world: World) -
         assert path.exists()
 
 
-async def test_requests_in_progress_are_finished_before_the_end(world: World) -> None:
+async def test_pending_requests_are_finished_before_the_server_closes(world: World) -> None:
     _, reader, writer = await world.unix.begin("GET", "/api/sessions/fix/log")
     world.servers.close()
     await asyncio.wait_for(world.serving, 60)
@@ -90,26 +90,26 @@ async def test_requests_in_progress_are_finished_before_the_end(world: World) ->
     assert not path.exists()
 
 
-async def test_how_fast_the_list_is_served(world: World) -> None:
-    """A figure, not a gate: client and server share this process, so the server alone does better."""
+async def test_the_session_list_is_served_and_its_speed_printed(world: World) -> None:
+    """Print a measurement without a limit: client and server share this process."""
     world.services.sessions.body = b"x" * 50_000
     client = world.tcp("viewer")
     reader, writer = await client.open()
     request = f"GET /api/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {client.token}\r\n\r\n".encode()
     rounds = 300
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     for _ in range(rounds):
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
         await reader.readexactly(50_000)
-    rate = rounds / (time.perf_counter() - began)
+    rate = rounds / (time.perf_counter() - started_at)
     writer.close()
     assert head.startswith(b"HTTP/1.1 200")
     print(f"GET /api/sessions over TCP with a token: {rate:.0f} a second")  # noqa: T201
 
 
 @pytest.mark.parametrize(
-    "begun",
+    "partial_request",
     [
         b"",
         b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
@@ -118,22 +118,20 @@ async def test_how_fast_the_list_is_served(world: World) -> None:
     ],
     ids=["nothing", "half a head", "no body", "half a second head"],
 )
-async def test_who_never_finishes_a_request_keeps_no_connection(
-    world: World, monkeypatch: pytest.MonkeyPatch, begun: bytes
+async def test_unfinished_requests_are_disconnected(
+    world: World, monkeypatch: pytest.MonkeyPatch, partial_request: bytes
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.server.listeners.HEAD_SECONDS", 0.3)
     monkeypatch.setattr("agent_orchestrator.server.listeners.BODY_SECONDS", 0.3)
     async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
-        writer.write(begun)
+        writer.write(partial_request)
         while await reader.read(1 << 16):
             pass
     writer.close()
 
 
-async def test_who_has_asked_may_wait_for_the_answer_as_long_as_it_takes(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_client_can_wait_for_a_response_without_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.server.listeners.HEAD_SECONDS", 0.1)
     monkeypatch.setattr("agent_orchestrator.server.listeners.BODY_SECONDS", 0.1)
     async with asyncio.timeout(60):
@@ -148,17 +146,17 @@ async def test_who_has_asked_may_wait_for_the_answer_as_long_as_it_takes(
     writer.close()
 
 
-async def test_neither_do_those_that_agree_upon_no_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unfinished_tls_handshakes_count_towards_the_connection_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.server.listeners._most_connections", lambda: 3)
     listener, _ = bind_tcp("127.0.0.1", 0, explicit=True)
     port = listener.getsockname()[1]
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # nobody gets as far as to its certificate
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # no client gets as far as the certificate
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=listener, ssl=context)
     async with asyncio.timeout(60), server:
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        connections = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         reader, more = await asyncio.open_connection("127.0.0.1", port)
         assert await reader.read() == b""
-        for writer in (more, *(one for _, one in held)):
+        for writer in (more, *(open_writer for _, open_writer in connections)):
             writer.close()
             await writer.wait_closed()
         while True:  # until there is room again
@@ -171,19 +169,19 @@ async def test_neither_do_those_that_agree_upon_no_tls(monkeypatch: pytest.Monke
                 break
 
 
-async def test_connections_do_not_take_all_that_may_be_open(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_open_connections_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.server.listeners._most_connections", lambda: 3)
     async with asyncio.timeout(60):
-        held = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
+        connections = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         assert await reader.read() == b""
         assert (await world.unix.get("/healthz")).status == 200
-        for _, one in (*held, (reader, writer)):
-            one.close()
+        for _, open_writer in (*connections, (reader, writer)):
+            open_writer.close()
 
 
-async def test_what_is_missing_at_the_start_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sockets fail for it; whoever starts a daemon reads one line."""
+async def test_a_shortage_of_files_at_the_start_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sockets fail, and the start shows one line."""
     servers, _, _ = Servers.bind(tmp_path / "s", "127.0.0.1", 0, explicit=False)
     services = cast(Services, cast(Any, Double(Home(tmp_path / "ao"))))
     apps = (create_app(services, trusted=True), create_app(services, trusted=False))

@@ -1,4 +1,4 @@
-"""The event stream: resumable, bounded, and over when the daemon ends."""
+"""The event stream: resumable, bounded, and closed when the daemon ends."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Reader:
         self.client = client
 
     async def begin(self, path: str = "/api/events", **headers: str) -> None:
-        """Ask for the stream."""
+        """Request the stream."""
         accept = {"Accept": "text/event-stream", **{name.replace("_", "-"): value for name, value in headers.items()}}
         answer, self.reader, self.writer = await self.client.begin("GET", path, headers=accept)
         assert (answer.status, answer.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
         assert await self.block() == ["retry: 1000"]
 
     async def block(self) -> list[str]:
-        """The next block, of the chunk it came in."""
+        """Return the lines of the next block."""
         async with asyncio.timeout(60):
             size = int(await self.reader.readuntil(b"\r\n"), 16)
             return (await self.reader.readexactly(size + 2)).decode().strip().split("\n") if size else []
 
     async def question(self) -> tuple[int, str]:
-        """The next event's number and question."""
+        """Return the next event's number and question."""
         number, kind, data = await self.block()
         event: dict[str, Any] = json.loads(data.removeprefix("data: "))
         assert (number, kind) == (f"id: {event['seq']}", "event: agent-ask")
@@ -44,19 +44,19 @@ class Reader:
         return event["seq"], event["data"]["question"]
 
     async def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self.writer.close()
         await self.writer.wait_closed()
 
 
-async def until(fact: Callable[[], bool]) -> None:
-    """Wait for a fact, but not for ever."""
+async def wait_until(fact: Callable[[], bool]) -> None:
+    """Wait until a condition holds, with a timeout."""
     async with asyncio.timeout(60):
         while not fact():
             await asyncio.sleep(0.005)
 
 
-async def test_a_stream_resumes_where_it_was_and_goes_on(world: World) -> None:
+async def test_a_stream_resumes_after_the_last_event(world: World) -> None:
     feed = world.services.feed
     for number in range(1, 4):
         await feed.add(f"q{number}")
@@ -70,10 +70,10 @@ async def test_a_stream_resumes_where_it_was_and_goes_on(world: World) -> None:
     await reader.begin("/api/events?after=4")
     assert await reader.question() == (5, "q5")
     await reader.close()
-    await until(lambda: feed.subscribers == 0)
+    await wait_until(lambda: feed.subscribers == 0)
 
 
-async def test_a_stream_may_be_of_one_session(world: World) -> None:
+async def test_a_stream_can_be_limited_to_one_session(world: World) -> None:
     await world.services.feed.add("theirs", session="app-other")
     await world.services.feed.add("mine")
     reader = Reader(world.unix)
@@ -82,7 +82,7 @@ async def test_a_stream_may_be_of_one_session(world: World) -> None:
     await reader.close()
 
 
-async def test_silence_is_broken_by_a_comment(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_sends_keep_alive_comments(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "KEEP_ALIVE_SECONDS", 0.05)
     reader = Reader(world.unix)
     await reader.begin()
@@ -94,7 +94,7 @@ async def test_silence_is_broken_by_a_comment(world: World, monkeypatch: pytest.
     await reader.close()
 
 
-async def test_a_reader_that_does_not_read_is_cut_off_and_holds_nobody_up(
+async def test_a_client_that_does_not_read_is_disconnected_without_blocking_others(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "SEND_TIMEOUT", 0.3)
@@ -102,12 +102,12 @@ async def test_a_reader_that_does_not_read_is_cut_off_and_holds_nobody_up(
     stuck, quick = Reader(world.unix), Reader(world.unix)
     await stuck.begin()
     await quick.begin()
-    await until(lambda: feed.subscribers == 2)
+    await wait_until(lambda: feed.subscribers == 2)
     stuck.writer.transport.pause_reading()  # type: ignore[attr-defined]
     for number in range(60):
         await feed.add(f"{number} " + "x" * 100_000)
         assert (await quick.question())[0] == number + 1
-    await until(lambda: feed.subscribers == 1)
+    await wait_until(lambda: feed.subscribers == 1)
     stuck.writer.transport.abort()
     await quick.close()
 
@@ -119,13 +119,13 @@ async def test_a_page_of_events_needs_no_stream(world: World) -> None:
     assert (bad.status, bad.json()["exitCode"]) == (422, 2)
 
 
-async def test_streams_end_when_the_daemon_does(world: World) -> None:
+async def test_streams_are_closed_when_the_daemon_ends(world: World) -> None:
     reader = Reader(world.unix)
     await reader.begin()
-    await until(lambda: world.services.feed.subscribers == 1)
+    await wait_until(lambda: world.services.feed.subscribers == 1)
     _, follow, writer = await world.tcp("viewer").begin("GET", "/api/sessions/fix/log?follow=1")
     world.servers.close()
-    async with asyncio.timeout(60):  # each has an end: what is cut off when the server's patience is over has none
+    async with asyncio.timeout(60):  # each is terminated properly, not cut off by the server's timeout
         assert await reader.block() == []
         assert (await follow.read()).endswith(b"0\r\n\r\n")
         await world.serving
@@ -134,7 +134,7 @@ async def test_streams_end_when_the_daemon_does(world: World) -> None:
     assert world.services.feed.subscribers == 0
 
 
-async def test_an_answer_lasts_as_long_as_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_lasts_as_long_as_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BEGIN_TIMEOUT", 0.01)
 
     async def slowly() -> AsyncIterator[bytes]:

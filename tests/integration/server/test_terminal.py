@@ -15,35 +15,35 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from agent_orchestrator.core.events import TerminalTaken
 from agent_orchestrator.server.terminal import CHUNK, WINDOW
 from tests.integration.server.conftest import World
-from tests.integration.server.test_streams import until
+from tests.integration.server.test_streams import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-def terminal(world: World, token: str | None, **headers: str) -> connect:
-    given = {"Authorization": f"Bearer {token}"} if token else {}
+def connect_terminal(world: World, token: str | None, **headers: str) -> connect:
+    authorization = {"Authorization": f"Bearer {token}"} if token else {}
     address = f"{world.url.replace('http', 'ws')}/api/sessions/fix/terminal?columns=90&rows=30"
-    return connect(address, additional_headers={**given, **headers}, proxy=None)
+    return connect(address, additional_headers={**authorization, **headers}, proxy=None)
 
 
-async def read_until(socket: ClientConnection, words: str) -> str:
-    seen = ""
+async def read_until(socket: ClientConnection, expected: str) -> str:
+    text = ""
     async with asyncio.timeout(60):
-        while words not in seen:
+        while expected not in text:
             output = await socket.recv()
             assert isinstance(output, bytes)
-            seen += output.decode()
-    return seen
+            text += output.decode()
+    return text
 
 
-async def test_keystrokes_go_in_and_output_comes_out(world: World) -> None:
-    async with terminal(world, world.services.tokens.cli_token()) as socket:
+async def test_typed_text_reaches_the_program_and_its_output_returns(world: World) -> None:
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         await socket.send(b"hello\n")
         await read_until(socket, "hello\r\nhello\r\n")
 
 
-async def test_whoever_types_is_entered_in_the_log_once_and_a_terminals_own_words_are_not_typed(world: World) -> None:
-    async with terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
+async def test_typing_is_audited_once_and_terminal_replies_are_not(world: World) -> None:
+    async with connect_terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
         for answer in (b"\x1b[?1;2c", b"\x1b[24;80R\x1b[I", b"\x1b]11;rgb:0000/0000/0000\x07"):
             await socket.send(answer)
         await socket.send(json.dumps({"resize": [100, 20]}))
@@ -54,20 +54,20 @@ async def test_whoever_types_is_entered_in_the_log_once_and_a_terminals_own_word
 
 
 @pytest.mark.parametrize("typed", [b"\x1b]go on\r\x07", b"\x1bPgo on\r\x1b\\", b"\x1b]11;rgb:go on\r\x07"])
-async def test_what_is_typed_is_entered_though_it_is_put_as_a_terminals_own_word(world: World, typed: bytes) -> None:
-    async with terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
+async def test_text_disguised_as_a_terminal_reply_is_audited(world: World, typed: bytes) -> None:
+    async with connect_terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
         await socket.send(typed)
         await read_until(socket, "go on")
     assert world.services.audit.entries == [("token hands", TerminalTaken("typed"))]
 
 
-async def test_the_program_has_a_terminal_of_its_own_with_a_size(world: World) -> None:
+async def test_the_program_has_its_own_terminal_with_a_size(world: World) -> None:
     world.services.inspection.argv = [
         "sh",
         "-c",
         'trap "stty size" WINCH; tty; stty size; echo $AO_ATTACHED; while :; do sleep 0.05; done',
     ]
-    async with terminal(world, world.services.tokens.cli_token()) as socket:
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         assert "30 90" in await read_until(socket, "app-fix\r\n")
         await socket.send(json.dumps({"resize": [100, 20]}))
         await read_until(socket, "20 100")
@@ -79,80 +79,80 @@ async def test_the_program_has_a_terminal_of_its_own_with_a_size(world: World) -
 
 
 @pytest.mark.parametrize("deaf", ["", "signal.signal(signal.SIGHUP, signal.SIG_IGN)"])
-async def test_leaving_ends_the_attached_program_also_one_that_does_not_listen(
+async def test_disconnecting_ends_the_attached_program_even_if_it_ignores_signals(
     world: World, deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.server.terminal._END_GRACE", 0.1)
     script = f"import os, signal, time; {deaf}; print(os.getpid(), flush=True); time.sleep(60)"
     world.services.inspection.argv = [sys.executable, "-c", script.replace("; ;", ";")]
-    async with terminal(world, world.services.tokens.cli_token()) as socket:
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         pid = int(await read_until(socket, "\r\n"))
         os.kill(pid, 0)
 
-    def gone() -> bool:
+    def has_ended() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
         return False
 
-    await until(gone)
+    await wait_until(has_ended)
 
 
-async def test_a_flood_waits_for_a_slow_reader(world: World) -> None:
+async def test_a_flood_of_output_waits_for_a_slow_reader(world: World) -> None:
     world.services.inspection.argv = [
         sys.executable,
         "-c",
         "import sys\nsys.stdout.buffer.write(b'x' * 1_000_000 + b'END')",
     ]
-    taken, last = 0, b""
-    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
+    received_bytes, last = 0, b""
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
         while not last.endswith(b"END"):
             output = await socket.recv()
             assert isinstance(output, bytes)
-            taken, last = taken + len(output), output
-    assert taken == 1_000_003
+            received_bytes, last = received_bytes + len(output), output
+    assert received_bytes == 1_000_003
 
 
-async def test_who_says_what_was_shown_is_sent_no_more_than_a_window_ahead(world: World) -> None:
+async def test_an_acknowledging_client_gets_at_most_one_window_ahead(world: World) -> None:
     flood = "import sys\nsys.stdout.buffer.write(b'x' * 4_000_000 + b'END')"
     world.services.inspection.argv = [sys.executable, "-c", f"input()\n{flood}"]
-    taken, last = 0, b""
+    received_bytes, last = 0, b""
 
-    async def take() -> int:
-        nonlocal taken, last
+    async def receive_one() -> int:
+        nonlocal received_bytes, last
         output = await socket.recv()
         assert isinstance(output, bytes)
-        taken, last = taken + len(output), (last + output)[-3:]
+        received_bytes, last = received_bytes + len(output), (last + output)[-3:]
         return len(output)
 
-    async def take_what_comes() -> int:
-        """A window, however long that takes, and whatever comes right behind it."""
-        before = taken
-        while taken < before + WINDOW:
-            await take()
+    async def receive_window() -> int:
+        """Receive a window of output and everything right behind it, and return the number of bytes."""
+        before = received_bytes
+        while received_bytes < before + WINDOW:
+            await receive_one()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
                 while True:
-                    await take()
-        return taken - before
+                    await receive_one()
+        return received_bytes - before
 
-    async with terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket, asyncio.timeout(60):
         await socket.send('{"ack": 0}')
         await socket.send(b"go\n")
-        first = await take_what_comes()
+        first = await receive_window()
         assert first < WINDOW + CHUNK
         await socket.send(json.dumps({"ack": first}))
-        assert await take_what_comes() < WINDOW + CHUNK
+        assert await receive_window() < WINDOW + CHUNK
         await socket.send(json.dumps({"ack": WINDOW + CHUNK}))
         while last != b"END":
-            await socket.send(json.dumps({"ack": await take()}))
-    assert taken >= 4_000_003
+            await socket.send(json.dumps({"ack": await receive_one()}))
+    assert received_bytes >= 4_000_003
 
 
 @pytest.mark.parametrize("frame", ['{"resize": [0, "x"]}', '{"ack": -1}', '{"ack": "all"}', "[]", "no", "[" * 60_000])
-async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World, frame: str) -> None:
-    async with terminal(world, world.services.tokens.cli_token()) as socket:
+async def test_an_invalid_frame_closes_the_terminal(world: World, frame: str) -> None:
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         await socket.send(frame)
         with pytest.raises(ConnectionClosed) as closed:
             await read_until(socket, "never")
@@ -168,53 +168,51 @@ async def test_a_frame_that_makes_no_sense_closes_the_terminal(world: World, fra
         ("admin", {"Origin": "http://evil.example"}, 403),
     ],
 )
-async def test_who_may_not_gets_no_terminal(
+async def test_unauthorized_callers_get_no_terminal(
     world: World, role: str | None, headers: dict[str, str], status: int
 ) -> None:
     tokens = world.services.tokens
     token = tokens.for_session("app-fix", 1) if role == "session" else tokens.new(role, role)[1] if role else None
     with pytest.raises(InvalidStatus) as refused:
-        async with terminal(world, token, **headers):
+        async with connect_terminal(world, token, **headers):
             pass
     assert refused.value.response.status_code == status
     assert json.loads(refused.value.response.body or b"")["status"] == status
 
 
-async def test_one_caller_has_so_many_terminals_and_keeps_nobody_else_from_one(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_terminals_are_limited_per_caller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.server.terminal.MAX_TERMINALS", 3)
-    eyes, others = (world.services.tokens.new(name, "viewer")[1] for name in ("eyes", "others"))
+    viewer, others = (world.services.tokens.new(name, "viewer")[1] for name in ("eyes", "others"))
     async with contextlib.AsyncExitStack() as open_:
-        first, *_ = [await open_.enter_async_context(terminal(world, eyes)) for _ in range(3)]
+        first, *_ = [await open_.enter_async_context(connect_terminal(world, viewer)) for _ in range(3)]
         with pytest.raises(InvalidStatus) as refused:
-            async with terminal(world, eyes):
+            async with connect_terminal(world, viewer):
                 pass
         assert refused.value.response.status_code == 503
         assert "3 terminals" in json.loads(refused.value.response.body or b"")["detail"]
-        await open_.enter_async_context(terminal(world, others))
+        await open_.enter_async_context(connect_terminal(world, others))
         await first.close()
 
-        async def let_in() -> bool:
+        async def is_admitted() -> bool:
             with contextlib.suppress(InvalidStatus):
-                await open_.enter_async_context(terminal(world, eyes))
+                await open_.enter_async_context(connect_terminal(world, viewer))
                 return True
             return False
 
         async with asyncio.timeout(60):
-            while not await let_in():
+            while not await is_admitted():
                 await asyncio.sleep(0.05)
 
 
-async def test_a_session_that_is_not_there_has_none(world: World) -> None:
+async def test_a_missing_session_has_no_terminal(world: World) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with unix_connect(str(world.unix.address), "ws://localhost/api/sessions/none/terminal"):
             pass
     assert refused.value.response.status_code == 404
 
 
-async def test_the_daemons_end_closes_the_terminal(world: World) -> None:
-    async with terminal(world, world.services.tokens.cli_token()) as socket:
+async def test_the_end_of_the_daemon_closes_terminals(world: World) -> None:
+    async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         world.servers.close()
         with pytest.raises(ConnectionClosed) as closed:
             await read_until(socket, "never")

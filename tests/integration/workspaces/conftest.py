@@ -1,4 +1,4 @@
-"""What the tests of this folder share."""
+"""Fixtures for tests of workspaces."""
 
 from tests.integration.workspaces.disks import sharing_disk, small_disk
 

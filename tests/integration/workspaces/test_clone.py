@@ -1,4 +1,4 @@
-"""What only the clone does: refs, configuration and objects of its own, commits that come back."""
+"""Clones as workspaces: separate refs, configuration and objects, and commits that return to the main repository."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def spec(tmp_path: Path) -> WorkspaceSpec:
     return spec_for(make_repository(tmp_path / "repo"), tmp_path, "task")
 
 
-def commit(where: Path, message: str) -> str:
-    git_in(where, "commit", "-q", "--allow-empty", "-m", message)
-    return git_in(where, "rev-parse", "HEAD")
+def commit(folder: Path, message: str) -> str:
+    git_in(folder, "commit", "-q", "--allow-empty", "-m", message)
+    return git_in(folder, "rev-parse", "HEAD")
 
 
-async def test_objects_are_borrowed_and_all_else_is_its_own(clone: Clone, spec: WorkspaceSpec) -> None:
+async def test_a_clone_borrows_objects_and_has_its_own_refs_and_configuration(
+    clone: Clone, spec: WorkspaceSpec
+) -> None:
     git_in(spec.repo, "tag", "v1")
     git_in(spec.repo, "config", "filter.x.clean", 'sed "s/\\\\/y/"')
     await clone.create(spec, silent)
@@ -46,7 +48,7 @@ async def test_objects_are_borrowed_and_all_else_is_its_own(clone: Clone, spec: 
     assert git_in(spec.repo, "config", "user.name") == "Test" and git_in(spec.repo, "branch", "--list", "scratch") == ""
 
 
-async def test_pushes_to_the_real_origin(clone: Clone, spec: WorkspaceSpec, tmp_path: Path) -> None:
+async def test_a_clone_pushes_to_the_real_origin(clone: Clone, spec: WorkspaceSpec, tmp_path: Path) -> None:
     git_in(tmp_path, "clone", "-q", "--bare", str(spec.repo), "origin.git")
     git_in(spec.repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
     git_in(spec.repo, "fetch", "-q", "origin")
@@ -56,7 +58,7 @@ async def test_pushes_to_the_real_origin(clone: Clone, spec: WorkspaceSpec, tmp_
     assert git_in(tmp_path / "origin.git", "rev-parse", spec.branch) == head
 
 
-async def test_commits_come_back(clone: Clone, spec: WorkspaceSpec) -> None:
+async def test_commits_of_a_clone_are_published(clone: Clone, spec: WorkspaceSpec) -> None:
     await clone.create(spec, silent)
     first = commit(spec.path, "first")
     await clone.publish(spec)
@@ -64,36 +66,36 @@ async def test_commits_come_back(clone: Clone, spec: WorkspaceSpec) -> None:
     git_in(spec.path, "commit", "-q", "--allow-empty", "--amend", "-m", "rewritten")
     second = git_in(spec.path, "rev-parse", "HEAD")
     await clone.publish(spec)
-    assert git_in(spec.repo, "rev-parse", spec.branch) == second, "what we published ourselves may be rewritten"
+    assert git_in(spec.repo, "rev-parse", spec.branch) == second, "published commits may be rewritten"
 
 
-async def test_large_files_come_back_too(clone: Clone, spec: WorkspaceSpec) -> None:
-    """Git LFS puts what they hold beside Git's objects; what is not what its name says stays away."""
+async def test_large_files_of_a_clone_are_published(clone: Clone, spec: WorkspaceSpec) -> None:
+    """Git LFS stores files beside Git's objects; files whose content does not match their name are not copied."""
     await clone.create(spec, silent)
-    held, other = b"large", "0" * 64
-    name = hashlib.sha256(held).hexdigest()
-    for one in (name, other):
-        file = spec.path / ".git" / "lfs" / "objects" / one[:2] / one[2:4] / one
+    content, other = b"large", "0" * 64
+    name = hashlib.sha256(content).hexdigest()
+    for digest in (name, other):
+        file = spec.path / ".git" / "lfs" / "objects" / digest[:2] / digest[2:4] / digest
         file.parent.mkdir(parents=True)
-        file.write_bytes(held)
+        file.write_bytes(content)
     await clone.remove(spec)
-    kept = [file for file in (spec.repo / ".git" / "lfs").rglob("*") if file.is_file()]
-    assert [(file.name, file.read_bytes()) for file in kept] == [(name, held)]
-    assert kept[0].parent == spec.repo / ".git" / "lfs" / "objects" / name[:2] / name[2:4]
+    stored_files = [file for file in (spec.repo / ".git" / "lfs").rglob("*") if file.is_file()]
+    assert [(file.name, file.read_bytes()) for file in stored_files] == [(name, content)]
+    assert stored_files[0].parent == spec.repo / ".git" / "lfs" / "objects" / name[:2] / name[2:4]
 
 
-async def test_a_branch_that_went_another_way_is_not_overwritten(clone: Clone, spec: WorkspaceSpec) -> None:
+async def test_a_diverged_branch_is_not_overwritten(clone: Clone, spec: WorkspaceSpec) -> None:
     await clone.create(spec, silent)
-    theirs = git_in(spec.repo, "commit-tree", "-p", "main", "-m", "by hand", "main^{tree}")
-    git_in(spec.repo, "update-ref", f"refs/heads/{spec.branch}", theirs)
-    mine = commit(spec.path, "mine")
+    foreign_commit = git_in(spec.repo, "commit-tree", "-p", "main", "-m", "by hand", "main^{tree}")
+    git_in(spec.repo, "update-ref", f"refs/heads/{spec.branch}", foreign_commit)
+    own_commit = commit(spec.path, "mine")
     with pytest.raises(Conflict, match="does not have"):
         await clone.remove(spec)
-    assert spec.path.is_dir() and git_in(spec.repo, "rev-parse", spec.branch) == theirs
-    assert git_in(spec.repo, "rev-parse", "refs/ao/clone/app-task") == mine
+    assert spec.path.is_dir() and git_in(spec.repo, "rev-parse", spec.branch) == foreign_commit
+    assert git_in(spec.repo, "rev-parse", "refs/ao/clone/app-task") == own_commit
 
 
-async def test_a_branch_that_the_user_has_checked_out_is_not_moved(clone: Clone, spec: WorkspaceSpec) -> None:
+async def test_a_branch_checked_out_by_the_user_is_not_moved(clone: Clone, spec: WorkspaceSpec) -> None:
     await clone.create(spec, silent)
     git_in(spec.repo, "checkout", "-q", spec.branch)
     commit(spec.path, "mine")
@@ -102,7 +104,7 @@ async def test_a_branch_that_the_user_has_checked_out_is_not_moved(clone: Clone,
     assert git_in(spec.repo, "status", "--porcelain") == ""
 
 
-async def test_borrowed_objects_stay(clone: Clone, spec: WorkspaceSpec) -> None:
+async def test_borrowed_objects_survive_garbage_collection(clone: Clone, spec: WorkspaceSpec) -> None:
     tip = commit(spec.repo, "will be dropped")
     await clone.create(spec, silent)
     git_in(spec.path, "checkout", "-q", "--detach")

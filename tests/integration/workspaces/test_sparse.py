@@ -1,4 +1,4 @@
-"""A workspace with some folders of the repository only: for Git, for the agent, and when it is saved and brought back."""
+"""Sparse workspaces: for Git, for the agent, and when they are saved and restored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agent_orchestrator.plugins.workspaces.worktree import Worktree
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
 from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
-from tests.integration.rescue.world import files_of, make_repository
+from tests.integration.rescue.world import make_repository, read_files
 
 pytestmark = pytest.mark.anyio
 
@@ -34,8 +34,8 @@ INSIDE = ["apps/[id]/page.txt", "apps/readme", "apps/web/a.txt", "apps/web/deep/
 
 @pytest.fixture(params=[Worktree, Clone], ids=["worktree", "clone"])
 def plugin(request: pytest.FixtureRequest) -> GitWorkspace:
-    made: GitWorkspace = request.param({}, LocalHost())
-    return made
+    workspace_plugin: GitWorkspace = request.param({}, LocalHost())
+    return workspace_plugin
 
 
 @pytest.fixture
@@ -44,29 +44,31 @@ def spec(tmp_path: Path) -> WorkspaceSpec:
     return replace(spec_for(repo, tmp_path, "task"), sparse=("apps/web", "apps/[id]"))
 
 
-def present(root: Path) -> list[str]:
-    return sorted(name.decode() for name, seen in files_of(root).items() if seen[0] != "folder")
+def present_files(root: Path) -> list[str]:
+    return sorted(name.decode() for name, state in read_files(root).items() if state[0] != "folder")
 
 
-async def test_only_these_folders(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+async def test_a_sparse_workspace_contains_only_the_configured_folders(
+    plugin: GitWorkspace, spec: WorkspaceSpec
+) -> None:
     config = (spec.repo / ".git" / "config").read_bytes()
     info = await plugin.create(spec, silent)
-    assert present(spec.path) == INSIDE
+    assert present_files(spec.path) == INSIDE
     assert info.notes == () and (spec.repo / ".git" / "config").read_bytes() == config
     for env in (info.git_env, {}):
         assert git_in(spec.path, "status", "--porcelain", env=env) == ""
-    assert [name for name in present(spec.repo) if name in FILES] == sorted(FILES), "the main checkout is whole"
+    assert [name for name in present_files(spec.repo) if name in FILES] == sorted(FILES), "the main checkout is whole"
     assert git_in(spec.repo, "status", "--porcelain") == ""
 
 
-async def test_the_agents_git_works_on(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+async def test_the_agents_git_works_in_a_sparse_workspace(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
     config = (spec.repo / ".git" / "config").read_bytes()
     info = await plugin.create(spec, silent)
     env = info.git_env
     (spec.path / "apps/web/a.txt").write_text("changed\n")
     git_in(spec.path, "commit", "-qam", "inside", env=env)
     git_in(spec.path, "sparse-checkout", "add", "libs/core", env=env)
-    assert present(spec.path) == sorted([*INSIDE, "libs/core/c.txt"])
+    assert present_files(spec.path) == sorted([*INSIDE, "libs/core/c.txt"])
     (spec.path / "libs/core/c.txt").write_text("changed\n")
     git_in(spec.path, "commit", "-qam", "wider", env=env)
     assert git_in(spec.path, "diff", "--name-only", info.base_commit, env=env).split() == [
@@ -74,11 +76,11 @@ async def test_the_agents_git_works_on(plugin: GitWorkspace, spec: WorkspaceSpec
         "libs/core/c.txt",
     ]
     git_in(spec.path, "reset", "-q", "--hard", "HEAD~2", env=env)
-    assert "apps/mobile/m.txt" not in present(spec.path)
+    assert "apps/mobile/m.txt" not in present_files(spec.path)
     assert (spec.repo / ".git" / "config").read_bytes() == config, "the user's configuration is not written"
 
 
-async def test_work_outside_of_them_is_seen_and_saved(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+async def test_work_outside_of_the_sparse_folders_is_seen_and_saved(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
     host = LocalHost()
     info = await plugin.create(spec, silent)
     (spec.path / "apps/web/a.txt").write_text("inside\n")
@@ -86,47 +88,49 @@ async def test_work_outside_of_them_is_seen_and_saved(plugin: GitWorkspace, spec
     (spec.path / "apps/mobile/m.txt").write_text("outside\n")
     (spec.path / "libs").mkdir()
     (spec.path / "libs/new.txt").write_text("new\n")
-    before = files_of(spec.path)
+    before = read_files(spec.path)
     changed = {change.path for change in await Git(host, spec.path).status()}
     assert changed == {"apps/web/a.txt", "apps/mobile/m.txt", "libs/new.txt"}
     assert "+outside" in await Git(host, spec.path).diff(info.base_commit)
     saved = await rescue(host, spec.repo, spec.path, spec.session)
     assert saved.commit is not None and not await is_safe(host, spec.repo, spec.path, spec.session)
-    shown = git_in(spec.repo, "diff", "--name-only", "main", saved.commit).split()
-    assert sorted(shown) == sorted(changed), "what is only left out is not shown as deleted"
+    diff_files = git_in(spec.repo, "diff", "--name-only", "main", saved.commit).split()
+    assert sorted(diff_files) == sorted(changed), "excluded files are not shown as deleted"
     await plugin.remove(spec)
     await plugin.create(replace(spec, existing=True), silent)
     assert (await restore_work(host, spec.repo, spec.path, spec.session)).restored
-    assert files_of(spec.path) == before
+    assert read_files(spec.path) == before
     assert {change.path for change in await Git(host, spec.path).status()} == changed
 
 
-async def test_brought_back_after_the_project_is_sparse_no_more(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+async def test_saved_work_is_restored_after_the_sparse_setting_was_removed(
+    plugin: GitWorkspace, spec: WorkspaceSpec
+) -> None:
     host = LocalHost()
     await plugin.create(spec, silent)
     (spec.path / "apps/web/a.txt").write_text("inside\n")
-    before = files_of(spec.path)
+    before = read_files(spec.path)
     await rescue(host, spec.repo, spec.path, spec.session)
     await plugin.remove(spec)
     info = await plugin.create(replace(spec, existing=True, sparse=()), silent)
-    assert len(present(spec.path)) == len(FILES)
+    assert len(present_files(spec.path)) == len(FILES)
     await restore_work(host, spec.repo, spec.path, spec.session)
-    assert files_of(spec.path) == before
+    assert read_files(spec.path) == before
     assert git_in(spec.path, "status", "--porcelain", env=info.git_env).split() == ["M", "apps/web/a.txt"]
 
 
-async def test_a_folder_that_is_none_is_told(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
+async def test_a_missing_sparse_folder_is_noted(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
     info = await plugin.create(replace(spec, sparse=("apps/web", "aps/web", "top.txt")), silent)
     assert info.notes == (f"sparse: aps/web, top.txt is no folder of {spec.branch}",)
-    assert "apps/web/a.txt" in present(spec.path)
+    assert "apps/web/a.txt" in present_files(spec.path)
 
 
-async def test_a_submodule_that_is_left_out_is_not_filled(
+async def test_an_excluded_submodule_is_not_initialized(
     plugin: GitWorkspace, spec: WorkspaceSpec, tmp_path: Path
 ) -> None:
     other = make_repository(tmp_path / "other")
-    for place in ("libs/sub", "apps/web/sub"):
-        command = ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), place]
+    for path in ("libs/sub", "apps/web/sub"):
+        command = ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), path]
         subprocess.run(command, cwd=spec.repo, check=True, capture_output=True)
     git_in(spec.repo, "commit", "-qm", "submodules")
     await plugin.create(spec, silent)

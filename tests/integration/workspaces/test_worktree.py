@@ -1,4 +1,4 @@
-"""Worktrees against real repositories: remotes, crashes, full disks, submodules, large files."""
+"""Worktrees with real repositories: remotes, crashes, full disks, submodules, large files."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ pytestmark = pytest.mark.anyio
 
 
 class CountingHost(LocalHost):
-    """This machine, remembering what was run."""
+    """A host that records its commands."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ran: list[list[str]] = []
-        self.registering = self.most_registering = 0
+        self.commands: list[list[str]] = []
+        self.registering = self.max_registering = 0
 
     async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
-        self.ran.append(list(argv))
+        self.commands.append(list(argv))
         counts = "worktree" in argv
         self.registering += counts
-        self.most_registering = max(self.most_registering, self.registering)
+        self.max_registering = max(self.max_registering, self.registering)
         try:
             return await super().run(argv, **options)
         finally:
@@ -69,7 +69,7 @@ def spec(repo: Path, tmp_path: Path) -> WorkspaceSpec:
 
 @pytest.fixture
 def remote(repo: Path, tmp_path: Path) -> Path:
-    """An origin that `repo` was cloned from, so to speak."""
+    """Create a bare repository and set it as the origin of `repo`."""
     git_in(tmp_path, "clone", "-q", "--bare", str(repo), "origin.git")
     git_in(repo, "remote", "add", "origin", str(tmp_path / "origin.git"))
     git_in(repo, "fetch", "-q", "origin")
@@ -78,7 +78,7 @@ def remote(repo: Path, tmp_path: Path) -> Path:
 
 
 def advance(remote: Path, tmp_path: Path, branch: str = "main") -> str:
-    """Somebody else pushes."""
+    """Push a commit to the remote as another person and return it."""
     other = tmp_path / f"other-{time.monotonic_ns()}"
     git_in(tmp_path, "clone", "-q", str(remote), str(other))
     git_in(other, "checkout", "-q", "-B", branch)
@@ -94,11 +94,13 @@ def subcommands(host: CountingHost) -> list[str]:
             for word in argv
             if word in ("fetch", "worktree", "reset", "config", "for-each-ref", "rev-parse", "merge-base")
         )
-        for argv in host.ran
+        for argv in host.commands
     ]
 
 
-async def test_takes_three_processes(worktree: Worktree, host: CountingHost, spec: WorkspaceSpec) -> None:
+async def test_creating_a_worktree_takes_three_processes(
+    worktree: Worktree, host: CountingHost, spec: WorkspaceSpec
+) -> None:
     await worktree.create(spec, silent)
     assert sorted(subcommands(host)) == ["config", "reset", "worktree"]
 
@@ -107,10 +109,10 @@ async def test_worktrees_are_registered_one_at_a_time(
     worktree: Worktree, host: CountingHost, repo: Path, tmp_path: Path
 ) -> None:
     await asyncio.gather(*(worktree.create(spec_for(repo, tmp_path, f"t{number}"), silent) for number in range(6)))
-    assert host.most_registering == 1 and len(host.ran) == 18
+    assert host.max_registering == 1 and len(host.commands) == 18
 
 
-async def test_starts_from_the_remote_where_that_is_ahead(
+async def test_a_worktree_starts_from_the_remote_if_that_is_ahead(
     worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
 ) -> None:
     local = git_in(spec.repo, "rev-parse", "main")
@@ -121,7 +123,7 @@ async def test_starts_from_the_remote_where_that_is_ahead(
     assert not git_in(spec.repo, "config", "--local", "--list").count(f"branch.{spec.branch}")
 
 
-async def test_starts_from_the_local_base_where_that_is_ahead(
+async def test_a_worktree_starts_from_the_local_base_if_that_is_ahead(
     worktree: Worktree, spec: WorkspaceSpec, remote: Path
 ) -> None:
     git_in(spec.repo, "commit", "-q", "--allow-empty", "-m", "not pushed")
@@ -129,7 +131,7 @@ async def test_starts_from_the_local_base_where_that_is_ahead(
     assert info.base_commit == git_in(spec.repo, "rev-parse", "main") and info.notes == ()
 
 
-async def test_says_when_base_and_remote_have_diverged(
+async def test_a_diverged_base_and_remote_are_noted(
     worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
 ) -> None:
     newest = advance(remote, tmp_path)
@@ -138,26 +140,28 @@ async def test_says_when_base_and_remote_have_diverged(
     assert info.base_commit == newest and "diverged" in info.notes[0]
 
 
-async def test_offline_falls_back_and_says_so(worktree: Worktree, spec: WorkspaceSpec, remote: Path) -> None:
+async def test_an_unreachable_remote_is_noted_and_the_local_base_used(
+    worktree: Worktree, spec: WorkspaceSpec, remote: Path
+) -> None:
     remote.rename(remote.with_name("gone.git"))
     info = await worktree.create(spec, silent)
     assert info.base_commit == git_in(spec.repo, "rev-parse", "main")
     assert info.notes[0].startswith("offline: main could not be fetched from origin") and "old" in info.notes[0]
 
 
-async def test_a_remote_that_hangs_is_not_waited_for(
+async def test_a_hanging_remote_times_out(
     worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
 ) -> None:
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 60\n")
     slow.chmod(0o755)
     git_in(spec.repo, "config", "remote.origin.uploadpack", str(slow))
-    begun = time.monotonic()
+    started_at = time.monotonic()
     info = await worktree.create(replace(spec, fetch_timeout=0.3), silent)
-    assert time.monotonic() - begun < 45 and info.notes[0].startswith("offline:")
+    assert time.monotonic() - started_at < 45 and info.notes[0].startswith("offline:")
 
 
-async def test_one_fetch_serves_all(
+async def test_one_fetch_serves_several_worktrees(
     worktree: Worktree, host: CountingHost, repo: Path, remote: Path, tmp_path: Path
 ) -> None:
     await asyncio.gather(*(worktree.create(spec_for(repo, tmp_path, f"t{number}"), silent) for number in range(5)))
@@ -165,33 +169,33 @@ async def test_one_fetch_serves_all(
     assert subcommands(host).count("fetch") == 1
 
 
-async def test_continues_a_branch_that_only_the_remote_has(
+async def test_a_branch_that_only_the_remote_has_is_continued(
     worktree: Worktree, spec: WorkspaceSpec, remote: Path, tmp_path: Path
 ) -> None:
-    theirs = advance(remote, tmp_path, "their-work")
+    remote_commit = advance(remote, tmp_path, "their-work")
     info = await worktree.create(replace(spec, branch="their-work", existing=True), silent)
-    assert info.head == theirs and info.branch == "their-work"
+    assert info.head == remote_commit and info.branch == "their-work"
     assert info.base_commit == git_in(spec.repo, "rev-parse", "main")
     assert "branch.their-work" not in git_in(spec.repo, "config", "--local", "--list")
 
 
-@pytest.mark.parametrize("where", ["checkout", "worktree"])
-async def test_a_branch_checked_out_elsewhere(
-    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, where: str
+@pytest.mark.parametrize("location", ["checkout", "worktree"])
+async def test_a_branch_checked_out_elsewhere_is_refused(
+    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, location: str
 ) -> None:
-    if where == "checkout":
+    if location == "checkout":
         git_in(spec.repo, "checkout", "-q", "-b", spec.branch)
-        place = spec.repo
+        checkout = spec.repo
     else:
-        place = tmp_path / "by-hand"
-        git_in(spec.repo, "worktree", "add", "-q", "-b", spec.branch, str(place))
+        checkout = tmp_path / "by-hand"
+        git_in(spec.repo, "worktree", "add", "-q", "-b", spec.branch, str(checkout))
     with pytest.raises(Conflict, match="is checked out in") as caught:
         await worktree.create(replace(spec, existing=True), silent)
-    assert str(place) in caught.value.text and caught.value.remedy
+    assert str(checkout) in caught.value.text and caught.value.remedy
     assert not spec.path.exists() and git_in(spec.repo, "rev-parse", spec.branch)
 
 
-async def test_from_a_tag_and_from_a_commit(worktree: Worktree, repo: Path, tmp_path: Path) -> None:
+async def test_a_worktree_can_start_from_a_tag_or_commit(worktree: Worktree, repo: Path, tmp_path: Path) -> None:
     first = git_in(repo, "rev-parse", "HEAD")
     git_in(repo, "tag", "-a", "v1", "-m", "one")
     git_in(repo, "commit", "-q", "--allow-empty", "-m", "second")
@@ -228,8 +232,8 @@ exit $code
 """
 
 
-def run_and_die(spec: WorkspaceSpec, tmp_path: Path, set_up: str, programs: Path) -> None:
-    """Create the workspace in a process of its own, which must be killed on the way."""
+def create_and_die(spec: WorkspaceSpec, tmp_path: Path, set_up: str, programs: Path) -> None:
+    """Create the workspace in a separate process, which must be killed meanwhile."""
     child = CHILD.replace("SET_UP", repr(set_up))
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
     argv = [sys.executable, "-c", child, str(spec.repo), str(tmp_path)]
@@ -237,8 +241,8 @@ def run_and_die(spec: WorkspaceSpec, tmp_path: Path, set_up: str, programs: Path
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
-async def finished(worktree: Worktree, spec: WorkspaceSpec) -> None:
-    """Try again, and find a whole workspace."""
+async def retry_create(worktree: Worktree, spec: WorkspaceSpec) -> None:
+    """Create the workspace again and check that it is complete."""
     info = await worktree.create(spec, silent)
     assert info.head == git_in(spec.repo, "rev-parse", "main")
     assert git_in(spec.path, "status", "--porcelain", "--branch") == f"## {spec.branch}"
@@ -248,44 +252,44 @@ async def finished(worktree: Worktree, spec: WorkspaceSpec) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("command", ["worktree", "reset"])
-async def test_killed_around_a_command_and_tried_again(
+async def test_a_creation_killed_around_a_command_is_repeated(
     worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, command: str, moment: str
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "git").write_text(KILLER.format(command=command, moment=moment, git=LocalHost().which("git")))
     (programs / "git").chmod(0o755)
-    run_and_die(spec, tmp_path, "true", programs)
-    await finished(worktree, spec)
+    create_and_die(spec, tmp_path, "true", programs)
+    await retry_create(worktree, spec)
 
 
-async def test_killed_while_being_set_up_and_tried_again(
+async def test_a_creation_killed_during_the_set_up_is_repeated(
     worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path
 ) -> None:
-    run_and_die(spec, tmp_path, "touch half; kill -9 $PPID", tmp_path)
+    create_and_die(spec, tmp_path, "touch half; kill -9 $PPID", tmp_path)
     assert (spec.path / "half").exists()
-    await finished(worktree, spec)
+    await retry_create(worktree, spec)
     assert not (spec.path / "half").exists()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @pytest.mark.parametrize("command", ["worktree", "reset"])
-async def test_killed_around_a_command_and_given_up(
+async def test_a_creation_killed_around_a_command_can_be_abandoned(
     worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path, command: str, moment: str
 ) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "git").write_text(KILLER.format(command=command, moment=moment, git=LocalHost().which("git")))
     (programs / "git").chmod(0o755)
-    run_and_die(spec, tmp_path, "true", programs)
+    create_and_die(spec, tmp_path, "true", programs)
     assert await worktree.abandon(spec) is None
     assert not spec.path.exists() and spec.link and not os.path.lexists(spec.link)
     assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
     assert git_in(spec.repo, "branch", "--list", spec.branch) == ""
-    await finished(worktree, spec)
+    await retry_create(worktree, spec)
 
 
-async def test_killed_in_the_first_moments_of_registering(worktree: Worktree, spec: WorkspaceSpec) -> None:
+async def test_a_partially_registered_worktree_is_repaired(worktree: Worktree, spec: WorkspaceSpec) -> None:
     await worktree.create(spec, silent)
     record = spec.private / "workspace.json"
     record.write_text(record.read_text().replace('"made": true', '"made": false'))
@@ -297,7 +301,7 @@ async def test_killed_in_the_first_moments_of_registering(worktree: Worktree, sp
     assert info.git_dir == entry and git_in(spec.path, "status", "--porcelain") == ""
 
 
-async def test_a_folder_that_somebody_deleted_is_made_anew(worktree: Worktree, spec: WorkspaceSpec) -> None:
+async def test_a_deleted_worktree_folder_is_recreated(worktree: Worktree, spec: WorkspaceSpec) -> None:
     await worktree.create(spec, silent)
     (spec.path / "x").write_text("x")
     git_in(spec.path, "add", "x")
@@ -321,7 +325,9 @@ async def test_a_full_disk_leaves_nothing(worktree: Worktree, spec: WorkspaceSpe
     assert len(git_in(spec.repo, "worktree", "list").splitlines()) == 1
 
 
-async def test_a_full_disk_for_our_own_files(worktree: Worktree, spec: WorkspaceSpec, small_disk: Path) -> None:
+async def test_a_full_disk_for_private_files_leaves_nothing(
+    worktree: Worktree, spec: WorkspaceSpec, small_disk: Path
+) -> None:
     full = replace(spec, private=small_disk / "private")
     (small_disk / "filler").write_bytes(b"\0" * (1024 * 1024 - 8192))
     with pytest.raises(OSError, match="No space"), (small_disk / "rest").open("wb", buffering=0) as stream:
@@ -344,8 +350,8 @@ async def test_submodules_come_from_the_main_checkout(worktree: Worktree, spec: 
     git_in(spec.repo, *allow, "submodule", "--quiet", "add", str(library), "lib")
     git_in(spec.repo, *allow, "submodule", "--quiet", "update", "--init", "--recursive")
     git_in(spec.repo, "commit", "-qm", "with library")
-    for gone in (inner, library):
-        gone.rename(gone.with_name(f"{gone.name}-gone"))
+    for source in (inner, library):
+        source.rename(source.with_name(f"{source.name}-gone"))
     configuration = (spec.repo / ".git" / "config").read_bytes()
     info = await worktree.create(spec, silent)
     assert info.notes == ()
@@ -357,9 +363,7 @@ async def test_submodules_come_from_the_main_checkout(worktree: Worktree, spec: 
     assert not spec.path.exists()
 
 
-async def test_a_submodule_that_cannot_be_had_is_a_note(
-    worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path
-) -> None:
+async def test_an_unavailable_submodule_is_noted(worktree: Worktree, spec: WorkspaceSpec, tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library")
     git_in(spec.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     git_in(spec.repo, "commit", "-qm", "with library")
@@ -372,7 +376,7 @@ async def test_a_submodule_that_cannot_be_had_is_a_note(
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 12345\n"
 
 
-async def test_large_file_pointers_stay_whole(worktree: Worktree, spec: WorkspaceSpec, own_world: Path) -> None:
+async def test_lfs_pointers_are_kept_unchanged(worktree: Worktree, spec: WorkspaceSpec, own_world: Path) -> None:
     (spec.repo / ".gitattributes").write_text("*.bin filter=lfs -text\n")
     (spec.repo / "data.bin").write_text(POINTER)
     git_in(spec.repo, "add", "-A")
@@ -388,7 +392,7 @@ async def test_large_file_pointers_stay_whole(worktree: Worktree, spec: Workspac
 # -- hooks -------------------------------------------------------------------------------------------------------------
 
 
-async def test_hooks_do_not_run_for_us(worktree: Worktree, spec: WorkspaceSpec) -> None:
+async def test_creating_a_worktree_runs_no_hooks(worktree: Worktree, spec: WorkspaceSpec) -> None:
     hook = spec.repo / ".git" / "hooks" / "post-checkout"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\ntouch ran\n")
@@ -417,7 +421,7 @@ async def test_linked_hooks_are_copied_as_files(worktree: Worktree, spec: Worksp
     assert sorted(path.name for path in (spec.private / "hooks").iterdir()) == ["pre-push"]
 
 
-async def test_the_symlink_is_kept_out_of_sight_once(worktree: Worktree, repo: Path, tmp_path: Path) -> None:
+async def test_the_symlink_folder_is_excluded_from_git_once(worktree: Worktree, repo: Path, tmp_path: Path) -> None:
     exclude = repo / ".git" / "info" / "exclude"
     exclude.parent.mkdir(exist_ok=True)
     exclude.write_bytes(b"caf\xe9\n*.tmp")
@@ -427,7 +431,7 @@ async def test_the_symlink_is_kept_out_of_sight_once(worktree: Worktree, repo: P
     assert git_in(repo, "status", "--porcelain") == ""
 
 
-async def test_a_foreign_thing_at_the_symlinks_place(worktree: Worktree, spec: WorkspaceSpec) -> None:
+async def test_a_folder_in_place_of_the_symlink_is_refused(worktree: Worktree, spec: WorkspaceSpec) -> None:
     assert spec.link is not None
     spec.link.mkdir(parents=True)
     with pytest.raises(Conflict, match="in the way of the workspace's symlink"):
@@ -435,15 +439,15 @@ async def test_a_foreign_thing_at_the_symlinks_place(worktree: Worktree, spec: W
     assert spec.link.is_dir() and git_in(spec.repo, "branch", "--list", spec.branch) == ""
 
 
-async def test_a_place_that_git_knows_is_not_taken_from_whom_it_knows_there(
+async def test_a_path_registered_by_another_worktree_is_not_used(
     repo: Path, tmp_path: Path, worktree: Worktree
 ) -> None:
-    spec, away = spec_for(repo, tmp_path, "one"), tmp_path / "on a disk that is not here just now"
+    spec, moved_folder = spec_for(repo, tmp_path, "one"), tmp_path / "on a disk that is not here just now"
     git_in(repo, "worktree", "add", "-q", "-b", "mine", str(spec.path))
-    spec.path.rename(away)
+    spec.path.rename(moved_folder)
     with pytest.raises(Conflict, match="is the place of a worktree whose folder is not there"):
         await worktree.create(spec, silent)
-    away.rename(spec.path)
+    moved_folder.rename(spec.path)
     assert git_in(spec.path, "status", "--porcelain", "--branch").strip() == "## mine"
 
 
@@ -451,36 +455,36 @@ async def test_a_place_that_git_knows_is_not_taken_from_whom_it_knows_there(
 
 
 @pytest.mark.parametrize("content", [None, b"a\0b/.git", b"x" * 100_000])
-async def test_a_neighbour_that_does_not_say_where_it_is(
+async def test_a_corrupt_neighbouring_worktree_blocks_nothing(
     worktree: Worktree, repo: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     bad, spec = spec_for(repo, tmp_path, "bad"), spec_for(repo, tmp_path, "task")
-    where = (await worktree.create(bad, silent)).git_dir / "gitdir"
+    gitdir_file = (await worktree.create(bad, silent)).git_dir / "gitdir"
     await worktree.create(spec, silent)
-    where.unlink()
+    gitdir_file.unlink()
     if content is None:
-        os.mkfifo(where)
+        os.mkfifo(gitdir_file)
     else:
-        where.write_bytes(content)
+        gitdir_file.write_bytes(content)
     await worktree.remove(spec)
-    assert not spec.path.exists() and bad.path.exists() and where.parent.is_dir()
+    assert not spec.path.exists() and bad.path.exists() and gitdir_file.parent.is_dir()
     await worktree.create(spec_for(repo, tmp_path, "bad1"), silent)
 
 
-async def test_a_branch_in_whose_place_is_a_way_elsewhere(
+async def test_a_symlink_in_place_of_a_branch_is_refused(
     worktree: Worktree, host: CountingHost, spec: WorkspaceSpec
 ) -> None:
-    place = spec.repo / ".git/refs/heads" / spec.branch
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to("/")
+    ref_file = spec.repo / ".git/refs/heads" / spec.branch
+    ref_file.parent.mkdir(parents=True, exist_ok=True)
+    ref_file.symlink_to("/")
     with pytest.raises(Conflict, match="has become a symlink, which Git has not made: see what it is and remove it"):
         await worktree.create(spec, silent)
-    assert not any("worktree" in argv for argv in host.ran), "Git would go through all that there is"
-    place.unlink()
+    assert not any("worktree" in argv for argv in host.commands), "Git would scan the whole file system"
+    ref_file.unlink()
     await worktree.create(spec, silent)
 
 
-async def test_a_pipe_for_a_list_of_patterns(worktree: Worktree, spec: WorkspaceSpec) -> None:
+async def test_a_pipe_in_place_of_the_exclude_file_is_refused(worktree: Worktree, spec: WorkspaceSpec) -> None:
     exclude = spec.repo / ".git/info/exclude"
     exclude.parent.mkdir(exist_ok=True)
     exclude.unlink(missing_ok=True)
@@ -489,7 +493,7 @@ async def test_a_pipe_for_a_list_of_patterns(worktree: Worktree, spec: Workspace
         await worktree.create(spec, silent)
 
 
-async def test_folders_deeper_than_we_are_patient_go_too(worktree: Worktree, spec: WorkspaceSpec) -> None:
+async def test_very_deep_folders_are_removed(worktree: Worktree, spec: WorkspaceSpec) -> None:
     await worktree.create(spec, silent)
     closed = spec.path / "deep/d/closed"
     (closed / "er").mkdir(parents=True)

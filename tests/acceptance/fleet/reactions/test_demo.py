@@ -22,8 +22,8 @@ class PlayedDemo:
     def messages(self, session: str) -> list[str]:
         """Return the messages that a session's agents received, from their own log."""
         records = [json.loads(line) for line in self.agent_log.read_text().splitlines()]
-        mine = {record["pid"] for record in records if record["event"] == "start" and record["session"] == session}
-        return [record["text"] for record in records if record["event"] == "message" and record["pid"] in mine]
+        pids = {record["pid"] for record in records if record["event"] == "start" and record["session"] == session}
+        return [record["text"] for record in records if record["event"] == "message" and record["pid"] in pids]
 
 
 def test_the_demo_shows_every_trigger_at_work(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ events by their type and by an agent's own name."""
 
 TESTED_ELSEWHERE = {"all-complete", "check-not-set-up"}
 ISSUES = ("label", "assign", "say")
-PAIRS = [(trigger, action) for trigger, each in TRIGGERED.items() for action in (*HARMLESS_ACTIONS, *each.ends)]
+PAIRS = [(trigger, action) for trigger, spec in TRIGGERED.items() for action in (*HARMLESS_ACTIONS, *spec.ends)]
 
 
 def session_name(trigger: str, action: str) -> str:

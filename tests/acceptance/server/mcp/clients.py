@@ -22,7 +22,7 @@ STEERING_TOOLS = {"spawn_session", "send_message", "stop_session", "create_issue
 EXTRA_TOOLS = {"merge_session", "review_session", "answer_session"}
 
 
-def token_of(box: Sandbox, session: str) -> str:
+def agent_token(box: Sandbox, session: str) -> str:
     """Return the token in the environment of a session's agent."""
     return str(box.request("GET", f"/api/sessions/{session}/environment")["env"]["AO_TOKEN"])
 

@@ -20,6 +20,7 @@ from tests.acceptance.server.mcp.clients import (
     EXTRA_TOOLS,
     STEERING_TOOLS,
     WORKER_TOOLS,
+    agent_token,
     call_refused,
     call_tool,
     event_sources,
@@ -28,7 +29,6 @@ from tests.acceptance.server.mcp.clients import (
     new_session,
     read_resource,
     stdio,
-    token_of,
     tool_names,
 )
 
@@ -102,12 +102,12 @@ async def test_events_name_the_token_that_caused_them_and_a_viewer_can_only_read
 
 @pytest.mark.parametrize("way", ["stdio", "http"])
 async def test_a_worker_can_report_and_ask_but_not_read_other_sessions(box: Sandbox, way: str) -> None:
-    mine, other = (
+    own_session, other = (
         new_session(box, "one [[write: notes/sea.md|a]]", "one"),
         new_session(box, "two [[write: notes/sea.md|b]]", "two"),
     )
-    token = token_of(box, mine)
-    connection = stdio(box, AO_SESSION=mine, AO_TOKEN=token) if way == "stdio" else http(box, token)
+    token = agent_token(box, own_session)
+    connection = stdio(box, AO_SESSION=own_session, AO_TOKEN=token) if way == "stdio" else http(box, token)
     async with connection as client:
         assert await tool_names(client) == WORKER_TOOLS
         for tool in ("list_sessions", "get_log", "send_message", "stop_session", "spawn_session", "merge_session"):
@@ -115,11 +115,13 @@ async def test_a_worker_can_report_and_ask_but_not_read_other_sessions(box: Sand
         for address in (f"ao://sessions/{other}", f"ao://sessions/{other}/log", "ao://sessions", "ao://queue"):
             with pytest.raises(MCPError):
                 await read_resource(client, address)
-        assert {str(resource.uri).split("/")[3] for resource in (await client.list_resources()).resources} == {mine}
-        assert (await call_tool(client, "my_session"))["id"] == mine
+        assert {str(resource.uri).split("/")[3] for resource in (await client.list_resources()).resources} == {
+            own_session
+        }
+        assert (await call_tool(client, "my_session"))["id"] == own_session
 
         await call_tool(client, "report_progress", step="sounding", done=1, total=4)
-        assert box.session(mine)["progress"] == {"done": 1, "total": 4, "step": "sounding", "testsPassed": None}
+        assert box.session(own_session)["progress"] == {"done": 1, "total": 4, "step": "sounding", "testsPassed": None}
         with anyio.fail_after(60):  # files of the other session are noticed a moment later
             while not (overlaps := (await call_tool(client, "who_touches"))["others"]):
                 await anyio.sleep(0.1)
@@ -129,51 +131,51 @@ async def test_a_worker_can_report_and_ask_but_not_read_other_sessions(box: Sand
 
         question = await call_tool(client, "ask_person", question="How deep?")
         assert question["status"] == "needs_input"
-        assert box.session(mine)["waitingFor"] == "How deep?"
-        assert last_event_source(box, mine, "agent-ask") == "mcp"
-        box.ao("answer", mine, "nine fathoms")
-        box.until(lambda: event_sources(box, mine, "agent-done") == ["spool"], "the answer to be used")
+        assert box.session(own_session)["waitingFor"] == "How deep?"
+        assert last_event_source(box, own_session, "agent-ask") == "mcp"
+        box.ao("answer", own_session, "nine fathoms")
+        box.until(lambda: event_sources(box, own_session, "agent-done") == ["spool"], "the answer to be used")
         inbox = await call_tool(client, "my_messages")
         assert inbox["messages"][-1]["text"] == "nine fathoms"
         await call_tool(client, "report_done", summary="sounded")
-        assert last_event_source(box, mine, "agent-done") == "mcp"
+        assert last_event_source(box, own_session, "agent-done") == "mcp"
 
 
 async def test_a_question_asked_in_a_turn_stays_open_until_it_is_answered(box: Sandbox) -> None:
-    mine = new_session(box, "one", "one")
-    spool = Path(box.request("GET", f"/api/sessions/{mine}/environment")["env"]["AO_SPOOL"])
-    async with http(box, token_of(box, mine)) as client:
+    own_session = new_session(box, "one", "one")
+    spool = Path(box.request("GET", f"/api/sessions/{own_session}/environment")["env"]["AO_SPOOL"])
+    async with http(box, agent_token(box, own_session)) as client:
         await call_tool(client, "ask_person", question="How deep?")
 
-    def says(kind: str, line: dict[str, str]) -> None:
-        before = len(event_sources(box, mine, kind))
+    def report(kind: str, line: dict[str, str]) -> None:
+        before = len(event_sources(box, own_session, kind))
         with spool.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        box.until(lambda: len(event_sources(box, mine, kind)) > before, kind)
+        box.until(lambda: len(event_sources(box, own_session, kind)) > before, kind)
 
     for kind, line in (
         ("agent-activity", {"event": "activity", "state": "active"}),
         ("agent-turn-ended", {"event": "turn", "text": "I have asked."}),
     ):
-        says(kind, line)
-        assert box.session(mine)["status"] == "needs_input"
-        assert box.session(mine)["waitingFor"] == "How deep?"
+        report(kind, line)
+        assert box.session(own_session)["status"] == "needs_input"
+        assert box.session(own_session)["waitingFor"] == "How deep?"
 
 
 async def test_reports_of_old_launches_and_stopped_sessions_are_refused(box: Sandbox) -> None:
-    mine = new_session(box, "one", "one")
-    old = token_of(box, mine)
-    box.ao("stop", mine, "--keep")
+    own_session = new_session(box, "one", "one")
+    old = agent_token(box, own_session)
+    box.ao("stop", own_session, "--keep")
     async with http(box, old) as client:
         assert "is stopped" in await call_refused(client, "report_progress", step="x")
-    box.ao("restore", mine)
-    box.until(lambda: box.session(mine)["activity"] == "idle", "it to be back")
-    assert token_of(box, mine) != old
+    box.ao("restore", own_session)
+    box.until(lambda: box.session(own_session)["activity"] == "idle", "it to be back")
+    assert agent_token(box, own_session) != old
     async with http(box, old) as client:
         for name, parameter in (("report_progress", "step"), ("ask_person", "question"), ("report_done", "summary")):
             assert "launch 1" in await call_refused(client, name, **{parameter: "x"})
-        assert (await call_tool(client, "my_session"))["id"] == mine
-    async with http(box, token_of(box, mine)) as client:
+        assert (await call_tool(client, "my_session"))["id"] == own_session
+    async with http(box, agent_token(box, own_session)) as client:
         await call_tool(client, "report_progress", step="again")
 
 
@@ -232,13 +234,15 @@ async def test_ao_mcp_reconnects_after_a_crash_of_the_daemon(box: Sandbox) -> No
 
 
 async def test_ao_mcp_can_act_for_a_session_and_prints_its_configuration(box: Sandbox) -> None:
-    mine = new_session(box, "one", "one")
-    async with stdio(box, "--session", mine) as client:
+    own_session = new_session(box, "one", "one")
+    async with stdio(box, "--session", own_session) as client:
         assert await tool_names(client) == WORKER_TOOLS
         await call_tool(client, "report_progress", step="by hand")
-    assert box.session(mine)["progress"]["step"] == "by hand"
+    assert box.session(own_session)["progress"]["step"] == "by hand"
     added = json.loads(box.ao("mcp", "--print-config").stdout)["mcpServers"]["agent-orchestrator"]
     assert [added["command"], *added["args"]] == [sys.executable, "-P", "-m", "agent_orchestrator", "mcp"]
     assert added["env"] == {"AO_HOME": str(box.home.path)}
     assert "claude mcp add agent-orchestrator" in box.ao("mcp", "--print-config", "claude").stdout
-    assert "[mcp_servers.agent-orchestrator]" in box.ao("mcp", "--print-config", "codex", "--session", mine).stdout
+    assert (
+        "[mcp_servers.agent-orchestrator]" in box.ao("mcp", "--print-config", "codex", "--session", own_session).stdout
+    )

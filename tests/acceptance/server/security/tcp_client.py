@@ -114,9 +114,9 @@ class TcpClient:
         lines = self.box.home.log.read_text().splitlines()
         return [line for line in lines if "event=refused" in line and f"peer={self.address}" in line]
 
-    def assert_last_refusal(self, *words: str) -> None:
+    def assert_last_refusal(self, *expected_parts: str) -> None:
         """Check that the last refused request is logged with these words."""
         lines = self.refusal_lines()
         assert lines and "level=warning" in lines[-1], lines
-        for word in words:
-            assert word in lines[-1], lines[-1]
+        for expected in expected_parts:
+            assert expected in lines[-1], lines[-1]

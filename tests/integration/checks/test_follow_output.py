@@ -1,4 +1,4 @@
-"""Following a check's output: everything once, from one run into the next, and no look while nothing happens."""
+"""Following a check's output: every byte once, across runs, without polling while nothing happens."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def watch() -> AsyncIterator[Watch]:
-    made = Watch()
-    yield made
-    made.close()
+    file_watch = Watch()
+    yield file_watch
+    file_watch.close()
 
 
 class Follower:
-    """Reads along; `ended` is what it is told when it asks."""
+    """Reads a log while it is written; `ended` is the answer when it polls for the end."""
 
     def __init__(self, path: Path, watch: Watch) -> None:
-        self.text, self.asked, self.ended = b"", 0, False
+        self.text, self.poll_count, self.ended = b"", 0, False
         self.changed = asyncio.Event()
         self.task = asyncio.create_task(self._read(path, watch))
 
     async def _read(self, path: Path, watch: Watch) -> None:
-        async for piece in follow(path, watch, self.changed, self._over):
-            self.text += piece
+        async for chunk in follow(path, watch, self.changed, self._is_over):
+            self.text += chunk
 
-    def _over(self) -> bool:
-        self.asked += 1
+    def _is_over(self) -> bool:
+        self.poll_count += 1
         return self.ended
 
     async def until(self, text: bytes) -> None:
@@ -53,14 +53,14 @@ class Follower:
         return self.text
 
 
-def log_of(path: Path, **limits: int) -> Log:
+def open_log(path: Path, **limits: int) -> Log:
     report: Report = lambda _line: None  # noqa: E731
     return Log(path, Limits(**limits), report)
 
 
-async def test_what_is_there_comes_first_and_what_comes_follows(tmp_path: Path, watch: Watch) -> None:
+async def test_existing_output_is_read_first_and_new_output_follows(tmp_path: Path, watch: Watch) -> None:
     path = tmp_path / "check.log"
-    with log_of(path) as log:
+    with open_log(path) as log:
         log.write(b"one\n")
         follower = Follower(path, watch)
         await follower.until(b"one\n")
@@ -70,47 +70,47 @@ async def test_what_is_there_comes_first_and_what_comes_follows(tmp_path: Path, 
     assert await follower.end() == b"one\ntwo\nend\n"
 
 
-async def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path, watch: Watch) -> None:
+async def test_following_waits_for_a_missing_log(tmp_path: Path, watch: Watch) -> None:
     path = tmp_path / "check.log"
     follower = Follower(path, watch)
     await asyncio.sleep(0.05)
-    with log_of(path) as log:
+    with open_log(path) as log:
         log.write(b"here\n")
         await follower.until(b"here\n")
     assert await follower.end() == b"here\n"
 
 
-async def test_the_second_run_follows_the_first_and_nothing_of_either_is_missed(tmp_path: Path, watch: Watch) -> None:
+async def test_following_continues_into_the_second_run_without_loss(tmp_path: Path, watch: Watch) -> None:
     path = tmp_path / "check.log"
-    first = log_of(path)
+    first = open_log(path)
     first.write(b"first ")
     follower = Follower(path, watch)
     await follower.until(b"first ")
     first.write(b"run\n")
     first.close()
-    with log_of(path) as second:  # before the follower had a chance to look
+    with open_log(path) as second:  # before the follower can read
         second.write(b"second run, which is longer\n")
     assert await follower.end() == b"first run\n" + RERUN_NOTICE + b"second run, which is longer\n"
 
 
-async def test_output_that_is_held_back_comes_with_the_end(tmp_path: Path, watch: Watch) -> None:
+async def test_held_back_output_arrives_at_the_end(tmp_path: Path, watch: Watch) -> None:
     path = tmp_path / "check.log"
-    with log_of(path, log_head=4, log_tail=4) as log:
+    with open_log(path, log_head=4, log_tail=4) as log:
         log.write(b"0123456789")
         follower = Follower(path, watch)
         await follower.until(b"0123")
-    told = await follower.end()
-    assert told.startswith(b"0123\n") and told.endswith(b"6789") and b"left out" in told
+    output = await follower.end()
+    assert output.startswith(b"0123\n") and output.endswith(b"6789") and b"left out" in output
 
 
-async def test_while_nothing_happens_nothing_is_looked_at(tmp_path: Path, watch: Watch) -> None:
+async def test_an_unchanged_log_is_not_polled(tmp_path: Path, watch: Watch) -> None:
     path = tmp_path / "check.log"
     path.write_bytes(b"x")
     follower = Follower(path, watch)
     await follower.until(b"x")
     await asyncio.sleep(0.05)
-    asked = follower.asked
+    polls_before = follower.poll_count
     await asyncio.sleep(0.5)
-    assert follower.asked == asked
+    assert follower.poll_count == polls_before
     await follower.end()
     assert not watch._calls, "its watches ended with it"

@@ -1,4 +1,4 @@
-"""What an answer costs whatever the machine, counted: threads, tasks, and how often an event is written."""
+"""Machine-independent costs of an answer: threads, tasks, and how often an event is serialized."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.server import event_stream
 from agent_orchestrator.server.streams import Stream
 from tests.integration.server.conftest import World
-from tests.integration.server.test_streams import Reader, until
+from tests.integration.server.test_streams import Reader, wait_until
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("path", ["/api/sessions/fix", "/api/events?after=0", "/healthz"])
-async def test_a_request_is_answered_without_a_thread(world: World, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_is_answered_without_another_thread(
+    world: World, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hops: list[str] = []
     run = anyio.to_thread.run_sync
 
-    async def counted(work: Any, *given: Any, **more: Any) -> Any:
+    async def counted(work: Any, *args: Any, **kwargs: Any) -> Any:
         hops.append(repr(work))
-        return await run(work, *given, **more)
+        return await run(work, *args, **kwargs)
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", counted)
     assert (await world.tcp("viewer").get(path)).status == 200
     assert hops == []
 
 
-async def test_an_event_is_written_once_for_all_who_follow(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_serialized_once_for_all_followers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     frame = event_stream.frame
 
@@ -44,7 +46,7 @@ async def test_an_event_is_written_once_for_all_who_follow(world: World, monkeyp
     readers = [Reader(world.unix) for _ in range(8)]
     for reader in readers:
         await reader.begin()
-    await until(lambda: world.services.feed.subscribers == len(readers))
+    await wait_until(lambda: world.services.feed.subscribers == len(readers))
     for number in range(1, 4):
         await world.services.feed.add(f"q{number}")
         assert [await reader.question() for reader in readers] == [(number, f"q{number}")] * len(readers)
@@ -53,7 +55,7 @@ async def test_an_event_is_written_once_for_all_who_follow(world: World, monkeyp
         await reader.close()
 
 
-async def test_a_stream_starts_as_many_tasks_for_a_thousand_pieces_as_for_one() -> None:
+async def test_a_stream_starts_the_same_number_of_tasks_for_any_length() -> None:
     async def pieces(count: int) -> AsyncIterator[bytes]:
         for _ in range(count):
             await asyncio.sleep(0)
@@ -69,9 +71,9 @@ async def test_a_stream_starts_as_many_tasks_for_a_thousand_pieces_as_for_one() 
         async def receive() -> Any:
             await asyncio.Event().wait()
 
-        def factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        def factory(loop: asyncio.AbstractEventLoop, work: Any, **kwargs: Any) -> asyncio.Task[Any]:
             started.append(work)
-            return asyncio.Task(work, loop=loop, **more)
+            return asyncio.Task(work, loop=loop, **kwargs)
 
         loop = asyncio.get_running_loop()
         loop.set_task_factory(factory)

@@ -1,4 +1,4 @@
-"""A repository within a workspace is packed as it is, and whoever works in it meanwhile leads nobody out of it."""
+"""Nested repositories are packed unchanged, and symlinks created meanwhile are not followed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def packed(root: Path, name: str = "in/repo") -> tarfile.TarFile:
+def pack_and_open(root: Path, name: str = "in/repo") -> tarfile.TarFile:
     pack(root, name, root.parent / "packed.tar")
     return tarfile.open(root.parent / "packed.tar")
 
 
-def test_everything_is_there_as_it_is(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_packed_as_tar_would(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repo = root / "in/repo"
     (repo / "d/link").symlink_to("../../../secret")
     os.link(repo / "z", repo / "zz")
@@ -47,70 +47,83 @@ def test_everything_is_there_as_it_is(root: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(repo)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
-    with packed(root) as tar:
-        ours = [(one.name, one.type, one.mode, one.size, one.mtime, one.linkname, one.uname) for one in tar]
-        there = root.parent / "there"
-        tar.extractall(there, filter="fully_trusted")
+    with pack_and_open(root) as tar:
+        packed_members = [
+            (member.name, member.type, member.mode, member.size, member.mtime, member.linkname, member.uname)
+            for member in tar
+        ]
+        extracted = root.parent / "there"
+        tar.extractall(extracted, filter="fully_trusted")
     with tarfile.open(root.parent / "plain.tar", "w", format=tarfile.PAX_FORMAT) as tar:
         tar.add(repo, arcname=".")
     with tarfile.open(root.parent / "plain.tar") as tar:
-        theirs = [(one.name, one.type, one.mode, one.size, one.mtime, one.linkname, one.uname) for one in tar]
-    assert sorted(ours) == sorted(theirs) and len(ours) == 13
-    assert (there / "z").samefile(there / "zz") and (there / "d/file").read_text() == "mine: in/repo/d/file\n"
+        tar_members = [
+            (member.name, member.type, member.mode, member.size, member.mtime, member.linkname, member.uname)
+            for member in tar
+        ]
+    assert sorted(packed_members) == sorted(tar_members) and len(packed_members) == 13
+    assert (extracted / "z").samefile(extracted / "zz") and (
+        extracted / "d/file"
+    ).read_text() == "mine: in/repo/d/file\n"
 
 
-def swapped(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, swap: Callable[..., None]) -> None:
-    """Something happens right before the first call."""
+def call_before_first(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, swap: Callable[..., None]) -> None:
+    """Patch a function so that `swap` runs right before its first call."""
     real, calls = getattr(module, name), itertools.count()
 
-    def first(*given: Any, **more: Any) -> Any:
+    def call_with_swap(*args: Any, **kwargs: Any) -> Any:
         if next(calls) == 0:
-            swap(*given)
-        return real(*given, **more)
+            swap(*args)
+        return real(*args, **kwargs)
 
-    monkeypatch.setattr(module, name, first)
+    monkeypatch.setattr(module, name, call_with_swap)
 
 
-def exchange(path: Path, target: Path) -> None:
+def replace_by_symlink(path: Path, target: Path) -> None:
     path.rename(path.with_name(f"{path.name} before"))
     path.symlink_to(target)
 
 
-@pytest.mark.parametrize(("what", "target"), [("in/repo/d", "secret"), ("in", "secret"), ("in/repo", "secret")])
+@pytest.mark.parametrize(("folder", "target"), [("in/repo/d", "secret"), ("in", "secret"), ("in/repo", "secret")])
 def test_a_folder_that_becomes_a_symlink_is_not_entered(
-    root: Path, monkeypatch: pytest.MonkeyPatch, what: str, target: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, folder: str, target: str
 ) -> None:
     (root.parent / "secret/repo").mkdir()
     (root.parent / "secret/repo/d").symlink_to("..")
-    swapped(monkeypatch, nested_repositories, "open_in_folder", lambda *_: exchange(root / what, root.parent / target))
-    with pytest.raises(UnsafePath):
-        packed(root)
-
-
-def test_a_file_that_becomes_a_symlink_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    swapped(
+    call_before_first(
         monkeypatch,
         nested_repositories,
         "open_in_folder",
-        lambda _folder, name: exchange(root / "in/repo" / name, root.parent / "secret/z"),
+        lambda *_: replace_by_symlink(root / folder, root.parent / target),
     )
     with pytest.raises(UnsafePath):
-        packed(root)
+        pack_and_open(root)
+
+
+def test_a_file_that_becomes_a_symlink_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call_before_first(
+        monkeypatch,
+        nested_repositories,
+        "open_in_folder",
+        lambda _folder, name: replace_by_symlink(root / "in/repo" / name, root.parent / "secret/z"),
+    )
+    with pytest.raises(UnsafePath):
+        pack_and_open(root)
 
 
 @pytest.mark.anyio
-async def test_a_file_that_becomes_a_pipe_keeps_nobody_waiting(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_that_becomes_a_pipe_does_not_block(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def pipe(_folder: int, name: str) -> None:
         (root / "in/repo" / name).unlink()
         os.mkfifo(root / "in/repo" / name)
 
-    swapped(monkeypatch, nested_repositories, "open_in_folder", pipe)
+    call_before_first(monkeypatch, nested_repositories, "open_in_folder", pipe)
     async with asyncio.timeout(60):
         with pytest.raises(UnsafePath):
-            await asyncio.to_thread(packed, root)
+            await asyncio.to_thread(pack_and_open, root)
 
 
-def test_a_link_is_never_the_top(root: Path) -> None:
+def test_a_symlink_cannot_be_packed(root: Path) -> None:
     (root / "away").symlink_to(root.parent / "secret")
     with pytest.raises(UnsafePath):
-        packed(root, "away")
+        pack_and_open(root, "away")

@@ -1,4 +1,4 @@
-"""Random workspaces: anything that an agent may leave behind, drawn by Hypothesis as steps that are done as far as they can be."""
+"""Random workspaces: anything that an agent may leave behind, as Hypothesis steps that are run as far as possible."""
 
 from __future__ import annotations
 
@@ -119,36 +119,36 @@ INDEX = {
 }
 
 
-def carry_out(root: Path, step: Step) -> None:
-    """Do one thing as far as it can be done."""
-    what, name, content = step
-    for command in COMMANDS.get(what, []):
+def run_step(root: Path, step: Step) -> None:
+    """Run one step as far as possible."""
+    action, name, content = step
+    for command in COMMANDS.get(action, []):
         git(root, *command, check=False)
-    if what in INDEX:
-        git(root, *INDEX[what], name, check=False)
+    if action in INDEX:
+        git(root, *INDEX[action], name, check=False)
     with contextlib.suppress(OSError, AssertionError):
-        if what == "scene":
+        if action == "scene":
             for path in root.rglob("*"):
-                _no_pipe(path)
+                _remove_pipe(path)
             SCENARIOS[name](root)
-        elif what in _DONE:
-            _DONE[what](root, root / name, content)
+        elif action in _ACTIONS:
+            _ACTIONS[action](root, root / name, content)
 
 
-def _inside(root: Path, path: Path) -> bool:
-    """A link on the way may lead out, to what is not ours."""
+def _is_inside(root: Path, path: Path) -> bool:
+    """Return whether a path stays in the workspace: a symlink on the way may leave it."""
     return path.parent.resolve().is_relative_to(root.resolve()) and not path.is_symlink() and path != root
 
 
 def _write(root: Path, path: Path, content: bytes) -> None:
-    if _inside(root, path):
+    if _is_inside(root, path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _no_pipe(path)
+        _remove_pipe(path)
         path.write_bytes(content)
 
 
-def _no_pipe(path: Path) -> None:
-    """Whoever writes into one waits for a reader."""
+def _remove_pipe(path: Path) -> None:
+    """Remove a named pipe, because writing to it would block."""
     if path.is_fifo():
         path.unlink()
 
@@ -158,30 +158,30 @@ def _huge(root: Path, path: Path, content: bytes) -> None:
 
 
 def _mode(root: Path, path: Path, content: bytes) -> None:
-    if _inside(root, path) and path.is_file():
+    if _is_inside(root, path) and path.is_file():
         path.chmod(int(content, 8))
 
 
 def _link(root: Path, path: Path, content: bytes) -> None:
-    if _inside(root, path):
+    if _is_inside(root, path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(os.fsdecode(content))
 
 
 def _hard_link(root: Path, path: Path, content: bytes) -> None:
-    if _inside(root, path) and (root / os.fsdecode(content)).is_file():
+    if _is_inside(root, path) and (root / os.fsdecode(content)).is_file():
         path.hardlink_to(root / os.fsdecode(content))
 
 
 def _folder(root: Path, path: Path, _content: bytes) -> None:
-    if _inside(root, path):
+    if _is_inside(root, path):
         path.mkdir(parents=True)
 
 
 def _move(root: Path, path: Path, content: bytes) -> None:
     target = root / os.fsdecode(content)
     if (
-        _inside(root, path) and _inside(root, target) and not path.is_fifo()
+        _is_inside(root, path) and _is_inside(root, target) and not path.is_fifo()
     ):  # which is not saved: Git would call it deleted
         path.rename(target)
 
@@ -193,14 +193,14 @@ def _remove(root: Path, path: Path, _content: bytes) -> None:
 
 
 def _pipe(root: Path, path: Path, _content: bytes) -> None:
-    """None named `.git…`, for which Git itself would wait for ever; nor where Git has a file, which it would call deleted afterwards."""
+    """Make a named pipe, but none named `.git…` (Git would block) and none in place of a tracked file (Git would report it deleted)."""
     tracked = git(root, "--literal-pathspecs", "ls-files", "--", str(path.relative_to(root)))
-    if _inside(root, path) and not path.name.startswith(".git") and not tracked:
+    if _is_inside(root, path) and not path.name.startswith(".git") and not tracked:
         os.mkfifo(path)
 
 
 def _nested(root: Path, path: Path, content: bytes) -> None:
-    if not _inside(root, path):
+    if not _is_inside(root, path):
         return
     path.mkdir(parents=True, exist_ok=True)
     git(path, "init", "-q", *(["--bare"] if content == b"bare" else []))
@@ -213,7 +213,7 @@ def _nested(root: Path, path: Path, content: bytes) -> None:
 
 
 def _submodule(root: Path, path: Path, content: bytes) -> None:
-    if not _inside(root, path) or path.exists():
+    if not _is_inside(root, path) or path.exists():
         return
     git(
         root,
@@ -234,7 +234,7 @@ def _submodule(root: Path, path: Path, content: bytes) -> None:
         git(path, "commit", "-qm", "more")
 
 
-_DONE: dict[str, Callable[[Path, Path, bytes], None]] = {
+_ACTIONS: dict[str, Callable[[Path, Path, bytes], None]] = {
     "write": _write,
     "huge": _huge,
     "mode": _mode,

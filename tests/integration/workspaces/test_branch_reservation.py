@@ -1,4 +1,4 @@
-"""A branch for a workspace on another machine: made here, from the freshest base, once."""
+"""Reserving a branch for a workspace on another machine: created here, from the newest base, once."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def spec(tmp_path: Path) -> WorkspaceSpec:
-    """A session of a clone that is behind its origin."""
+    """Return the workspace of a session in a clone that is behind its origin."""
     origin = make_repository(tmp_path / "origin")
     git(tmp_path, "clone", "-q", str(origin), "repo")
     git(origin, "commit", "-q", "--allow-empty", "-m", "newer")
     return WorkspaceSpec("s", tmp_path / "repo", tmp_path / "w", None, tmp_path / "p", "feature/s", "main")
 
 
-async def test_it_begins_at_the_freshest_base(spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reserved_branch_starts_at_the_newest_base(
+    spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(start_point, "_fetched", {})
     main = Git(LocalHost(), spec.repo)
     start = await reserve(main, spec)
@@ -43,7 +45,7 @@ async def test_it_begins_at_the_freshest_base(spec: WorkspaceSpec, monkeypatch: 
     assert not git(spec.repo, "for-each-ref", "refs/heads/feature", "refs/ao")
 
 
-async def test_what_exists_is_continued_and_stays(spec: WorkspaceSpec) -> None:
+async def test_an_existing_branch_is_continued_and_kept(spec: WorkspaceSpec) -> None:
     main = Git(LocalHost(), spec.repo)
     git(spec.repo, "branch", "feature/s", "main")
     start = await reserve(main, replace(spec, existing=True))

@@ -1,4 +1,4 @@
-"""What `copy` brings: the same as it was, shared with the original where the file system can, however many files it is."""
+"""The `copy` setting: exact copies, shared with the original if the file system supports it, for any number of files."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from tests.integration.rescue.world import make_repository
 pytestmark = pytest.mark.anyio
 
 
-class Noting(LocalHost):
-    """This machine, remembering what was run."""
+class RecordingHost(LocalHost):
+    """A host that records its commands."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ran: list[list[str]] = []
+        self.commands: list[list[str]] = []
 
     async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
-        self.ran.append(list(argv))
+        self.commands.append(list(argv))
         return await super().run(argv, **options)
 
 
@@ -40,29 +40,29 @@ def spec(tmp_path: Path) -> WorkspaceSpec:
     return spec_for(make_repository(tmp_path / "repo"), tmp_path, "task")
 
 
-def modules(repo: Path, count: int) -> None:
+def write_modules(repo: Path, count: int) -> None:
     for number in range(count):
-        place = repo / "node_modules" / f"p{number // 50}"
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"{number}.js").write_text(f"// {number}\n")
+        package = repo / "node_modules" / f"p{number // 50}"
+        package.mkdir(parents=True, exist_ok=True)
+        (package / f"{number}.js").write_text(f"// {number}\n")
 
 
-def taken(disk: Path) -> int:
-    """Bytes of a disk in use."""
+def used_bytes(disk: Path) -> int:
+    """Return the used bytes of a disk."""
     subprocess.run(["sync", "-f", str(disk)], check=True)
-    found = os.statvfs(disk)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize
+    usage = os.statvfs(disk)
+    return (usage.f_blocks - usage.f_bfree) * usage.f_frsize
 
 
-def test_the_blocks_are_shared_until_one_is_written(sharing_disk: Path) -> None:
+def test_copies_share_blocks_until_one_is_written(sharing_disk: Path) -> None:
     top, workspace = sharing_disk / "top", sharing_disk / "workspace"
     (top / "big").mkdir(parents=True)
     workspace.mkdir()
     for number in range(10):
         (top / "big" / str(number)).write_bytes(os.urandom(4 << 20))
-    before = taken(sharing_disk)
+    before = used_bytes(sharing_disk)
     assert len(Copier(top, workspace, []).copy(top / "big")) == 10
-    assert taken(sharing_disk) - before < 4 << 20, "40 MB are copied, and take no room"
+    assert used_bytes(sharing_disk) - before < 4 << 20, "40 MB are copied without using space"
     content = (top / "big" / "3").read_bytes()
     with (workspace / "big" / "3").open("r+b") as file:
         file.write(b"changed")
@@ -70,7 +70,7 @@ def test_the_blocks_are_shared_until_one_is_written(sharing_disk: Path) -> None:
     assert (workspace / "big" / "3").read_bytes() == b"changed" + content[7:]
 
 
-def test_an_ordinary_copy_where_nothing_can_be_shared(sharing_disk: Path, tmp_path: Path) -> None:
+def test_files_are_copied_normally_across_file_systems(sharing_disk: Path, tmp_path: Path) -> None:
     (sharing_disk / "top").mkdir()
     (sharing_disk / "top" / "a").write_bytes(content := os.urandom(3 << 20))
     (tmp_path / "workspace").mkdir()
@@ -78,7 +78,7 @@ def test_an_ordinary_copy_where_nothing_can_be_shared(sharing_disk: Path, tmp_pa
     assert (tmp_path / "workspace" / "a").read_bytes() == content
 
 
-def test_a_copy_has_what_its_original_has(tmp_path: Path) -> None:
+def test_a_copy_keeps_content_modes_times_and_links(tmp_path: Path) -> None:
     top, workspace, notes = tmp_path / "top", tmp_path / "workspace", list[str]()
     folder = top / "conf"
     (folder / "deep" / ".git").mkdir(parents=True)
@@ -93,8 +93,8 @@ def test_a_copy_has_what_its_original_has(tmp_path: Path) -> None:
     (folder / "dangling").symlink_to("nothing")
     (folder / "out").symlink_to("/etc/hostname")
     os.mkfifo(folder / "pipe")
-    made = Copier(top, workspace, notes).copy(folder)
-    assert sorted(made) == ["conf/dangling", "conf/deep/empty", "conf/key", "conf/link", "conf/run"]
+    copied = Copier(top, workspace, notes).copy(folder)
+    assert sorted(copied) == ["conf/dangling", "conf/deep/empty", "conf/key", "conf/link", "conf/run"]
     assert notes == [f"conf/out leads out of {top}: it was not copied"]
     for name, mode in (("run", 0o755), ("key", 0o400), ("deep/empty", 0o640)):
         copy, original = (workspace / "conf" / name).stat(), (folder / name).stat()
@@ -117,7 +117,7 @@ def test_a_virtual_environment_keeps_its_interpreter(tmp_path: Path) -> None:
     assert not os.path.lexists(workspace / ".venv" / "bin" / "secret") and "secret" in notes[0]
 
 
-def test_nothing_is_made_outside_of_the_workspace(tmp_path: Path) -> None:
+def test_nothing_is_copied_outside_of_the_workspace(tmp_path: Path) -> None:
     top, workspace, elsewhere = tmp_path / "top", tmp_path / "workspace", tmp_path / "elsewhere"
     (top / "conf" / "deep").mkdir(parents=True)
     (top / "conf" / "deep" / "a").write_text("a")
@@ -130,19 +130,19 @@ def test_nothing_is_made_outside_of_the_workspace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ignored", [True, False])
-async def test_many_files_need_no_more_of_git_than_few(spec: WorkspaceSpec, ignored: bool) -> None:
+async def test_many_files_need_no_more_git_commands_than_few(spec: WorkspaceSpec, ignored: bool) -> None:
     counts, longest = [], 0
     if ignored:
         (spec.repo / ".git" / "info" / "exclude").write_text("node_modules/\n")
     for count, name in ((10, "few"), (3000, "many")):
-        modules(spec.repo, count)
-        host = Noting()
-        wanted = replace(spec_for(spec.repo, spec.path.parent.parent, name), copy=("node_modules",), link=None)
-        await Worktree({}, host).create(wanted, silent)
-        counts.append(len(host.ran))
-        longest = max(longest, *(len(argv) for argv in host.ran))
-        assert len(list((wanted.path / "node_modules").rglob("*.js"))) == count
-        assert git_in(wanted.path, "status", "--porcelain", "-uall") == ""
+        write_modules(spec.repo, count)
+        host = RecordingHost()
+        module_spec = replace(spec_for(spec.repo, spec.path.parent.parent, name), copy=("node_modules",), link=None)
+        await Worktree({}, host).create(module_spec, silent)
+        counts.append(len(host.commands))
+        longest = max(longest, *(len(argv) for argv in host.commands))
+        assert len(list((module_spec.path / "node_modules").rglob("*.js"))) == count
+        assert git_in(module_spec.path, "status", "--porcelain", "-uall") == ""
     assert counts[1] <= counts[0] and longest < 40
     patterns = (spec.repo / ".git" / "info" / "exclude").read_text().splitlines()
     assert ("/node_modules" in patterns) is not ignored and len(patterns) < 30, (
@@ -150,7 +150,7 @@ async def test_many_files_need_no_more_of_git_than_few(spec: WorkspaceSpec, igno
     )
 
 
-async def test_a_new_file_beside_a_few_copied_ones_is_seen(spec: WorkspaceSpec) -> None:
+async def test_a_new_file_beside_copied_ones_is_shown_by_git(spec: WorkspaceSpec) -> None:
     (spec.repo / "conf").mkdir()
     (spec.repo / "conf" / "local.json").write_text("{}")
     await Worktree({}, LocalHost()).create(replace(spec, copy=("conf",)), silent)
@@ -158,35 +158,35 @@ async def test_a_new_file_beside_a_few_copied_ones_is_seen(spec: WorkspaceSpec) 
     assert git_in(spec.path, "status", "--porcelain", "-uall") == "?? conf/new.json"
 
 
-async def test_a_pattern_that_fits_in_endless_ways_is_looked_for_once(spec: WorkspaceSpec) -> None:
-    """`**/a/**/a/…` in folders `a` one within the other: as many ways as there are choices of them."""
+async def test_a_pattern_with_exponentially_many_matches_is_fast(spec: WorkspaceSpec) -> None:
+    """`**/a/**/a/…` in nested folders `a` matches in exponentially many ways."""
     deep = spec.repo.joinpath(*["a"] * 60)
     deep.mkdir(parents=True)
     (deep / "found").touch()
     pattern = "**/a/" * 10
     async with asyncio.timeout(60):
-        made = await Worktree({}, LocalHost()).create(
+        info = await Worktree({}, LocalHost()).create(
             replace(spec, copy=(f"{pattern}**/missing", f"{pattern}fou*")), silent
         )
-    assert [note for note in made.notes if "missing" in note]
+    assert [note for note in info.notes if "missing" in note]
     assert (spec.path / deep.relative_to(spec.repo) / "found").is_file()
 
 
-async def test_cancelled_while_copying_leaves_nothing(spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules(spec.repo, 200)
-    begun, go_on = threading.Event(), threading.Event()
+async def test_a_cancelled_copy_leaves_nothing_behind(spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_modules(spec.repo, 200)
+    is_started, may_continue = threading.Event(), threading.Event()
     copy_file = Copier._copy_file
 
     def slowly(self: Copier, source: str, target: str) -> bool:
-        begun.set()
-        assert go_on.wait(30)
+        is_started.set()
+        assert may_continue.wait(30)
         return copy_file(self, source, target)
 
     monkeypatch.setattr(Copier, "_copy_file", slowly)
     task = asyncio.create_task(Worktree({}, LocalHost()).create(replace(spec, copy=("node_modules",)), silent))
-    assert await asyncio.to_thread(begun.wait, 30)
+    assert await asyncio.to_thread(is_started.wait, 30)
     task.cancel()
-    asyncio.get_running_loop().call_later(0.2, go_on.set)
+    asyncio.get_running_loop().call_later(0.2, may_continue.set)
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not any(thread.name.startswith("ao-copy") for thread in threading.enumerate())
