@@ -121,7 +121,7 @@ class Audit:
     def __init__(self) -> None:
         self.entries: list[tuple[str, Body]] = []
 
-    async def tell(self, body: Body, session: str | None = None, *, actor: str = "") -> None:
+    async def record(self, body: Body, session: str | None = None, *, actor: str = "") -> None:
         self.record_in_background(body, actor)
 
     def record_in_background(self, body: Body, actor: str = "") -> None:
