@@ -34,7 +34,7 @@ PLANTED_BUGS = {
         "shutil.copyfile(blob, path)",
     ),
     "stashes": _bug("stashes are forgotten", RESTORE, "if not manifest.stashes:", "if True:"),
-    "hidden": _bug("files hidden from Git's status are not looked at", SURVEY, "found.hidden += present", "pass"),
+    "hidden": _bug("files hidden from Git's status are not looked at", SURVEY, "survey.hidden += present", "pass"),
     "nested": _bug("repositories within are not seen", SURVEY, 'if folder and ".git" in names:', "if False:"),
     "named": _bug(
         "ignored files that `copy` names are left behind",
@@ -55,11 +55,11 @@ PLANTED_BUGS = {
         "snapshot.unreachable = [sha for sha in candidates if sha in loose]",
         "snapshot.unreachable = []",
     ),
-    "submodules": _bug("a submodule that was filled stays empty", SURVEY, "found.filled.append(path)", "continue"),
+    "submodules": _bug("a submodule that was filled stays empty", SURVEY, "survey.filled.append(path)", "continue"),
     "submodules-work": _bug(
         "a submodule's own commits keep no workspace",
         SURVEY,
-        "found.unsafe += await _submodule(found.git.host, root / path, path)",
+        "survey.unsafe += await _submodule(survey.git.host, root / path, path)",
         "pass",
     ),
     "endings": _bug("an unchanged file counts as changed for its line endings", RESTORE, "if wrongly:", "if False:"),
