@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-from agent_orchestrator.testing.gitlab import ci, rules
+from agent_orchestrator.testing.gitlab import rules
+from agent_orchestrator.testing.gitlab.pipelines import create_pipeline, use_existing_pipeline
 from agent_orchestrator.testing.gitlab.state import MergeRequest, Project, Refused, Train, User
 from agent_orchestrator.testing.gitlab.world import World
 
@@ -35,7 +36,7 @@ def open_merge_request(
         head_sha=sha, base_sha=bare.merge_base(project.path, target, sha), unknown_left=world.unknown_first, **fields,
     )  # fmt: skip
     project.merge_requests[iid] = created
-    ci.use_existing_pipeline(created)
+    use_existing_pipeline(created)
     world.emit_issue_event(created, user, "open")
     return created
 
@@ -239,7 +240,7 @@ def _advance_train(world: World, project: Project) -> bool:
             train.base_sha = base
             bare.set_ref(project.path, f"refs/merge-requests/{merge_request.iid}/train", train.sha)
             ref = f"refs/merge-requests/{merge_request.iid}/train"
-            train.pipeline = ci.pipeline(
+            train.pipeline = create_pipeline(
                 world, project, train.sha, ref=ref, source="merge_request_event", of_merge_request=merge_request
             )
             merge_request.head_pipeline = train.pipeline
@@ -344,5 +345,5 @@ def _head_moved(world: World, merge_request: MergeRequest, user: User, old: str,
             merge_request, user, "reset approvals from " + ", ".join(f"@{name}" for name in merge_request.approvals)
         )
         merge_request.approvals.clear()
-    ci.use_existing_pipeline(merge_request)
+    use_existing_pipeline(merge_request)
     world.emit_issue_event(merge_request, user, "update", oldrev=old)

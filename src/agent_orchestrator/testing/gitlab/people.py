@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_orchestrator.testing.forge import bare
-from agent_orchestrator.testing.gitlab import changes, ci
+from agent_orchestrator.testing.gitlab import changes, job_states
+from agent_orchestrator.testing.gitlab.pipelines import create_pipeline
 from agent_orchestrator.testing.gitlab.state import (
     LEVELS,
     Discussion,
@@ -207,13 +208,13 @@ class People:
         """Report a job: None while it runs (`pending` before), else success, failed, canceled, skipped or manual."""
         with self.world.lock:
             record = self._project(project)
-            return ci.report(self.world, record, self._sha(record, ref), name, conclusion, log=log, **fields)
+            return job_states.report(self.world, record, self._sha(record, ref), name, conclusion, log=log, **fields)
 
     def status(self, project: Project | str, ref: str, name: str, state: str, description: str | None = None) -> Job:
         """Report an external commit status."""
         with self.world.lock:
             record = self._project(project)
-            return ci.report(
+            return job_states.report(
                 self.world, record, self._sha(record, ref), name, state, external=True, description=description
             )
 
@@ -221,7 +222,7 @@ class People:
         """Create a pipeline without jobs."""
         with self.world.lock:
             record = self._project(project)
-            return ci.pipeline(self.world, record, self._sha(record, ref), **fields)
+            return create_pipeline(self.world, record, self._sha(record, ref), **fields)
 
     # --- names
 

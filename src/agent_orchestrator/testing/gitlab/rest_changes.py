@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.forge.wire import Answer
-from agent_orchestrator.testing.gitlab import changes, ci, rules
+from agent_orchestrator.testing.gitlab import changes, job_states, rules
 from agent_orchestrator.testing.gitlab.calls import Call, Page, route
 from agent_orchestrator.testing.gitlab.rest_issues import change_common, filtered
 from agent_orchestrator.testing.gitlab.state import MergeRequest, Refused
@@ -175,7 +175,7 @@ def jobs(call: Call) -> Page:
 def retry(call: Call) -> Answer:
     call.require_level(rules.DEVELOPER)
     record = _pipeline(call)
-    ci.retry(call.world, record)
+    job_states.retry(call.world, record)
     return Answer(201, call.show.whole_pipeline(record))
 
 
@@ -195,7 +195,7 @@ def job(call: Call) -> Answer:
 
 @route("GET", "PROJECT/jobs/{job_id}/trace")
 def trace(call: Call) -> Answer:
-    return Answer(stream=ci.job_log(_job(call)), headers={"Content-Type": "text/plain; charset=utf-8"})
+    return Answer(stream=job_states.job_log(_job(call)), headers={"Content-Type": "text/plain; charset=utf-8"})
 
 
 @route("GET", "PROJECT/repository/commits/{sha}/statuses")
@@ -210,7 +210,7 @@ def statuses(call: Call) -> Page:
 def report(call: Call) -> Answer:
     call.require_level(rules.DEVELOPER)
     name = str(call.parameter("name") or call.parameter("context") or "default")
-    created = ci.report(
+    created = job_states.report(
         call.world, call.project, call.args["sha"], name, call.required_parameter("state"), external=True, url=call.parameter("target_url"),
         description=call.parameter("description"),
     )  # fmt: skip

@@ -1,64 +1,16 @@
-"""Pipelines, their jobs, and external commit statuses."""
+"""Jobs of pipelines and external commit statuses, and what follows when they change."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent_orchestrator.testing.gitlab import rules
-from agent_orchestrator.testing.gitlab.state import Job, Log, MergeRequest, Pipeline, Project
+from agent_orchestrator.testing.gitlab import changes, rules
+from agent_orchestrator.testing.gitlab.pipelines import create_pipeline, newest_pipeline
+from agent_orchestrator.testing.gitlab.state import Job, Log, Pipeline, Project
 from agent_orchestrator.testing.gitlab.world import World
 
 STATUS_OF_CONCLUSION = {None: "running", "failure": "failed", "cancelled": "canceled", "queued": "pending"}
-
-
-def pipeline(
-    world: World,
-    project: Project,
-    sha: str,
-    *,
-    ref: str = "",
-    source: str = "push",
-    of_merge_request: MergeRequest | None = None,
-) -> Pipeline:
-    """Create a pipeline of a commit."""
-    branch = ref or next((name.removeprefix("refs/heads/") for name, at in project.refs.items() if at == sha), "main")
-    iid = len(project.pipelines) + 1
-    created = Pipeline(
-        **world.base(),
-        project=project,
-        iid=iid,
-        sha=sha,
-        ref=branch,
-        user=project.creator,
-        source=source,
-        merge_request=of_merge_request,
-    )
-    project.pipelines[created.id] = created
-    for other in world.projects.values():
-        for candidate in other.merge_requests.values():
-            if (
-                candidate.state == "opened"
-                and candidate.head_sha == sha
-                and project in (candidate.source, candidate.project)
-            ):
-                candidate.head_pipeline = created
-                created.merge_request = created.merge_request or candidate
-    return created
-
-
-def use_existing_pipeline(merge_request: MergeRequest) -> None:
-    """Assign an existing pipeline of its head to a merge request; without one it keeps the old pipeline."""
-    for project in filter(None, (merge_request.source, merge_request.project)):
-        existing = [other for other in project.pipelines.values() if other.sha == merge_request.head_sha]
-        if existing:
-            merge_request.head_pipeline = existing[-1]
-            existing[-1].merge_request = existing[-1].merge_request or merge_request
-            return
-
-
-def newest(project: Project, sha: str) -> Pipeline | None:
-    return next((candidate for candidate in reversed(project.pipelines.values()) if candidate.sha == sha), None)
 
 
 def report(
@@ -67,7 +19,9 @@ def report(
     failure_reason: str | None = None,
 ) -> Job:  # fmt: skip
     """Report a job's state in the newest pipeline of a commit; a job that has ended is run again."""
-    current = newest(project, sha) or pipeline(world, project, sha, source="external" if external else "push")
+    current = newest_pipeline(project, sha) or create_pipeline(
+        world, project, sha, source="external" if external else "push"
+    )
     state = STATUS_OF_CONCLUSION.get(status, status or "running")
     job = next((candidate for candidate in current.jobs if candidate.name == name and not candidate.retried), None)
     if job is None or (job.status in rules.ENDED and not external):
@@ -93,8 +47,6 @@ def set_status(world: World, job: Job, state: str) -> None:
 
 def refresh(world: World, changed: Pipeline) -> None:
     """Recompute a pipeline's status from its jobs, and send the webhook if it has changed."""
-    from agent_orchestrator.testing.gitlab import changes
-
     status = rules.pipeline_status(changed)
     if status != changed.status:
         changed.status = status
