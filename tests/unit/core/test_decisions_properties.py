@@ -70,7 +70,8 @@ def test_one_lifecycle_step_at_a_time_each_under_its_own_key(sequence: list[Even
             assert recorded.setdefault(intent.key, intent.kind) == intent.kind
             assert intent.session == SESSION
             if intent.kind in ("deliver", "silence", "limit", "stop"):
-                assert facts.live and intent.generation == facts.generation
+                assert intent.generation == facts.generation
+                assert facts.live or intent.kind == "limit", "an agent that ended at its limit is started again later"
             if intent.kind == "launch":
                 assert not facts.live and intent.generation == facts.generation + 1
             if intent.kind == "deliver":

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 import structlog
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
@@ -124,6 +124,7 @@ async def check_the_end(world: World) -> None:
 
 
 @given(st.integers(0, 60), st.lists(OPERATIONS, max_size=25), st.booleans(), st.booleans())
+@example(head=7, operations=[("send",), ("activity", "blocked")], paste=False, defer=False)
 def test_nothing_is_lost_or_doubled(head: int, operations: list[tuple[object, ...]], paste: bool, defer: bool) -> None:
     with structlog.testing.capture_logs():
         asyncio.run(run([("steps", head), *operations], paste=paste, defer=defer))

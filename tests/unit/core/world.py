@@ -135,9 +135,14 @@ class World:
             await asyncio.sleep(0)
 
     async def settle(self) -> None:
-        """Advance the time until nothing is pending."""
+        """Advance the time until nothing is pending; a person answers what the agent asks meanwhile."""
         for _ in range(400):
             await self.steps(30)
+            facts = self.flow.sessions.get(SESSION)
+            if facts and facts.live and facts.activity.state == "blocked":
+                active = self.event(e.AgentActivity("active"), generation=facts.generation, source="spool")
+                await self.append_or_skip(active)
+                continue
             if not self.runner._busy and not self.flow._jobs:
                 rows = await self.store.pending()
                 waiting = [row.due for row in rows if row.lane == row.intent.session]
