@@ -88,7 +88,7 @@ test-%: setup
 crashes fuzz: setup
 	@scripts/suite $@ $(BIN) $(ARGS)
 
-bench: forges    ## measure the figures of docs/benchmarks.md in one run: make bench ARGS="spawning peers"; table, JSON and pictures in .cache/bench
+bench: forges    ## measure the figures of docs/benchmarks.md in one run: make bench ARGS="spawn peers"; table, JSON and pictures in .cache/bench
 	@scripts/install-tmux
 	@-$(BIN)/python $(LOCKED)/bench.lock
 	@mkdir -p .cache/bench

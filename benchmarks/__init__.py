@@ -1,1 +1,1 @@
-"""Figures as ratios and counts, each measured in one run beside what it is compared with. `make bench` prints them all."""
+"""Benchmarks: ratios and counts, each measured in one run with what it is compared with. `make bench` prints them all."""

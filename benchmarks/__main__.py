@@ -1,4 +1,4 @@
-"""`python -m benchmarks [CASE…]`: prints a table; exits with 1 if a figure is not as it must be."""
+"""`python -m benchmarks [CASE…]`: print a table of figures; exit with 1 if a figure misses its bound."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 def main(
     arguments: Sequence[str] | None = None, cases: Mapping[str, Case] = CASES, more: Mapping[str, Case] = MORE
 ) -> int:
-    """Play the cases, print their figures, and put them on paper."""
-    given = _parser(cases, more).parse_args(arguments)
-    known = {**cases, **more}
-    if unknown := [name for name in given.case if name not in known]:
-        sys.stderr.write(f"no case is named {', '.join(unknown)}; there are {', '.join(known)}\n")
+    """Run the cases, print their figures and write the output files."""
+    options = _parser(cases, more).parse_args(arguments)
+    all_cases = {**cases, **more}
+    if unknown := [name for name in options.case if name not in all_cases]:
+        sys.stderr.write(f"no case is named {', '.join(unknown)}; there are {', '.join(all_cases)}\n")
         return 2
-    if given.read:
-        run = report.from_json(given.read.read_text())
+    if options.read:
+        run = report.from_json(options.read.read_text())
     else:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        run = played({name: known[name] for name in given.case or cases})
-    _written(run, given)
+        run = run_cases({name: all_cases[name] for name in options.case or cases})
+    _write_outputs(run, options)
     if run.short:
         print(f"\nas it must be, short of stretch: {', '.join(run.short)}")
     if run.missed:
@@ -43,52 +43,52 @@ def main(
     return 1 if run.missed else 0
 
 
-def played(cases: Mapping[str, Case]) -> report.Run:
-    """Each case in a folder of its own; one that fails does not keep the others from being measured."""
+def run_cases(cases: Mapping[str, Case]) -> report.Run:
+    """Run each case in a new folder and print its results; a failed case does not stop the others."""
     run = report.Run(datetime.now(UTC).strftime("%Y-%m-%d"), report.machine(), report.versions())
-    print(f"{report.told(run)}\n\n{HEAD}", flush=True)
+    print(f"{report.machine_line(run)}\n\n{HEAD}", flush=True)
     for name, case in cases.items():
-        one = report.Played(name, round(os.getloadavg()[0], 2))
-        run.cases.append(one)
+        played_case = report.PlayedCase(name, round(os.getloadavg()[0], 2))
+        run.cases.append(played_case)
         folder = Path(tempfile.mkdtemp(prefix="ao-bench-"))
-        begun = time.monotonic()
+        started_at = time.monotonic()
         try:
             for result in case(folder):
-                one.results.append(result)
+                played_case.results.append(result)
                 print(result.row(), flush=True)
         except Exception as error:
-            one.failed = f"{type(error).__name__}: {error}".splitlines()[0]
+            played_case.failed = f"{type(error).__name__}: {error}".splitlines()[0]
             traceback.print_exc()
         finally:
-            one.seconds = time.monotonic() - begun
+            played_case.seconds = time.monotonic() - started_at
             shutil.rmtree(folder, ignore_errors=True)
-        sys.stderr.write(f"{name}: {one.seconds:.0f} s, load {one.load:.1f} before\n")
+        sys.stderr.write(f"{name}: {played_case.seconds:.0f} s, load {played_case.load:.1f} before\n")
     return run
 
 
-def _written(run: report.Run, given: argparse.Namespace) -> None:
-    if given.json:
-        given.json.write_text(report.to_json(run))
-    if given.markdown:
-        given.markdown.write_text(report.to_markdown(run))
-    pictures = _drawn(run, given.plots or (PAGE.parent / "pictures" if given.write_docs else None))
-    if given.write_docs:
+def _write_outputs(run: report.Run, options: argparse.Namespace) -> None:
+    if options.json:
+        options.json.write_text(report.to_json(run))
+    if options.markdown:
+        options.markdown.write_text(report.to_markdown(run))
+    pictures = _draw_plots(run, options.plots or (PAGE.parent / "pictures" if options.write_docs else None))
+    if options.write_docs:
         report.write_page(PAGE, run, pictures)
 
 
-def _drawn(run: report.Run, folder: Path | None) -> list[Path]:
+def _draw_plots(run: report.Run, folder: Path | None) -> list[Path]:
     if folder is None:
         return []
-    if lack := plots.lacking():
-        sys.stderr.write(f"plots are left out: {lack}\n")
+    if missing := plots.missing_requirement():
+        sys.stderr.write(f"plots are left out: {missing}\n")
         return []
     return plots.draw(run, folder)
 
 
 def _parser(cases: Mapping[str, Case], more: Mapping[str, Case]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks")
-    known = f"which ones: {', '.join(cases)}; none: all these; besides: {', '.join(more)}"
-    parser.add_argument("case", nargs="*", help=known)
+    case_help = f"which ones: {', '.join(cases)}; none: all these; besides: {', '.join(more)}"
+    parser.add_argument("case", nargs="*", help=case_help)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all of it there")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="draw pictures there")

@@ -1,4 +1,4 @@
-"""A client that costs next to nothing: requests made beforehand, answers only measured off; and a daemon kept to one core."""
+"""A cheap HTTP client, with prepared requests and unparsed answers, and a context that pins a daemon to one core."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from urllib.parse import urlsplit
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.measure import cpu_exact
 
-Place = str | tuple[str, int]
-"""A Unix socket by its path, or a port."""
+Address = str | tuple[str, int]
+"""The path of a Unix socket, or host and port."""
 LINES = 4
-"""Connections that ask at the same time."""
+"""Connections used at the same time."""
 
 
-class Line:
-    """One connection, kept alive."""
+class HTTPConnection:
+    """One HTTP connection that is kept alive."""
 
-    def __init__(self, wire: socket.socket) -> None:
-        self._wire = wire
-        self._reader = wire.makefile("rb")
-
-    @classmethod
-    def unix(cls, box: Sandbox) -> Line:
-        """The command line's way in."""
-        return cls.to(str(box.home.socket("daemon.sock")))
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._reader = connection.makefile("rb")
 
     @classmethod
-    def to(cls, place: Place) -> Line:
-        """Connected to there."""
-        wire = socket.socket(socket.AF_UNIX if isinstance(place, str) else socket.AF_INET)
-        wire.connect(place)
-        if not isinstance(place, str):
-            wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return cls(wire)
+    def unix(cls, box: Sandbox) -> HTTPConnection:
+        """Return a connection to the daemon's Unix socket, which the command line uses."""
+        return cls.connect(str(box.home.socket("daemon.sock")))
 
-    def __enter__(self) -> Line:
+    @classmethod
+    def connect(cls, address: Address) -> HTTPConnection:
+        """Return a connection to the address."""
+        connection = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
+        connection.connect(address)
+        if not isinstance(address, str):
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(connection)
+
+    def __enter__(self) -> HTTPConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._reader.close()
-        self._wire.close()
+        self._connection.close()
 
     def get(self, path: str) -> tuple[int, bytes]:
-        """Ask, as bare as can be."""
+        """Send a GET request without further headers; return status and body."""
         return self.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
 
     def send(self, request: bytes) -> tuple[int, bytes]:
-        """Send a whole request; the status and the body of its answer."""
-        self._wire.sendall(request)
+        """Send a complete request; return the status and the body of the answer."""
+        self._connection.sendall(request)
         status = int(self._reader.readline().split(b" ", 2)[1])
         length = 0
         while (line := self._reader.readline()) not in (b"\r\n", b""):
@@ -67,73 +67,81 @@ class Line:
         return status, self._reader.read(length)
 
 
-def tcp(box: Sandbox) -> Place:
-    """The daemon's port on loopback."""
-    place = urlsplit(str(box.client().info()["url"]))
-    assert place.hostname and place.port
-    return place.hostname, place.port
+def tcp(box: Sandbox) -> Address:
+    """Return the daemon's host and port."""
+    url = urlsplit(str(box.client().info()["url"]))
+    assert url.hostname and url.port
+    return url.hostname, url.port
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How often a process answered, and what that cost it."""
+    """Answers of a process per second, and their CPU time."""
 
     a_second: float
     each: float
-    """Seconds of CPU time for an answer."""
+    """Seconds of CPU time per answer."""
 
 
 def rate(
-    pid: int, place: Place, requests: Sequence[bytes], seconds: float, *, wanted: int = 200, again: bool = True
+    pid: int,
+    address: Address,
+    requests: Sequence[bytes],
+    seconds: float,
+    *,
+    expected_status: int = 200,
+    repeat: bool = True,
 ) -> Rate:
-    """Asked by a process of its own, by several connections; without `again` each request is made once at most."""
+    """Send the requests from another process over several connections; without `repeat`, each request is sent at most once."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    asker = context.Process(target=_ask, args=(sender, place, requests, seconds, wanted, again))
-    used = cpu_exact(pid)
-    asker.start()
+    client_process = context.Process(target=_ask, args=(sender, address, requests, seconds, expected_status, repeat))
+    cpu_before = cpu_exact(pid)
+    client_process.start()
     sender.close()
     try:
-        answered, took = receiver.recv()
+        count, seconds_taken = receiver.recv()
     except EOFError:
-        raise RuntimeError("whoever asks got another answer than expected") from None
+        raise RuntimeError("the client got another answer than expected") from None
     finally:
-        asker.join()
-    return Rate(answered / took, (cpu_exact(pid) - used) / answered)
+        client_process.join()
+    return Rate(count / seconds_taken, (cpu_exact(pid) - cpu_before) / count)
 
 
-def _ask(told: Connection, place: Place, requests: Sequence[bytes], seconds: float, wanted: int, again: bool) -> None:
+def _ask(
+    pipe: Connection, address: Address, requests: Sequence[bytes], seconds: float, expected_status: int, repeat: bool
+) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    left = itertools.cycle(requests) if again else iter(requests)
-    begun = time.monotonic()
+    remaining = itertools.cycle(requests) if repeat else iter(requests)
+    started_at = time.monotonic()
 
-    def keep_on(_: int) -> int:
+    def send_requests(_: int) -> int:
         count = 0
-        with Line.to(place) as line:
-            for request in left:
+        with HTTPConnection.connect(address) as line:
+            for request in remaining:
                 status = line.send(request)[0]
-                if status != wanted:
+                if status != expected_status:
                     raise RuntimeError(f"answered with {status}")
                 count += 1
-                if time.monotonic() > begun + seconds:
+                if time.monotonic() > started_at + seconds:
                     break
         return count
 
     with ThreadPoolExecutor(LINES) as pool:
-        told.send((sum(pool.map(keep_on, range(LINES))), time.monotonic() - begun))
+        pipe.send((sum(pool.map(send_requests, range(LINES))), time.monotonic() - started_at))
 
 
 @contextmanager
 def one_core(pid: int) -> Iterator[None]:
-    """Keep all threads of a process to the first core; whoever asks it has the last one."""
+    """Pin all threads of a process to the first core; the client process uses the last one."""
     before = os.sched_getaffinity(pid)
-    _keep(pid, {min(before)})
+    _pin_threads(pid, {min(before)})
     try:
         yield
     finally:
-        _keep(pid, before)
+        _pin_threads(pid, before)
 
 
-def _keep(pid: int, cores: set[int]) -> None:
+def _pin_threads(pid: int, cores: set[int]) -> None:
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)

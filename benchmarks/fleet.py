@@ -1,4 +1,4 @@
-"""Scripted agents under one daemon: many started at once, stopped at once, and changes to them one by one."""
+"""Many sessions of scripted agents under one daemon, and reports of progress that change them one by one."""
 
 from __future__ import annotations
 
@@ -19,107 +19,109 @@ CONFIG = """
 defaults: {agent: demo, runtime: tmux}
 orchestrator: {maxParallelAgents: 1000}
 """
-READY = "[[say: ready]]"
-WORKS = "[[progress: 1/9 reading the task]] [[sleep: 7200]]"
-ASKS = "[[progress: 2/9 looking around]] [[ask: Which of the two shall I take?]]"
-OFFERS = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
-KINDS = ((WORKS, "working", 30), (ASKS, "needs_input", 10), (OFFERS, "review_pending", 10))
-HANDS = 50
-"""Requests that are made at the same time where all are wanted at once: more only queue at the daemon's socket."""
-PATIENCE = 300.0
+READY_TASK = "[[say: ready]]"
+WORKING_TASK = "[[progress: 1/9 reading the task]] [[sleep: 7200]]"
+ASKING_TASK = "[[progress: 2/9 looking around]] [[ask: Which of the two shall I take?]]"
+PULL_REQUEST_TASK = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
+KINDS = ((WORKING_TASK, "working", 30), (ASKING_TASK, "needs_input", 10), (PULL_REQUEST_TASK, "review_pending", 10))
+PARALLEL_REQUESTS = 50
+"""Requests made at the same time: more would only queue at the daemon's socket."""
+TIMEOUT = 300.0
 
 
-def gathered(box: Sandbox) -> list[str]:
-    """Fifty: most work, some ask, some have a pull request; returns the ids of those that work."""
+def start_fleet(box: Sandbox) -> list[str]:
+    """Start fifty sessions: most work, some ask, some have a pull request; return the ids of the working ones."""
     box.repository(config=CONFIG)
     box.start()
-    wanted: dict[str, str] = {}
+    expected: dict[str, str] = {}
     for text, status, count in KINDS:
         for _ in range(count):
-            name = f"n{len(wanted):02}"
+            name = f"n{len(expected):02}"
             task = {"name": name, "title": f"Piece of work {name}", "prompt": text.format(name=name)}
             box.request("POST", "/api/sessions", task)
-            wanted[f"app-{name}"] = status
-    box.until(lambda: {one["id"]: one["status"] for one in box.sessions()} == wanted, f"{SIZE} sessions", 180)
-    return [session for session, status in wanted.items() if status == "working"]
+            expected[f"app-{name}"] = status
+    box.until(
+        lambda: {session["id"]: session["status"] for session in box.sessions()} == expected, f"{SIZE} sessions", 180
+    )
+    return [session for session, status in expected.items() if status == "working"]
 
 
-def asked_for(box: Sandbox, names: Iterable[str], prompt: str = READY) -> None:
-    """Ask for sessions, all at once; each is answered as soon as it is recorded."""
+def request_sessions(box: Sandbox, names: Iterable[str], prompt: str = READY_TASK) -> None:
+    """Request sessions, all at once; each request returns as soon as the session is recorded."""
 
-    def ask(name: str) -> None:
+    def request_session(name: str) -> None:
         task = {"name": name, "title": f"Piece of work {name}", "prompt": prompt.format(name=name)}
         box.request("POST", "/api/sessions", task)
 
-    at_once(ask, names)
+    at_once(request_session, names)
 
 
-def waiting(box: Sandbox, count: int, status: str = "idle") -> None:
-    """Return when so many sessions have this status."""
+def wait_for_status(box: Sandbox, count: int, status: str = "idle") -> None:
+    """Wait until so many sessions have this status."""
 
-    def there() -> bool:
-        return [one["status"] for one in box.sessions()].count(status) >= count
+    def are_enough() -> bool:
+        return [session["status"] for session in box.sessions()].count(status) >= count
 
-    box.until(there, f"{count} sessions that are {status}", PATIENCE)
+    box.until(are_enough, f"{count} sessions that are {status}", TIMEOUT)
 
 
-def at_rest(box: Sandbox) -> None:
-    """Return when the daemon has come to its rest after what was asked of it."""
+def wait_until_at_rest(box: Sandbox) -> None:
+    """Wait until the daemon uses no more CPU time."""
     pid = box.daemon_pid()
     assert pid is not None
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         before = cpu_exact(pid)
         time.sleep(0.2)
         if cpu_exact(pid) - before < 0.002:
             return
-    raise TimeoutError("the daemon does not come to its rest")
+    raise TimeoutError("the daemon does not become idle")
 
 
 def at_once(work: Callable[[str], Any], names: Iterable[str]) -> None:
-    """Do something with each of them at the same time."""
-    with ThreadPoolExecutor(HANDS) as pool:
+    """Call a function with each name at the same time."""
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         list(pool.map(work, names))
 
 
 class Changes:
-    """Steps that agents report, in turn, each with a number of its own: `mark17.` in its text."""
+    """Progress reports of agents in turn, each with a unique number: `mark17.` in its text."""
 
     def __init__(self, box: Sandbox, sessions: Sequence[str]) -> None:
         self._next = 0
         self._spools = [box.home.session(session) / "spool.1.jsonl" for session in sessions]
 
     def make(self) -> tuple[int, float]:
-        """The next agent reports its next step; returns its number, and when."""
+        """Write the next report of the next agent; return its number and the time."""
         number, self._next = self._next, self._next + 1
         line = json.dumps({"event": "progress", "done": number % 9, "total": 9, "step": f"mark{number}."}) + "\n"
         with self._spools[number % len(self._spools)].open("a") as spool:
-            at = time.time()
+            written_at = time.time()
             spool.write(line)
-        return number, at
+        return number, written_at
 
     def make_all(self, count: int, a_second: float) -> dict[int, float]:
-        """So many, at moments of chance; returns when each was made."""
-        with self.meanwhile(a_second) as made:
-            while len(made) < count:
+        """Write so many reports at random intervals; return the time of each."""
+        with self.meanwhile(a_second) as times:
+            while len(times) < count:
                 time.sleep(0.01)
-        return made
+        return times
 
     @contextmanager
     def meanwhile(self, a_second: float) -> Iterator[dict[int, float]]:
-        """One after the other as long as the block lasts; gives when each was made."""
-        enough, chance = threading.Event(), Random(7)
-        made: dict[int, float] = {}
+        """Write reports at random intervals during the block; yield the time of each."""
+        stop, random = threading.Event(), Random(7)
+        times: dict[int, float] = {}
 
-        def keep_on() -> None:
-            while not enough.wait(chance.expovariate(a_second)):
-                number, at = self.make()
-                made[number] = at
+        def report_steps() -> None:
+            while not stop.wait(random.expovariate(a_second)):
+                number, written_at = self.make()
+                times[number] = written_at
 
-        thread = threading.Thread(target=keep_on)
+        thread = threading.Thread(target=report_steps)
         thread.start()
         try:
-            yield made
+            yield times
         finally:
-            enough.set()
+            stop.set()
             thread.join()

@@ -1,4 +1,4 @@
-"""How a cost grows: fits by least squares, and whether that is no worse than it may be."""
+"""Growth of costs: least-squares fits, and whether a growth is within its limit."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Points = Sequence[tuple[float, float]]
 CONSTANT = 0.1
 LINEAR = 1.15
 BEND = 0.5
-ENOUGH = 4  # with three points, or where a cost is not even doubled, a bend and a bad measurement look alike
+MIN_POINTS = 4  # with three points, or where a cost is not even doubled, a bend and a bad measurement look alike
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A cost over a number: `base + each · n`, and the exponent of `n` where it is taken for a power of it."""
+    """The fit of a cost over a number: `base + each · n`, the exponent of `n` for a power law, and the bend."""
 
     base: float
     each: float
@@ -25,7 +25,7 @@ class Fit:
     bend: float
 
     def is_at_most(self, growth: str) -> bool:
-        """Does it grow no worse than so: `constant` or `linear`?"""
+        """Return whether the growth is at most `constant` or `linear`."""
         if growth == "constant":
             return self.exponent <= CONSTANT
         if growth == "linear":
@@ -34,7 +34,7 @@ class Fit:
 
 
 def fit(points: Points, floor: float = 0.0) -> Fit:
-    """The fit of measured points; what is below `floor` is the meter's own grain, and counts as that much."""
+    """Return the fit of measured points; costs below `floor` count as `floor`, the meter's precision."""
     if len({number for number, _ in points}) < 2:
         raise ValueError(f"a growth needs two different numbers, and has {list(points)}")
     base, each = line(points)
@@ -42,16 +42,16 @@ def fit(points: Points, floor: float = 0.0) -> Fit:
 
 
 def line(points: Points) -> tuple[float, float]:
-    """`a` and `b` of `a + b · n`."""
-    middle = sum(number for number, _ in points) / len(points)
-    height = sum(cost for _, cost in points) / len(points)
-    each = sum((number - middle) * (cost - height) for number, cost in points)
-    each /= sum((number - middle) ** 2 for number, _ in points)
-    return height - each * middle, each
+    """Return `a` and `b` of the fitted line `a + b · n`."""
+    mean_number = sum(number for number, _ in points) / len(points)
+    mean_cost = sum(cost for _, cost in points) / len(points)
+    each = sum((number - mean_number) * (cost - mean_cost) for number, cost in points)
+    each /= sum((number - mean_number) ** 2 for number, _ in points)
+    return mean_cost - each * mean_number, each
 
 
 def exponent(points: Points, floor: float = 0.0) -> float:
-    """The `p` of `n ** p`, over the points where `n` is not zero."""
+    """Return the fitted `p` of `n ** p`, over the points where `n` is not zero."""
     costs = [cost for _, cost in points if cost > 0]
     if not costs:
         return 0.0
@@ -61,19 +61,25 @@ def exponent(points: Points, floor: float = 0.0) -> float:
 
 
 def bend(points: Points, floor: float = 0.0) -> float:
-    """How much of the cost at the greatest number comes from a square of it; 0 where that cannot be told from noise."""
-    row = sorted((number, max(cost, floor)) for number, cost in points)
-    greatest, top = row[-1]
-    if len({number for number, _ in row}) < ENOUGH or top < 2 * row[0][1] or top <= 0:
+    """Return the share of the highest cost that comes from the square of its number; 0 if that may be noise."""
+    sorted_points = sorted((number, max(cost, floor)) for number, cost in points)
+    greatest, highest_cost = sorted_points[-1]
+    if (
+        len({number for number, _ in sorted_points}) < MIN_POINTS
+        or highest_cost < 2 * sorted_points[0][1]
+        or highest_cost <= 0
+    ):
         return 0.0
-    return max(0.0, _square([(number / greatest, cost / top) for number, cost in row]))
+    return max(0.0, _square([(number / greatest, cost / highest_cost) for number, cost in sorted_points]))
 
 
 def _square(points: Points) -> float:
-    """`c` of `a + b · n + c · n²`: what is left of n² and of the cost when each is freed of its line, one over the other."""
-    bent = _without_line([(number, number**2) for number, _ in points])
-    left = _without_line(points)
-    return sum(one * other for one, other in zip(bent, left, strict=True)) / sum(one**2 for one in bent)
+    """Return the fitted `c` of `a + b · n + c · n²`: the regression of the residuals of the cost on those of n²."""
+    square_residuals = _without_line([(number, number**2) for number, _ in points])
+    cost_residuals = _without_line(points)
+    return sum(square * cost for square, cost in zip(square_residuals, cost_residuals, strict=True)) / sum(
+        square**2 for square in square_residuals
+    )
 
 
 def _without_line(points: Points) -> list[float]:

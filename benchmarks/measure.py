@@ -1,4 +1,4 @@
-"""What is measured (a figure, a growth, a duel) and how: medians of wall time, processes started, CPU and memory."""
+"""Kinds of results (figure, growth, duel) and the meters: wall time, processes started, CPU and memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAR_AHEAD = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure beside what it must be and what it is hoped to be; `why` tells what keeps it from the latter."""
+    """One figure with its bound and its stretch goal; `why` is the reason why the stretch goal is missed."""
 
     name: str
     value: float
@@ -34,16 +34,16 @@ class Figure:
 
     @property
     def holds(self) -> bool:
-        """Is it as it must be?"""
+        """Return whether the figure is within its bound."""
         return self._reaches(self.bound)
 
     @property
     def stretches(self) -> bool | None:
-        """Is it as it is hoped to be? None where nothing is hoped for."""
+        """Return whether the figure reaches its stretch goal, or None without one."""
         return None if self.stretch is None else self._reaches(self.stretch)
 
     def row(self) -> str:
-        """As a row of the table."""
+        """Return the row of the table."""
         sign = "≥" if self.at_least else "≤"
         spread = "" if self.spread is None else f"{number(self.spread[0])} – {number(self.spread[1])}"
         stretch = "" if self.stretch is None else f"{sign} {number(self.stretch)}"
@@ -56,7 +56,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A cost at several numbers of something, which must be `constant` or `linear` at most."""
+    """A cost at several sizes, which may grow `constant` or `linear` at most."""
 
     name: str
     against: str
@@ -68,30 +68,30 @@ class Growth:
 
     @property
     def law(self) -> Fit:
-        """What it follows."""
+        """Return the fit of the points."""
         return fit(self.points, self.floor)
 
     @property
     def holds(self) -> bool:
-        """Does it grow no worse than it may?"""
+        """Return whether the growth is within its limit."""
         return self.law.is_at_most(self.at_most)
 
     stretches = None
     why = ""
 
     def row(self) -> str:
-        """As a row of the table."""
+        """Return the row of the table."""
         law = self.law
         sign = "−" if law.each < 0 else "+"
         measured = f"{number(law.base)} {sign} {number(abs(law.each))} · n {self.unit}"
-        seen = ", ".join(f"{number(many)}: {number(cost)}" for many, cost in self.points)
-        note = f"n {self.against}, as n^{law.exponent:.2f}; {seen}" + (f"; {self.note}" if self.note else "")
+        point_list = ", ".join(f"{number(many)}: {number(cost)}" for many, cost in self.points)
+        note = f"n {self.against}, as n^{law.exponent:.2f}; {point_list}" + (f"; {self.note}" if self.note else "")
         return _row(f"{self.name}, growth", measured, "", self.at_most, "", verdict(self), note)
 
 
 @dataclass(frozen=True, slots=True)
 class Duel:
-    """The same thing done by us and by a peer, less being better; None: it was not done within the limit, ever."""
+    """The cost of the same action for us and for a peer, lower is better; None: never finished within the limit."""
 
     case: str
     ours: float | None
@@ -103,12 +103,12 @@ class Duel:
 
     @property
     def name(self) -> str:
-        """What is compared with whom."""
+        """Return the case and the peer."""
         return f"{self.case}: {self.peer} ÷ ours"
 
     @property
     def ratio(self) -> float:
-        """How many times the peer's cost is ours."""
+        """Return the peer's cost divided by ours."""
         if self.ours is None:
             return 0.0
         if self.theirs is None:
@@ -119,16 +119,16 @@ class Duel:
 
     @property
     def holds(self) -> bool:
-        """Are we ahead, or level?"""
+        """Return whether our cost is at most the peer's."""
         return self.ratio >= AHEAD
 
     @property
     def stretches(self) -> bool:
-        """Are we far ahead, or is there nothing left to be saved?"""
+        """Return whether we are far ahead, or our cost is zero."""
         return self.ratio >= FAR_AHEAD or self.ours == 0
 
     def row(self) -> str:
-        """As a row of the table."""
+        """Return the row of the table."""
         both = f"{self._amount(self.theirs)} ÷ {self._amount(self.ours)}"
         measured = "∞" if math.isinf(self.ratio) else number(self.ratio)
         note = both + (f"; {_noted(self)}" if _noted(self) else "")
@@ -140,7 +140,7 @@ class Duel:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that this machine cannot measure, and why."""
+    """A result that this machine cannot measure, and why."""
 
     name: str
     why: str
@@ -149,7 +149,7 @@ class LeftOut:
     stretches = None
 
     def row(self) -> str:
-        """As a row of the table."""
+        """Return the row of the table."""
         return _row(self.name, "left out", "", "", "", "", self.why)
 
 
@@ -160,7 +160,7 @@ HEAD = "| figure | measured | spread | must | stretch | holds | note |\n|---|---
 
 
 def number(value: float) -> str:
-    """With four digits at most, and never as a power of ten."""
+    """Return a number with about three significant digits, never in exponential notation."""
     if not math.isfinite(value):
         return str(value)
     if abs(value) >= 1000:
@@ -171,7 +171,7 @@ def number(value: float) -> str:
 
 
 def verdict(result: Figure | Growth | Duel) -> str:
-    """The word in the column `holds`."""
+    """Return the text of the column `holds`."""
     if not result.holds:
         return "**no**"
     return "yes, not stretch" if result.stretches is False else "yes"
@@ -187,14 +187,14 @@ def _row(*cells: str) -> str:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that a call takes."""
-    begun = time.perf_counter()
+    """Return the seconds that a call takes."""
+    started_at = time.perf_counter()
     work()
-    return time.perf_counter() - begun
+    return time.perf_counter() - started_at
 
 
 def in_turns(count: int, *works: Callable[[], object]) -> list[list[float]]:
-    """The times of calls made in turns, so that whatever else the machine does strikes them alike."""
+    """Return the times of calls made in turns, so that other load on the machine affects all alike."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(count):
         for row, work in zip(times, works, strict=True):
@@ -203,12 +203,12 @@ def in_turns(count: int, *works: Callable[[], object]) -> list[list[float]]:
 
 
 def interleaved(count: int, *works: Callable[[], object]) -> list[float]:
-    """Medians of calls made in turns."""
+    """Return the median times of calls made in turns."""
     return [statistics.median(row) for row in in_turns(count, *works)]
 
 
 def quartiles(values: Sequence[float]) -> Spread:
-    """The values between which the middle half of them is."""
+    """Return the lower and the upper quartile."""
     if len(values) < 2:
         return values[0], values[0]
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
@@ -216,19 +216,19 @@ def quartiles(values: Sequence[float]) -> Spread:
 
 
 def ratios(ours: Sequence[float], limit: Sequence[float]) -> tuple[float, Spread]:
-    """Of two rows measured in turns, so that both meet the same machine: the median of the ratios turn by turn, and their quartiles."""
-    turns = [one / other for one, other in zip(ours, limit, strict=True)]
+    """Return the median and the quartiles of the ratios, turn by turn, of two rows measured in turns."""
+    turns = [numerator / denominator for numerator, denominator in zip(ours, limit, strict=True)]
     return statistics.median(turns), quartiles(turns)
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time that a process has used, in ticks of the kernel (mostly 10 ms)."""
+    """Return the CPU time that a process has used, to a tick of the kernel (mostly 10 ms)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def cpu_exact(pid: int) -> float:
-    """CPU time of all threads that a process has now, to the nanosecond."""
+    """Return the CPU time of the current threads of a process, to the nanosecond."""
     spent = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
         try:
@@ -239,7 +239,7 @@ def cpu_exact(pid: int) -> float:
 
 
 def resident(pid: int) -> float:
-    """Resident memory of a process, in MB."""
+    """Return the resident memory of a process, in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -247,13 +247,13 @@ def resident(pid: int) -> float:
 
 
 def share(values: Sequence[float], part: float) -> float:
-    """The value within which such a part of them is."""
+    """Return the quantile: the value that this part of the values does not exceed."""
     return sorted(values)[max(0, round(part * len(values)) - 1)]
 
 
 @contextmanager
 def children_started(pid: int) -> Iterator[Callable[[], int]]:
-    """Counts the processes that a process starts, by the kernel's own account of what it waited for."""
+    """Count the processes that a process starts, by the page faults of the children it waited for."""
 
     def faults() -> Sequence[int]:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

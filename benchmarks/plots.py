@@ -1,4 +1,4 @@
-"""Pictures of a run: how costs grow, how far figures are from what they must be, and the peers beside us."""
+"""Pictures of a run: growth of costs, figures relative to their bounds, and the peers' costs relative to ours."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 OURS, THEIRS, MUST, INK = "#2563a8", "#c2703d", "#b3261e", "#333333"
 COLUMNS = 3
-OFF = 2.0  # what is missed by more than twice ends at the picture's edge
+EDGE = 2.0  # what is missed by more than twice ends at the picture's edge
 
 
-def lacking() -> str:
-    """What drawing needs and this machine does not have; empty: nothing."""
+def missing_requirement() -> str:
+    """Return what is missing on this machine to draw plots, or an empty string."""
     return "" if importlib.util.find_spec("matplotlib") else "there is no matplotlib; `make bench` brings it"
 
 
 def draw(run: Run, folder: Path) -> list[Path]:
-    """The pictures for which the run has figures, as PNG files."""
+    """Write the pictures for which the run has figures as PNG files; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     results = run.results
-    growths = [one for one in results if isinstance(one, Growth)]
-    figures = [one for one in results if isinstance(one, Figure) and one.bound > 0 and one.value >= 0]
-    duels = [one for one in results if isinstance(one, Duel)]
+    growths = [result for result in results if isinstance(result, Growth)]
+    figures = [result for result in results if isinstance(result, Figure) and result.bound > 0 and result.value >= 0]
+    duels = [result for result in results if isinstance(result, Duel)]
     pictures = {
         "bench-figures.png": _figures(figures) if figures else None,
         "bench-growth.png": _growths(growths) if growths else None,
         "bench-peers.png": _duels(duels) if duels else None,
     }
-    drawn = {folder / name: picture for name, picture in pictures.items() if picture is not None}
-    for path, picture in drawn.items():
+    paths = {folder / name: picture for name, picture in pictures.items() if picture is not None}
+    for path, picture in paths.items():
         picture.savefig(path, dpi=110, metadata={"Software": None})
         _pyplot().close(picture)
-    return list(drawn)
+    return list(paths)
 
 
 def _pyplot() -> Any:
@@ -53,53 +53,53 @@ def _pyplot() -> Any:
 
 
 def _figures(figures: list[Figure]) -> Any:
-    """How much of its bound each figure takes: left of the line is as it must be."""
+    """Draw each figure as a share of its bound: bars left of the line are within the bound."""
     picture, axis = _pyplot().subplots(figsize=(9, 0.6 + 0.28 * len(figures)), layout="constrained")
-    for place, one in enumerate(reversed(figures)):
-        taken = one.bound / max(one.value, 1e-9) if one.at_least else one.value / one.bound
-        axis.barh(place, min(taken, OFF), color=OURS if one.holds else MUST, height=0.6)
-        if one.stretch and one.stretch > 0:
-            hoped = one.bound / one.stretch if one.at_least else one.stretch / one.bound
-            axis.plot([hoped, hoped], [place - 0.4, place + 0.4], color=INK, linewidth=1.5)
+    for position, figure in enumerate(reversed(figures)):
+        share = figure.bound / max(figure.value, 1e-9) if figure.at_least else figure.value / figure.bound
+        axis.barh(position, min(share, EDGE), color=OURS if figure.holds else MUST, height=0.6)
+        if figure.stretch and figure.stretch > 0:
+            stretch_share = figure.bound / figure.stretch if figure.at_least else figure.stretch / figure.bound
+            axis.plot([stretch_share, stretch_share], [position - 0.4, position + 0.4], color=INK, linewidth=1.5)
     axis.axvline(1, color=MUST, linewidth=1)
-    axis.set_yticks(range(len(figures)), [_plain(one.name) for one in reversed(figures)])
+    axis.set_yticks(range(len(figures)), [_plain(figure.name) for figure in reversed(figures)])
     axis.margins(y=0.01)
     axis.set_xlabel("share of what it may be (red line: must; short line: stretch)")
     return picture
 
 
 def _growths(growths: list[Growth]) -> Any:
-    """Each cost at its numbers, with the line that fits it."""
+    """Draw each cost at its sizes, with the fitted line."""
     rows = math.ceil(len(growths) / COLUMNS)
     picture, axes = _pyplot().subplots(rows, COLUMNS, figsize=(9, 2.3 * rows), squeeze=False, layout="constrained")
     flat = [axis for row in axes for axis in row]
     for axis in flat[len(growths) :]:
         axis.set_visible(False)
-    for axis, one in zip(flat, growths, strict=False):
-        law = one.law
-        numbers = [many for many, _ in one.points]
+    for axis, growth in zip(flat, growths, strict=False):
+        law = growth.law
+        numbers = [many for many, _ in growth.points]
         ends = [min(numbers), max(numbers)]
         axis.plot(ends, [law.base + law.each * end for end in ends], color=THEIRS, linewidth=1)
-        axis.plot(numbers, [cost for _, cost in one.points], "o", color=OURS, markersize=4)
-        axis.set_ylim(bottom=0, top=1.15 * max(max(cost for _, cost in one.points), one.floor) or 1)
-        axis.set_title(f"{_plain(one.name)}\n{one.at_most}; n^{law.exponent:.2f}", fontsize=7)
-        axis.set_xlabel(one.against)
-        axis.set_ylabel(one.unit)
+        axis.plot(numbers, [cost for _, cost in growth.points], "o", color=OURS, markersize=4)
+        axis.set_ylim(bottom=0, top=1.15 * max(max(cost for _, cost in growth.points), growth.floor) or 1)
+        axis.set_title(f"{_plain(growth.name)}\n{growth.at_most}; n^{law.exponent:.2f}", fontsize=7)
+        axis.set_xlabel(growth.against)
+        axis.set_ylabel(growth.unit)
     return picture
 
 
 def _duels(duels: list[Duel]) -> Any:
-    """The peer's cost over ours; an open bar has no end: the peer never did it, or it costs us nothing."""
+    """Draw the peer's cost over ours; an open bar is infinite: the peer never finished, or ours costs nothing."""
     picture, axis = _pyplot().subplots(figsize=(9, 0.6 + 0.28 * len(duels)), layout="constrained")
-    most = max([one.ratio for one in duels if math.isfinite(one.ratio)] or [10.0])
-    for place, one in enumerate(reversed(duels)):
-        endless = math.isinf(one.ratio)
-        width = 2 * max(most, 10.0) if endless else one.ratio
-        axis.barh(place, width, color="none" if endless else OURS, edgecolor=OURS, height=0.6)
-        said = "never" if one.theirs is None else f"{one.ratio:.1f} ×" if not endless else f"{one.theirs:.0f} ÷ 0"
-        axis.text(width, place, f" {said}", va="center", fontsize=7)
+    highest_ratio = max([duel.ratio for duel in duels if math.isfinite(duel.ratio)] or [10.0])
+    for position, duel in enumerate(reversed(duels)):
+        endless = math.isinf(duel.ratio)
+        width = 2 * max(highest_ratio, 10.0) if endless else duel.ratio
+        axis.barh(position, width, color="none" if endless else OURS, edgecolor=OURS, height=0.6)
+        label = "never" if duel.theirs is None else f"{duel.ratio:.1f} ×" if not endless else f"{duel.theirs:.0f} ÷ 0"
+        axis.text(width, position, f" {label}", va="center", fontsize=7)
     axis.axvline(1, color=MUST, linewidth=1)
-    axis.set_yticks(range(len(duels)), [_plain(f"{one.case} ({one.peer})") for one in reversed(duels)])
+    axis.set_yticks(range(len(duels)), [_plain(f"{duel.case} ({duel.peer})") for duel in reversed(duels)])
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.margins(x=0.1, y=0.01)

@@ -1,4 +1,4 @@
-"""A run on paper: as JSON that can be read back, as a Markdown table, and as the generated part of a page."""
+"""Output of a run: JSON that can be read back, a Markdown table, and the generated part of a documentation page."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KINDS: dict[str, type[Any]] = {"figure": Figure, "growth": Growth, "duel": Duel,
 
 
 @dataclass(slots=True)
-class Played:
-    """One case as it went."""
+class PlayedCase:
+    """The results of one case."""
 
     case: str
     load: float
@@ -33,37 +33,37 @@ class Played:
 
 @dataclass(slots=True)
 class Run:
-    """All cases of one run, and the machine that they ran on."""
+    """All cases of one run, and the machine they ran on."""
 
     begun: str
     machine: dict[str, str]
     versions: dict[str, str]
-    cases: list[Played] = field(default_factory=list)
+    cases: list[PlayedCase] = field(default_factory=list)
 
     @property
     def results(self) -> list[Result]:
-        """Of all cases."""
+        """Return the results of all cases."""
         return [result for case in self.cases for result in case.results]
 
     @property
     def missed(self) -> list[str]:
-        """What is not as it must be, and the cases that could not be played to their end."""
+        """Return the names of results outside their bound, and of cases that failed."""
         names = [result.name for result in self.results if not result.holds]
         return names + [f"{case.case} (failed: {case.failed})" for case in self.cases if case.failed]
 
     @property
     def short(self) -> list[str]:
-        """What is as it must be, but not as it is hoped to be."""
+        """Return the names of results within their bound that miss the stretch goal."""
         return [result.name for result in self.results if result.holds and result.stretches is False]
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return the duration of all cases."""
         return sum(case.seconds for case in self.cases)
 
 
 def machine() -> dict[str, str]:
-    """What the figures depend on."""
+    """Return the properties of this machine that the figures depend on."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
@@ -74,29 +74,29 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Of what is measured and of what it is measured with."""
+    """Return the versions of the product and of the programs used."""
     return {
         "agent-orchestrator": __version__,
         "Python": platform.python_version(),
-        "Git": _said("git", "--version").removeprefix("git version "),
-        "tmux": _said("tmux", "-V").removeprefix("tmux "),
+        "Git": _output_of("git", "--version").removeprefix("git version "),
+        "tmux": _output_of("tmux", "-V").removeprefix("tmux "),
         "SQLite": sqlite3.sqlite_version,
     }
 
 
 def to_json(run: Run) -> str:
-    """All of a run; `from_json` reads it back."""
+    """Return a run as JSON, which `from_json` reads back."""
     cases = [
         {
             "case": case.case,
             "load": case.load,
             "seconds": round(case.seconds, 2),
             "failed": case.failed,
-            "results": [_plain(result) for result in case.results],
+            "results": [_to_plain(result) for result in case.results],
         }
         for case in run.cases
     ]
-    whole = {
+    document = {
         "begun": run.begun,
         "seconds": round(run.seconds, 1),
         "machine": run.machine,
@@ -105,33 +105,39 @@ def to_json(run: Run) -> str:
         "short": run.short,
         "cases": cases,
     }
-    return json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def from_json(text: str) -> Run:
-    """A run that was written before."""
-    whole = json.loads(text)
+    """Return the run that was written as JSON."""
+    document = json.loads(text)
     cases = [
-        Played(one["case"], one["load"], one["seconds"], [_result(result) for result in one["results"]], one["failed"])
-        for one in whole["cases"]
+        PlayedCase(
+            case["case"],
+            case["load"],
+            case["seconds"],
+            [_from_plain(result) for result in case["results"]],
+            case["failed"],
+        )
+        for case in document["cases"]
     ]
-    return Run(whole["begun"], whole["machine"], whole["versions"], cases)
+    return Run(document["begun"], document["machine"], document["versions"], cases)
 
 
 def to_markdown(run: Run) -> str:
-    """Machine, table, and what is missed."""
+    """Return the machine line, the table and the missed results as Markdown."""
     rows = [result.row() for result in run.results]
-    parts = [told(run), "\n".join([HEAD, *rows])]
+    parts = [machine_line(run), "\n".join([HEAD, *rows])]
     for title, names in (("missed", run.missed), ("as it must be, short of stretch", run.short)):
         parts += [f"{title}: {', '.join(names)}"] if names else []
     return "\n\n".join(parts) + "\n"
 
 
-def told(run: Run) -> str:
-    """Machine and versions, and of a run that was played how long it took and under which load, in a paragraph."""
-    where = run.machine
+def machine_line(run: Run) -> str:
+    """Return a paragraph with machine and versions and, if the run has cases, its duration and the load."""
+    values = run.machine
     tools = ", ".join(f"{name} {version}" for name, version in run.versions.items() if version)
-    text = f"{run.begun}, {where['cores']} cores ({where['processor']}), {where['memory']}, {where['system']}; {tools}."
+    text = f"{run.begun}, {values['cores']} cores ({values['processor']}), {values['memory']}, {values['system']}; {tools}."
     if not run.cases:
         return text
     loads = [case.load for case in run.cases]
@@ -141,45 +147,47 @@ def told(run: Run) -> str:
 
 
 def write_page(page: Path, run: Run, pictures: list[Path]) -> None:
-    """Put table and pictures between the marks of a page."""
+    """Write the table and the pictures between the marks of a page."""
     text = page.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ValueError(f"{page} needs the lines {BEGIN} and {END}, once each: put them where the table belongs")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    shown = [f"![{_caption(one)}]({os.path.relpath(one, page.parent)})" for one in pictures]
-    page.write_text(f"{before}{BEGIN}\n\n" + "\n\n".join([to_markdown(run).strip(), *shown]) + f"\n\n{END}{after}")
+    before, _, remainder = text.partition(BEGIN)
+    after = remainder.partition(END)[2]
+    image_links = [f"![{_caption(picture)}]({os.path.relpath(picture, page.parent)})" for picture in pictures]
+    page.write_text(
+        f"{before}{BEGIN}\n\n" + "\n\n".join([to_markdown(run).strip(), *image_links]) + f"\n\n{END}{after}"
+    )
 
 
 def _caption(picture: Path) -> str:
     return picture.stem.removeprefix("bench-").replace("-", " ").capitalize()
 
 
-def _plain(result: Result) -> dict[str, Any]:
-    kind = next(name for name, one in KINDS.items() if isinstance(result, one))
-    plain: dict[str, Any] = {"kind": kind, **asdict(result), "holds": result.holds, "stretches": result.stretches}
+def _to_plain(result: Result) -> dict[str, Any]:
+    kind = next(name for name, result_type in KINDS.items() if isinstance(result, result_type))
+    values: dict[str, Any] = {"kind": kind, **asdict(result), "holds": result.holds, "stretches": result.stretches}
     if isinstance(result, Growth):
-        plain["fit"] = {one.name: round(getattr(result.law, one.name), 9) for one in fields(result.law)}
+        values["fit"] = {item.name: round(getattr(result.law, item.name), 9) for item in fields(result.law)}
     if isinstance(result, Duel):
-        plain["ratio"] = result.ratio
-    return {key: _finite(value) for key, value in plain.items()}
+        values["ratio"] = result.ratio
+    return {key: _finite(value) for key, value in values.items()}
 
 
 def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _result(plain: dict[str, Any]) -> Result:
-    kind = KINDS[plain["kind"]]
-    given = {one.name: plain[one.name] for one in fields(kind) if one.name in plain}
+def _from_plain(values: dict[str, Any]) -> Result:
+    kind = KINDS[values["kind"]]
+    field_values = {field_.name: values[field_.name] for field_ in fields(kind) if field_.name in values}
     for key in ("value", "bound"):
-        if key in given:
-            given[key] = float(given[key])
-    if given.get("spread"):
-        given["spread"] = tuple(given["spread"])
-    if "points" in given:
-        given["points"] = [tuple(point) for point in given["points"]]
-    result: Result = kind(**given)
+        if key in field_values:
+            field_values[key] = float(field_values[key])
+    if field_values.get("spread"):
+        field_values["spread"] = tuple(field_values["spread"])
+    if "points" in field_values:
+        field_values["points"] = [tuple(point) for point in field_values["points"]]
+    result: Result = kind(**field_values)
     return result
 
 
@@ -192,7 +200,7 @@ def _processor() -> str:
     return names[0] if names and names[0] != "unknown" else platform.machine()
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

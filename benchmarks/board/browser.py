@@ -1,4 +1,4 @@
-"""People who look at the board in a browser, and when each change was drawn for them."""
+"""Viewers of the board in a browser, and when each change was drawn for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.browser.person import Person
 
-MARKS = """
+RECORD_MARKS = """
 window.marks = {};
 const found = new Set();
 new MutationObserver((records) => {
@@ -23,18 +23,18 @@ new MutationObserver((records) => {
   });
 }).observe(document, { subtree: true, childList: true, characterData: true });
 """
-"""When each change was drawn, by the machine's clock."""
+"""A script that records when each change was drawn, by the machine's clock."""
 
 
-def look(person: Person) -> None:
-    """At the board, noting each change."""
-    person.page.add_init_script(MARKS)
+def open_board(person: Person) -> None:
+    """Open the board and record when each change is drawn."""
+    person.page.add_init_script(RECORD_MARKS)
     person.sign_in("viewer")
     person.page.locator("[data-card]").first.wait_for()
 
 
-def drawn(person: Person, made: Mapping[int, float]) -> list[float]:
-    """Seconds from each change until it was drawn; every one must have been."""
-    person.page.wait_for_function("(wanted) => wanted.every((number) => number in window.marks)", arg=list(made))
+def drawing_delays(person: Person, times: Mapping[int, float]) -> list[float]:
+    """Wait until all changes were drawn; return the seconds that each took."""
+    person.page.wait_for_function("(wanted) => wanted.every((number) => number in window.marks)", arg=list(times))
     marks = person.page.evaluate("() => window.marks")
-    return [marks[str(number)] / 1e3 - at for number, at in made.items()]
+    return [marks[str(number)] / 1e3 - written_at for number, written_at in times.items()]

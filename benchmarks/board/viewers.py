@@ -1,4 +1,4 @@
-"""Many people who look at the board at once: what each of them gets and how soon, and what that costs the daemon."""
+"""Many simultaneous viewers of the board: what each gets, how soon, and what that costs the daemon."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from benchmarks.fleet import SIZE, Changes
 from benchmarks.measure import Figure, cpu_seconds, quartiles, resident, share
 
 COUNT = 50
-DEAF = 3
-"""Others beside them who never read what they are sent."""
+UNREAD_CONNECTIONS = 3
+"""Further connections that never read."""
 CHANGES = 100
-A_SECOND = 10.0
-PATIENCE = 30.0
+CHANGES_PER_SECOND = 10.0
+TIMEOUT = 30.0
 
 _FRAME = re.compile(rb"id: (\d+)\nevent: live\n")
 _MARK = re.compile(rb'"step":"mark(\d+)\."')
@@ -28,75 +28,77 @@ _MARK = re.compile(rb'"step":"mark(\d+)\."')
 
 @dataclass(eq=False)
 class Viewer:
-    """One who reads the stream as it comes."""
+    """A viewer that reads the event stream."""
 
     line: socket.socket
     frames: list[int] = field(default_factory=list)
-    """The numbers of the frames that came, in order."""
+    """The numbers of the received frames, in order."""
     marks: dict[int, float] = field(default_factory=dict)
-    """When each change was here."""
-    rest: bytes = b""
+    """When each change was received."""
+    buffer: bytes = b""
 
     def read(self) -> None:
-        """Take what is there."""
+        """Read the available data."""
         data = self.line.recv(1 << 20)
         if not data:
             raise ConnectionError("the daemon has cut a viewer off")
         at = time.time()
-        whole, end, self.rest = (self.rest + data).rpartition(b"\n\n")
-        self.frames += [int(number) for number in _FRAME.findall(whole + end)]
-        for number in _MARK.findall(whole):
+        complete, end, self.buffer = (self.buffer + data).rpartition(b"\n\n")
+        self.frames += [int(number) for number in _FRAME.findall(complete + end)]
+        for number in _MARK.findall(complete):
             self.marks.setdefault(int(number), at)
 
 
-def following(box: Sandbox, changes: Changes, count: int = COUNT, times: int = CHANGES) -> Iterator[Figure]:
-    """So many follow the same stream while agents report steps."""
+def measure_viewers(
+    box: Sandbox, changes: Changes, count: int = COUNT, count_of_changes: int = CHANGES
+) -> Iterator[Figure]:
+    """Measure many viewers of the same stream while agents report progress."""
     pid = box.daemon_pid()
     assert pid is not None
     before = resident(pid)
     token = box.request("POST", "/api/tokens", {"name": "viewers", "role": "viewer"})["token"]
-    viewers = [Viewer(_opened(box, token)) for _ in range(count)]
-    deaf = [_opened(box, token) for _ in range(DEAF)]
-    enough = threading.Event()
-    reader = threading.Thread(target=_read_all, args=(viewers, enough))
+    viewers = [Viewer(_open_stream(box, token)) for _ in range(count)]
+    unread = [_open_stream(box, token) for _ in range(UNREAD_CONNECTIONS)]
+    stop = threading.Event()
+    reader = threading.Thread(target=_read_all, args=(viewers, stop))
     reader.start()
     try:
-        box.until(lambda: all(viewer.frames for viewer in viewers), "the first frame for everybody", PATIENCE)
+        box.until(lambda: all(viewer.frames for viewer in viewers), "the first frame for everybody", TIMEOUT)
         first = max(viewer.frames[0] for viewer in viewers)
-        used, begun = cpu_seconds(pid), time.monotonic()
-        made = changes.make_all(times, A_SECOND)
-        used = 100 * (cpu_seconds(pid) - used) / (time.monotonic() - begun)
-        whole = lambda viewer: made.keys() <= viewer.marks.keys()  # noqa: E731
-        end = time.monotonic() + PATIENCE
-        while not all(map(whole, viewers)) and time.monotonic() < end:
+        cpu, begun = cpu_seconds(pid), time.monotonic()
+        times = changes.make_all(count_of_changes, CHANGES_PER_SECOND)
+        cpu = 100 * (cpu_seconds(pid) - cpu) / (time.monotonic() - begun)
+        has_all = lambda viewer: times.keys() <= viewer.marks.keys()  # noqa: E731
+        end = time.monotonic() + TIMEOUT
+        while not all(map(has_all, viewers)) and time.monotonic() < end:
             time.sleep(0.05)
         memory = resident(pid)
     finally:
-        enough.set()
+        stop.set()
         reader.join()
-        for line in [*deaf, *(viewer.line for viewer in viewers)]:
+        for line in [*unread, *(viewer.line for viewer in viewers)]:
             line.close()
-    note = f"{before:.0f} MB before; CPU {used:.0f} % at {A_SECOND:g} changes a second"
+    note = f"{before:.0f} MB before; CPU {cpu:.0f} % at {CHANGES_PER_SECOND:g} changes a second"
     yield Figure(f"resident memory of the daemon, {count} viewers, {SIZE} sessions", memory, 250, "MB", note=note)
-    yield from _fair(viewers, made, first)
+    yield from _compare_viewers(viewers, times, first)
 
 
-def _fair(viewers: list[Viewer], made: Mapping[int, float], first: int) -> Iterator[Figure]:
-    """Does everybody get everything, and soon?"""
+def _compare_viewers(viewers: list[Viewer], times: Mapping[int, float], first: int) -> Iterator[Figure]:
+    """Yield the figures of missing frames and changes, and of their delays."""
     frames = [[number for number in viewer.frames if number > first] for viewer in viewers]
-    every = set().union(*frames)
-    lacking = sum(len(every.difference(one)) for one in frames)
-    lacking += sum(len(made.keys() - viewer.marks.keys()) for viewer in viewers)
-    note = f"{len(every)} frames with {len(made)} changes to each of {len(viewers)}; {DEAF} more read nothing"
-    yield Figure("frames or changes that a viewer did not get", lacking, 0, "missed", note=note)
-    last = [max(viewer.marks[number] for viewer in viewers) - at for number, at in made.items()]
-    first_of = [min(viewer.marks[number] for viewer in viewers) - at for number, at in made.items()]
-    apart = [slow - quick for slow, quick in zip(last, first_of, strict=True)]
+    all_frames = set().union(*frames)
+    missing_count = sum(len(all_frames.difference(viewer_frames)) for viewer_frames in frames)
+    missing_count += sum(len(times.keys() - viewer.marks.keys()) for viewer in viewers)
+    note = f"{len(all_frames)} frames with {len(times)} changes to each of {len(viewers)}; {UNREAD_CONNECTIONS} more read nothing"
+    yield Figure("frames or changes that a viewer did not get", missing_count, 0, "missed", note=note)
+    last = [max(viewer.marks[number] for viewer in viewers) - at for number, at in times.items()]
+    first_of = [min(viewer.marks[number] for viewer in viewers) - at for number, at in times.items()]
+    differences = [slow - quick for slow, quick in zip(last, first_of, strict=True)]
     note = (
         f"p50 {share(last, 0.5) * 1e3:.0f} ms, to the first of them {share(first_of, 0.5) * 1e3:.0f} ms; "
-        f"from the first to the last {share(apart, 0.95) * 1e3:.0f} ms (p95)"
+        f"from the first to the last {share(differences, 0.95) * 1e3:.0f} ms (p95)"
     )
-    middle = tuple(one * 1e3 for one in quartiles(last))
+    middle = tuple(viewer_frames * 1e3 for viewer_frames in quartiles(last))
     yield Figure(
         f"change → the last of {len(viewers)} viewers (p95)",
         share(last, 0.95) * 1e3,
@@ -108,7 +110,7 @@ def _fair(viewers: list[Viewer], made: Mapping[int, float], first: int) -> Itera
     )
 
 
-def _opened(box: Sandbox, token: str) -> socket.socket:
+def _open_stream(box: Sandbox, token: str) -> socket.socket:
     place = urlsplit(str(box.client().info()["url"]))
     line = socket.create_connection((place.hostname or "", place.port or 0))
     head = f"GET /api/live HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n"
@@ -116,10 +118,10 @@ def _opened(box: Sandbox, token: str) -> socket.socket:
     return line
 
 
-def _read_all(viewers: list[Viewer], enough: threading.Event) -> None:
+def _read_all(viewers: list[Viewer], stop: threading.Event) -> None:
     with selectors.DefaultSelector() as ready:
         for viewer in viewers:
             ready.register(viewer.line, selectors.EVENT_READ, viewer)
-        while not enough.is_set():
+        while not stop.is_set():
             for key, _ in ready.select(0.1):
                 key.data.read()

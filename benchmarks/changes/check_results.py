@@ -1,4 +1,4 @@
-"""What it costs to read a check's results and compare them with the base's, beside the run itself: 5,000 tests of pytest."""
+"""The cost of reading a check's results and comparing them with the base, relative to the run: 5,000 tests of pytest."""
 
 from __future__ import annotations
 
@@ -14,33 +14,38 @@ from agent_orchestrator.changes.checks.outcome import common_failures, compare
 from agent_orchestrator.changes.checks.runners import read_outcome
 from benchmarks.measure import Figure
 
-FILES, EACH = 50, 100
+FILES, TESTS_PER_FILE = 50, 100
 FAILING = 50
 ROUNDS = 5
 
 
-def results(folder: Path) -> Iterator[Figure]:
-    """A run that fails, read by its report and by its output alone."""
+def measure_check_results(folder: Path) -> Iterator[Figure]:
+    """Measure a failed run, read from its report and from its output alone."""
     for file in range(FILES):
-        tests = [f"def test_{number}():\n    assert {file * EACH + number} % {EACH}\n" for number in range(EACH)]
+        tests = [
+            f"def test_{number}():\n    assert {file * TESTS_PER_FILE + number} % {TESTS_PER_FILE}\n"
+            for number in range(TESTS_PER_FILE)
+        ]
         (folder / f"test_{file}.py").write_text("\n".join(tests))
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "no:xdist", "--junitxml=junit.xml"]
     began = time.perf_counter()
     run = subprocess.run(
         [*command, "-o", "junit_family=xunit1"], cwd=folder, capture_output=True, text=True, check=False
     )
-    took = time.perf_counter() - began
+    run_seconds = time.perf_counter() - began
     for name, reports in (("JUnit report", [folder / "junit.xml"]), ("output alone", [])):
         costs = [_cost(run.stdout, reports, folder) for _ in range(ROUNDS)]
-        note = f"{statistics.median(costs) * 1e3:.0f} ms of {took:.1f} s; {len(run.stdout) / 1e3:.0f} kB of output"
-        share = 100 * statistics.median(costs) / took
-        yield Figure(f"results of {FILES * EACH:,} tests read and compared, {name}", share, 5, "%", note=note)
+        note = (
+            f"{statistics.median(costs) * 1e3:.0f} ms of {run_seconds:.1f} s; {len(run.stdout) / 1e3:.0f} kB of output"
+        )
+        share = 100 * statistics.median(costs) / run_seconds
+        yield Figure(f"results of {FILES * TESTS_PER_FILE:,} tests read and compared, {name}", share, 5, "%", note=note)
 
 
 def _cost(output: str, reports: list[Path], folder: Path) -> float:
     began = time.perf_counter()
-    found = read_outcome(output, reports, exit_code=1, top=folder)
-    assert len(found.failures) == FAILING, len(found.failures)
-    missing_environment(output, found, exit_code=1)
-    assert not compare(common_failures(found, found), found).new
+    outcome = read_outcome(output, reports, exit_code=1, top=folder)
+    assert len(outcome.failures) == FAILING, len(outcome.failures)
+    missing_environment(output, outcome, exit_code=1)
+    assert not compare(common_failures(outcome, outcome), outcome).new
     return time.perf_counter() - began

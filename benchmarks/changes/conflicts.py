@@ -1,4 +1,4 @@
-"""Predicted conflicts: how fast, and whether real merges agree. The repositories are made at random, from a seed."""
+"""Predicted conflicts: their speed and their agreement with real merges, in repositories made at random from a seed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction, i
 from benchmarks.measure import Figure, Growth, Result, quartiles
 
 SIZES = (12, 25, 50)
-"""Branches that are looked at together."""
+"""Numbers of branches that are compared."""
 MOVES = 7
 _ENV = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
@@ -28,15 +28,15 @@ _ENV = {
 }
 
 
-def git(folder: Path, *argv: str, feed: bytes | None = None, check: bool = True) -> str:
-    """What a Git command prints."""
-    done = subprocess.run(["git", *argv], cwd=folder, env=_ENV, input=feed, check=check, capture_output=True)
-    return done.stdout.decode(errors="surrogateescape").strip()
+def git(folder: Path, *argv: str, stdin: bytes | None = None, check: bool = True) -> str:
+    """Run a Git command and return its output."""
+    process = subprocess.run(["git", *argv], cwd=folder, env=_ENV, input=stdin, check=check, capture_output=True)
+    return process.stdout.decode(errors="surrogateescape").strip()
 
 
 @dataclass
-class World:
-    """A repository and its branches, each in a worktree."""
+class RandomRepository:
+    """A repository with branches, each in a worktree, and the random numbers that make them."""
 
     root: Path
     chance: random.Random
@@ -44,15 +44,15 @@ class World:
 
     @property
     def repo(self) -> Path:
-        """The main checkout."""
+        """Return the main checkout."""
         return self.root / "repo"
 
-    def outlook(self) -> RepositoryPrediction:
-        """Predictions for it."""
+    def prediction(self) -> RepositoryPrediction:
+        """Return a new prediction for the repository."""
         return RepositoryPrediction(LocalHost(), self.repo / ".git", self.root / "work")
 
     def branch(self, name: str, start: str) -> Path:
-        """A new branch in a worktree of its own."""
+        """Make a new branch in a new worktree; return the worktree."""
         path = self.root / "trees" / name
         git(self.repo, "worktree", "add", "-q", "--no-track", "-b", name, str(path), start)
         at = git(path, "rev-parse", "HEAD")
@@ -63,9 +63,9 @@ class World:
 # -- Agreement with real merges ------------------------------------------------------------------------------------------
 
 
-def make_world(root: Path, seed: int, branches: int) -> World:
-    """A small repository with a busy main branch, and branches that do all that can be done to files."""
-    world = World(root, random.Random(seed))
+def make_small_repository(root: Path, seed: int, branches: int) -> RandomRepository:
+    """Make a small repository with commits on main and branches with all kinds of changes to files."""
+    world = RandomRepository(root, random.Random(seed))
     repo = world.repo
     repo.mkdir(parents=True)
     git(repo, "init", "-q", "-b", "main")
@@ -85,7 +85,7 @@ def make_world(root: Path, seed: int, branches: int) -> World:
             _edit(world.chance, path)
             _commit(path, "work")
         if number and world.chance.random() < 0.15:
-            other = world.chance.choice(["main", *(one.session for one in world.branches[:-1])])
+            other = world.chance.choice(["main", *(branch.session for branch in world.branches[:-1])])
             git(path, "merge", "-q", "--no-edit", other, check=False)
             git(path, "merge", "--abort", check=False)
         if world.chance.random() < 0.4:
@@ -93,11 +93,11 @@ def make_world(root: Path, seed: int, branches: int) -> World:
     return world
 
 
-def disagreements(world: World) -> list[str]:
-    """Pairs for which the prediction and a real merge differ, in words. What was uncommitted is committed for that."""
-    predicted = asyncio.run(world.outlook().look(world.branches, ()))
+def disagreements(world: RandomRepository) -> list[str]:
+    """Return a line per pair for which the prediction and a real merge differ. Commits uncommitted changes first."""
+    predicted = asyncio.run(world.prediction().look(world.branches, ()))
     by_sides = {pair.sides: pair for pair in predicted}
-    wrong = []
+    differences = []
     for branch in world.branches:
         assert branch.workspace is not None
         _commit(branch.workspace, "uncommitted")
@@ -106,23 +106,23 @@ def disagreements(world: World) -> list[str]:
         pair = by_sides.get((a, b)) or by_sides.get((b, a))
         text = pair is not None and pair.kind == "text"
         if text != failed:
-            wrong.append(f"{a} and {b}: predicted {pair}, really {files}")
-    return wrong
+            differences.append(f"{a} and {b}: predicted {pair}, really {files}")
+    return differences
 
 
 def pairs_of(branches: Sequence[Branch]) -> list[tuple[str, str]]:
-    """Every two of them."""
+    """Return all pairs of branches."""
     names = [branch.session for branch in branches]
-    return [(a, b) for place, a in enumerate(names) for b in names[place + 1 :]]
+    return [(a, b) for index, a in enumerate(names) for b in names[index + 1 :]]
 
 
-def real_merge(world: World, a: str, b: str) -> tuple[bool, list[str]]:
-    """Does merging them by `git merge` fail on anything but lock files, and on what?"""
+def real_merge(world: RandomRepository, a: str, b: str) -> tuple[bool, list[str]]:
+    """Run `git merge`; return whether it fails on anything but lock files, and the conflicting files."""
     scratch = world.root / "scratch"
     if not scratch.exists():
         git(world.repo, "worktree", "add", "-q", "--detach", str(scratch), "main")
     git(scratch, "checkout", "-q", "--detach", a)
-    done = subprocess.run(
+    process = subprocess.run(
         ["git", "merge", "-q", "--no-edit", b], cwd=scratch, env=_ENV, check=False, capture_output=True
     )
     unmerged = git(scratch, "diff", "--name-only", "--diff-filter=U", "-z").split("\0")
@@ -130,7 +130,7 @@ def real_merge(world: World, a: str, b: str) -> tuple[bool, list[str]]:
     git(scratch, "reset", "-q", "--hard")
     git(scratch, "clean", "-qfdx")
     locks_only = bool(files) and all(map(is_lock_file, files))
-    return done.returncode != 0 and not locks_only, files
+    return process.returncode != 0 and not locks_only, files
 
 
 def _content(seed: int) -> str:
@@ -152,34 +152,36 @@ def _commit(folder: Path, message: str) -> None:
     git(folder, "commit", "-q", "--allow-empty", "-m", message)
 
 
-def _edit(chance: random.Random, folder: Path) -> None:
-    """One to four changes of any kind."""
-    for _ in range(chance.randint(1, 4)):
+def _edit(random_: random.Random, folder: Path) -> None:
+    """Make one to four random changes of any kind."""
+    for _ in range(random_.randint(1, 4)):
         files = sorted(path for path in folder.rglob("*.py") if path.is_file())
-        kind = chance.random()
+        kind = random_.random()
         if not files or kind < 0.1:
-            _write(folder / f"d{chance.randrange(6)}" / f"new{chance.randrange(4)}.py", _content(chance.randrange(4)))
+            _write(
+                folder / f"d{random_.randrange(6)}" / f"new{random_.randrange(4)}.py", _content(random_.randrange(4))
+            )
         elif kind < 0.18:
-            chance.choice(files).unlink()
+            random_.choice(files).unlink()
         elif kind < 0.26:
-            moved = chance.choice(files)
-            moved.rename(moved.with_name(f"moved{chance.randrange(6)}.py"))
+            moved = random_.choice(files)
+            moved.rename(moved.with_name(f"moved{random_.randrange(6)}.py"))
         elif kind < 0.32:
-            _move_folder(chance, folder)
+            _move_folder(random_, folder)
         elif kind < 0.36:
-            file = chance.choice(files)
+            file = random_.choice(files)
             file.unlink()
-            _write(file / "inner.py", _content(chance.randrange(5)))
+            _write(file / "inner.py", _content(random_.randrange(5)))
         elif kind < 0.42:
             lock = folder / "package-lock.json"
-            lock.write_text(lock.read_text().replace("=", f"{chance.randrange(9)}=", 1))
+            lock.write_text(lock.read_text().replace("=", f"{random_.randrange(9)}=", 1))
         elif kind < 0.46:
             with (folder / "notes.union").open("a") as file_:
-                file_.write(f"{chance.randrange(100)}\n")
+                file_.write(f"{random_.randrange(100)}\n")
         elif kind < 0.5:
-            chance.choice(files).write_bytes(chance.randbytes(200))
+            random_.choice(files).write_bytes(random_.randbytes(200))
         else:
-            _change_lines(chance, chance.choice(files))
+            _change_lines(random_, random_.choice(files))
 
 
 def _move_folder(chance: random.Random, folder: Path) -> None:
@@ -198,14 +200,14 @@ def _change_lines(chance: random.Random, file: Path) -> None:
 # -- Speed -----------------------------------------------------------------------------------------------------------------
 
 
-def make_large(root: Path, files: int, commits: int, branches: int, seed: int = 1) -> World:
-    """A repository of many files and commits; branches off its last fifty commits, each with commits and uncommitted work."""
-    world = World(root, random.Random(seed))
+def make_large_repository(root: Path, files: int, commits: int, branches: int, seed: int = 1) -> RandomRepository:
+    """Make a repository of many files and commits, and branches off its last fifty commits with commits and uncommitted changes."""
+    world = RandomRepository(root, random.Random(seed))
     chance, repo = world.chance, world.repo
     repo.mkdir(parents=True)
     git(repo, "init", "-q", "-b", "main")
     paths = [f"p{number // 500}/q{number % 500 // 20}/f{number}.py" for number in range(files)]
-    git(repo, "fast-import", "--quiet", feed=_stream(chance, paths, commits))
+    git(repo, "fast-import", "--quiet", stdin=_stream(chance, paths, commits))
     git(repo, "reset", "-q", "--hard")
     hot = chance.sample(paths, files // 20)
     for number in range(branches):
@@ -230,54 +232,62 @@ def _stream(chance: random.Random, paths: Sequence[str], commits: int) -> bytes:
     return "".join(out).encode()
 
 
-def predicting(folder: Path) -> Iterator[Result]:
-    """Branches against each other, all of them and after one has moved; and whether real merges agree."""
-    yield from asyncio.run(_speed(make_large(folder / "large", 2000, 500, SIZES[-1]), "2,000 files, 500 commits"))
+def measure_conflicts(folder: Path) -> Iterator[Result]:
+    """Measure the prediction of all pairs of branches, and again after a commit; compare it with real merges."""
+    yield from asyncio.run(
+        _speed(make_large_repository(folder / "large", 2000, 500, SIZES[-1]), "2,000 files, 500 commits")
+    )
     yield _agreement(folder, 2)
 
 
-def predicting_large(folder: Path) -> Iterator[Result]:
-    """The same in a larger repository, with more merges."""
-    yield from asyncio.run(_speed(make_large(folder / "large", 5000, 2000, SIZES[-1]), "5,000 files, 2,000 commits"))
+def measure_conflicts_large(folder: Path) -> Iterator[Result]:
+    """Measure the same in a larger repository, with more real merges."""
+    yield from asyncio.run(
+        _speed(make_large_repository(folder / "large", 5000, 2000, SIZES[-1]), "5,000 files, 2,000 commits")
+    )
     yield _agreement(folder, 5)
 
 
 def _agreement(folder: Path, seeds: int) -> Figure:
-    pairs, wrong = 0, []
+    pairs, differences = 0, []
     for seed in range(seeds):
-        small = make_world(folder / f"small{seed}", seed, 15)
+        small = make_small_repository(folder / f"small{seed}", seed, 15)
         pairs += len(pairs_of(small.branches))
-        wrong += disagreements(small)
-    note = "; ".join(wrong[:3])
-    return Figure(f"predictions that {pairs} real merges disagree with", len(wrong), 0, "pairs", note=note)
+        differences += disagreements(small)
+    note = "; ".join(differences[:3])
+    return Figure(f"predictions that {pairs} real merges disagree with", len(differences), 0, "pairs", note=note)
 
 
-async def _speed(world: World, what: str) -> Sequence[Result]:
-    every, moved = list[tuple[float, float]](), list[tuple[float, float]]()
+async def _speed(world: RandomRepository, what: str) -> Sequence[Result]:
+    by_pairs, by_branches = list[tuple[float, float]](), list[tuple[float, float]]()
     for size in SIZES:
-        outlook, branches = world.outlook(), world.branches[:size]
+        outlook, branches = world.prediction(), world.branches[:size]
         begun = time.perf_counter()
-        found = await outlook.look(branches, ())
+        pairs = await outlook.look(branches, ())
         full = time.perf_counter() - begun
-        moves = [await _moved(world, outlook, branches, number) for number in range(MOVES)]
-        every.append((len(pairs_of(branches)), full))
-        moved.append((size, statistics.median(moves)))
-    one = moved[-1][1]
-    counted = [sum(pair.kind == kind for pair in found) for kind in ("text", "overlap")]
-    note = f"{what}: {counted[0]} conflicts, {counted[1]} overlaps"
-    again = f"worst of {MOVES} {max(moves):.2f} s"
-    beside = f"{one * 1e3:.0f} ms ÷ {full * 1e3:.0f} ms"
+        moves = [await _time_after_commit(world, outlook, branches, number) for number in range(MOVES)]
+        by_pairs.append((len(pairs_of(branches)), full))
+        by_branches.append((size, statistics.median(moves)))
+    single = by_branches[-1][1]
+    counts = [sum(pair.kind == kind for pair in pairs) for kind in ("text", "overlap")]
+    note = f"{what}: {counts[0]} conflicts, {counts[1]} overlaps"
+    worst_note = f"worst of {MOVES} {max(moves):.2f} s"
+    ratio_note = f"{single * 1e3:.0f} ms ÷ {full * 1e3:.0f} ms"
     return [
         Figure(f"every two of {SIZES[-1]} branches predicted", full, 5, "s", note=note, stretch=2.5),
-        Growth("every two branches predicted", "pairs", every, "s", "linear"),
-        Figure("the same after one head moved", one, 0.3, "s", note=again, stretch=0.1, spread=quartiles(moves)),
-        Figure("one head moved ÷ all", one / full, 0.2, note=beside, stretch=0.1),
-        Growth("predicted after one head moved", "branches", moved, "s", "linear"),
+        Growth("every two branches predicted", "pairs", by_pairs, "s", "linear"),
+        Figure(
+            "the same after one head moved", single, 0.3, "s", note=worst_note, stretch=0.1, spread=quartiles(moves)
+        ),
+        Figure("one head moved ÷ all", single / full, 0.2, note=ratio_note, stretch=0.1),
+        Growth("predicted after one head moved", "branches", by_branches, "s", "linear"),
     ]
 
 
-async def _moved(world: World, outlook: RepositoryPrediction, branches: Sequence[Branch], number: int) -> float:
-    """One of them gets a commit, and now and then a change on top of it; seconds until that is predicted."""
+async def _time_after_commit(
+    world: RandomRepository, outlook: RepositoryPrediction, branches: Sequence[Branch], number: int
+) -> float:
+    """Add a commit, and every other time an uncommitted change; return the seconds of the new prediction."""
     branch = world.chance.choice(branches)
     assert branch.workspace is not None
     git(branch.workspace, "add", "-A")

@@ -1,4 +1,4 @@
-"""How long a person waits for a command, and a program for an answer, with none, fifty and five hundred sessions."""
+"""The time of a command and of an API answer, with 0, 50 and 500 sessions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.client import Line
+from benchmarks.client import HTTPConnection
 from benchmarks.measure import Figure, Growth, Result, in_turns, ratios, share, timed
 
 AO = str(Path(sys.executable).with_name("ao"))
@@ -18,12 +18,12 @@ IMPORTS = [sys.executable, "-c", "import click, socket, json"]
 NOTHING = [sys.executable, "-c", "pass"]
 TIMES = 15
 ANSWERS = 100
-GRAIN = 1.0
-"""Milliseconds below which one answer is as good as another."""
+PRECISION = 1.0
+"""Milliseconds below which differences do not count."""
 
 
-class Waits:
-    """What is asked for at each size, and how long that took."""
+class CommandTimes:
+    """Times of commands and answers at each number of sessions."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
@@ -31,25 +31,25 @@ class Waits:
         self.lists: list[tuple[float, float]] = []
         self.singles: list[tuple[float, float]] = []
 
-    def look(self, size: int, judged: bool) -> Iterator[Result]:
-        """`ao status`, the list and one session, with so many sessions."""
+    def measure(self, size: int, with_figure: bool) -> Iterator[Result]:
+        """Measure `ao status`, the list and one session, with so many sessions."""
         ours, imports = in_turns(TIMES, partial(self._run, [AO, "status"]), partial(self._run, IMPORTS))
         self.commands.append((size, _ms(ours)))
-        if judged:
+        if with_figure:
             note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms"
             ratio, spread = ratios(ours, imports)
             yield Figure(
                 f"`ao status`, {size} sessions ÷ bare imports", ratio, 2, note=note, stretch=1.5, spread=spread
             )
-        with Line.unix(self.box) as line:
-            self.lists.append((size, self._answered(line, "/api/sessions?all=1")))
+        with HTTPConnection.unix(self.box) as line:
+            self.lists.append((size, self._answer_time(line, "/api/sessions?all=1")))
             if size:
-                self.singles.append((size, self._answered(line, f"/api/sessions/{self.box.sessions()[0]['id']}")))
+                self.singles.append((size, self._answer_time(line, f"/api/sessions/{self.box.sessions()[0]['id']}")))
 
     def versions(self) -> Iterator[Result]:
-        """A command that asks nobody."""
+        """Measure commands that need no daemon: `ao --version` and completion."""
         ours, imports, nothing = in_turns(
-            TIMES, *(partial(self._run, one) for one in ([AO, "--version"], IMPORTS, NOTHING))
+            TIMES, *(partial(self._run, command) for command in ([AO, "--version"], IMPORTS, NOTHING))
         )
         ratio, spread = ratios(ours, imports)
         note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms; `python -c pass` {_ms(nothing):.0f} ms"
@@ -65,13 +65,13 @@ class Waits:
         yield Figure("a Tab in bash ÷ `python -c pass`", ratio, 1, note=note, stretch=0.5, spread=spread)
 
     def growth(self) -> Iterator[Result]:
-        """How it all grows."""
+        """Yield the growth of all times."""
         yield Growth("`ao status`", "sessions", self.commands, "ms", "linear")
         yield Growth("`GET /api/sessions` answered", "sessions", self.lists, "ms", "linear")
-        yield Growth("`GET /api/sessions/{id}` answered", "sessions", self.singles, "ms", "constant", floor=GRAIN)
+        yield Growth("`GET /api/sessions/{id}` answered", "sessions", self.singles, "ms", "constant", floor=PRECISION)
 
-    def _answered(self, line: Line, path: str) -> float:
-        """Milliseconds to an answer, by the quicker quarter of them: what else runs only adds to it."""
+    def _answer_time(self, line: HTTPConnection, path: str) -> float:
+        """Return the milliseconds of an answer, as the lower quartile: other load only adds to it."""
         return share([timed(partial(line.get, path)) for _ in range(ANSWERS)], 0.25) * 1e3
 
     def _run(self, command: Sequence[str]) -> None:

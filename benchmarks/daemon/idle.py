@@ -1,4 +1,4 @@
-"""What the daemon does while all sessions wait: CPU time, processes that it starts, memory."""
+"""The daemon while all sessions wait: CPU time, started processes, memory."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from benchmarks.measure import Figure, Growth, Result, children_started, cpu_exa
 
 SECONDS = 20.0
 SETTLING = 4.0
-"""Seconds after the last change in which what it caused comes to its end."""
+"""Seconds after the last change until its effects have ended."""
 WARM = 32.0
-"""Seconds after its start in which the daemon still puts itself in order, once."""
-GRAIN = 0.05
-"""Per cent of a core below which one is as good as another."""
+"""Seconds after its start in which the daemon still does its initial work."""
+PRECISION = 0.05
+"""Percent of a core below which differences do not count."""
 MEMORY = {0: (100.0, 85.0), 200: (150.0, 110.0)}
 BUSIEST = 200
 
 
-class Idle:
-    """The daemon at each size."""
+class IdleCost:
+    """The idle daemon's costs at each number of sessions."""
 
     def __init__(self) -> None:
         self.pid = 0
         self._since = 0.0
-        self.used: list[tuple[float, float]] = []
-        self.held: list[tuple[float, float]] = []
+        self.cpu: list[tuple[float, float]] = []
+        self.memory: list[tuple[float, float]] = []
         self.started: dict[int, int] = {}
 
-    def started_as(self, pid: int) -> None:
-        """It runs, since this moment, as this process."""
+    def set_process(self, pid: int) -> None:
+        """Set the daemon's process, which has just started."""
         self.pid, self._since = pid, time.monotonic()
 
-    def look(self, size: int) -> None:
-        """Leave it alone, and see what it did."""
+    def measure(self, size: int) -> None:
+        """Wait without requests; record CPU time, started processes and memory."""
         time.sleep(max(SETTLING, self._since + WARM - time.monotonic()))
         with children_started(self.pid) as children:
             used, begun = cpu_exact(self.pid), time.monotonic()
             time.sleep(SECONDS)
-            used, took = cpu_exact(self.pid) - used, time.monotonic() - begun
+            used, seconds = cpu_exact(self.pid) - used, time.monotonic() - begun
             self.started[size] = children()
-        self.used.append((size, 100 * used / took))
-        self.held.append((size, resident(self.pid)))
+        self.cpu.append((size, 100 * used / seconds))
+        self.memory.append((size, resident(self.pid)))
 
-    def told(self) -> Iterator[Result]:
-        """All of it."""
+    def results(self) -> Iterator[Result]:
+        """Yield all figures."""
         sizes = ", ".join(map(str, self.started))
-        busy = sum(map(bool, self.started.values()))
+        busy_count = sum(map(bool, self.started.values()))
         title = f"idle: looks of {SECONDS:g} s in which a subprocess was started"
-        yield Figure(title, busy, 0, "looks", note=f"one look with {sizes} sessions each", stretch=0)
-        used = dict(self.used)[BUSIEST]
-        yield Figure(f"idle: CPU of the daemon, {BUSIEST} sessions", used, 1, "%", stretch=0.2)
-        yield Growth("idle: CPU of the daemon", "sessions", self.used, "%", "constant", floor=GRAIN)
+        yield Figure(title, busy_count, 0, "looks", note=f"one look with {sizes} sessions each", stretch=0)
+        cpu = dict(self.cpu)[BUSIEST]
+        yield Figure(f"idle: CPU of the daemon, {BUSIEST} sessions", cpu, 1, "%", stretch=0.2)
+        yield Growth("idle: CPU of the daemon", "sessions", self.cpu, "%", "constant", floor=PRECISION)
         for size, (must, stretch) in MEMORY.items():
-            held = dict(self.held)[size]
-            yield Figure(f"resident memory of the daemon, {size} sessions", held, must, "MB", stretch=stretch)
-        yield Growth("resident memory of the daemon", "sessions", self.held, "MB", "linear")
+            memory = dict(self.memory)[size]
+            yield Figure(f"resident memory of the daemon, {size} sessions", memory, must, "MB", stretch=stretch)
+        yield Growth("resident memory of the daemon", "sessions", self.memory, "MB", "linear")

@@ -1,4 +1,4 @@
-"""The daemon is killed and started again: how long until it answers with every session that lived on."""
+"""A killed and restarted daemon: the time until it shows all sessions that kept running."""
 
 from __future__ import annotations
 
@@ -15,85 +15,89 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.client import Line
+from benchmarks.client import HTTPConnection
 from benchmarks.measure import Figure, Growth, Result, cpu_exact, quartiles
 
 TIMES = 3
-JUDGED = 200
-PATIENCE = 60.0
+FIGURE_SIZE = 200
+TIMEOUT = 60.0
 IMPORT = [sys.executable, "-c", "import agent_orchestrator.daemon.__main__"]
 
 
 class Restarts:
-    """A start with each number of sessions."""
+    """Restart times at each number of sessions."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
-        self.took: dict[int, list[float]] = {}
-        self.computed: dict[int, float] = {}
+        self.seconds: dict[int, list[float]] = {}
+        self.cpu: dict[int, float] = {}
         self.imports: list[float] = []
 
-    def look(self, size: int) -> None:
-        """Kill, start, ask; and the import alone in turns with that."""
-        self.took[size] = []
+    def measure(self, size: int) -> None:
+        """Restart the daemon several times, in turns with the import alone."""
+        self.seconds[size] = []
         for _ in range(TIMES):
-            before = _children()
+            before = _children_cpu()
             subprocess.run(IMPORT, env=self.box.env, check=True)
-            self.imports.append(_children() - before)
-            self.took[size].append(self._adopted(size))
+            self.imports.append(_children_cpu() - before)
+            self.seconds[size].append(self._restart(size))
 
-    def told(self) -> Iterator[Result]:
-        """All of it."""
-        took = self.took[JUDGED]
+    def results(self) -> Iterator[Result]:
+        """Yield all figures."""
+        seconds = self.seconds[FIGURE_SIZE]
         imports = statistics.median(self.imports)
         note = (
-            f"from the start of the program to an answer that shows all of them alive; {self.computed[JUDGED]:.2f} s of CPU, "
+            f"from the start of the program to an answer that shows all of them alive; {self.cpu[FIGURE_SIZE]:.2f} s of CPU, "
             f"{imports:.2f} s of these for Python and the imports alone"
         )
         yield Figure(
-            f"adoption of {JUDGED} sessions at start",
-            statistics.median(took),
+            f"adoption of {FIGURE_SIZE} sessions at start",
+            statistics.median(seconds),
             2,
             "s",
             note=note,
             stretch=0.5,
-            spread=quartiles(took),
+            spread=quartiles(seconds),
         )
-        points = [(float(size), statistics.median(times)) for size, times in self.took.items()]
+        points = [(float(size), statistics.median(times)) for size, times in self.seconds.items()]
         yield Growth("adoption at start", "sessions", points, "s", "linear")
 
-    def _adopted(self, size: int) -> float:
+    def _restart(self, size: int) -> float:
         box = self.box
-        alive = _alive(box)
+        agents_before = _live_agents(box)
         box.stop(signal.SIGKILL)
-        begun = time.monotonic()
+        started_at = time.monotonic()
         with ThreadPoolExecutor(1) as starter:
             started = starter.submit(box.start)
-            found: dict[str, int] | None = None
-            while (found is None or len(found) < size) and time.monotonic() < begun + PATIENCE:
-                with contextlib.suppress(OSError):  # nobody listens yet
-                    found = _alive(box)
+            adopted: dict[str, int] | None = None
+            while (adopted is None or len(adopted) < size) and time.monotonic() < started_at + TIMEOUT:
+                with contextlib.suppress(OSError):  # the daemon does not listen yet
+                    adopted = _live_agents(box)
                 time.sleep(0.001)
-            took = time.monotonic() - begun
-            self.computed[size] = cpu_exact(started.result())
-        if found != alive:
+            seconds = time.monotonic() - started_at
+            self.cpu[size] = cpu_exact(started.result())
+        if adopted != agents_before:
             raise RuntimeError(
-                f"{len(alive)} agents ran before the daemon was killed, and {len(found or {})} were adopted"
+                f"{len(agents_before)} agents ran before the daemon was killed, and {len(adopted or {})} were adopted"
             )
-        return took
+        return seconds
 
 
-def _children() -> float:
-    """CPU time of all processes that were started here and have ended."""
+def _children_cpu() -> float:
+    """Return the CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def _alive(box: Sandbox) -> dict[str, int]:
-    """The agents that the daemon says run, and really do."""
-    with Line.unix(box) as line:
+def _live_agents(box: Sandbox) -> dict[str, int]:
+    """Return the running agents by session, as the daemon lists them; check that their processes exist."""
+    with HTTPConnection.unix(box) as line:
         sessions = json.loads(line.get("/api/sessions?all=1")[1])["sessions"]
-    found = {str(one["id"]): int(one["pid"]) for one in sessions if one["pid"] and one["status"] != "crashed"}
-    for pid in found.values():
+    agents = {
+        str(session["id"]): int(session["pid"])
+        for session in sessions
+        if session["pid"] and session["status"] != "crashed"
+    }
+    for pid in agents.values():
         os.kill(pid, 0)
-    return found
+    return agents

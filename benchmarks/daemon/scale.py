@@ -1,4 +1,4 @@
-"""One daemon to which sessions are added until there are five hundred, all live: what each number of them costs."""
+"""One daemon with a growing number of live sessions, up to 500: the costs at each number."""
 
 from __future__ import annotations
 
@@ -6,69 +6,77 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.board.viewers import following
-from benchmarks.daemon.commands import Waits
-from benchmarks.daemon.idle import Idle
-from benchmarks.daemon.requests import serving
+from benchmarks.board.viewers import measure_viewers
+from benchmarks.daemon.commands import CommandTimes
+from benchmarks.daemon.idle import IdleCost
+from benchmarks.daemon.requests import measure_requests
 from benchmarks.daemon.restart import Restarts
-from benchmarks.fleet import CONFIG, OFFERS, SIZE, Changes, asked_for, at_rest, waiting
+from benchmarks.fleet import (
+    CONFIG,
+    PULL_REQUEST_TASK,
+    SIZE,
+    Changes,
+    request_sessions,
+    wait_for_status,
+    wait_until_at_rest,
+)
 from benchmarks.measure import Result
-from benchmarks.sessions.messages import delivering
+from benchmarks.sessions.messages import measure_messages
 
-REVIEWED = 5
-"""Sessions with a pull request: they are commented upon."""
-IDLE = (0, 20, 50, 200)
-ASKED = (0, 50, 500)
-SERVED = (50, 500)
-STARTED = (200, 500)
-"""Sizes at which it is started again, after the first: what is measured of an idle one is measured before."""
-SIZES = sorted({*IDLE, *ASKED, *SERVED, *STARTED})
+PULL_REQUESTS = 5
+"""Sessions with a pull request, for the comments."""
+IDLE_SIZES = (0, 20, 50, 200)
+COMMAND_SIZES = (0, 50, 500)
+REQUEST_SIZES = (50, 500)
+RESTART_SIZES = (200, 500)
+"""Sizes at which the daemon is restarted; the idle costs are measured before."""
+SIZES = sorted({*IDLE_SIZES, *COMMAND_SIZES, *REQUEST_SIZES, *RESTART_SIZES})
 
 
-def scaling(folder: Path) -> Iterator[Result]:
-    """At each size it is asked, left alone, and killed and started again, before the next are added."""
+def measure_scale(folder: Path) -> Iterator[Result]:
+    """At each size, measure commands, idle costs, requests and restarts, before sessions are added."""
     log = folder / "heard.jsonl"
     with Sandbox(folder / "box", "tmux", env={"AO_DEMO_LOG": str(log)}) as box:
         box.repository(config=CONFIG)
         box.start()
-        fleet, idle, waits, restarts = Fleet(box), Idle(), Waits(box), Restarts(box)
-        restarts.look(0)
-        idle.started_as(box.daemon_pid() or 0)
-        yield from waits.versions()
+        fleet, idle, commands, restarts = Fleet(box), IdleCost(), CommandTimes(box), Restarts(box)
+        restarts.measure(0)
+        idle.set_process(box.daemon_pid() or 0)
+        yield from commands.versions()
         for size in SIZES:
             fleet.grow(size)
-            if size in ASKED:
-                yield from waits.look(size, size == SIZE)
-            if size in IDLE:
-                idle.look(size)
+            if size in COMMAND_SIZES:
+                yield from commands.measure(size, size == SIZE)
+            if size in IDLE_SIZES:
+                idle.measure(size)
             if size == SIZE:
-                yield from delivering(box, folder, log, fleet.names[:REVIEWED])
-                yield from following(box, Changes(box, [f"app-{name}" for name in fleet.names]))
-            if size in SERVED:
-                yield from serving(box, size)
-            if size in STARTED:
-                restarts.look(size)
-        yield from waits.growth()
-        yield from idle.told()
-        yield from restarts.told()
+                yield from measure_messages(box, folder, log, fleet.names[:PULL_REQUESTS])
+                yield from measure_viewers(box, Changes(box, [f"app-{name}" for name in fleet.names]))
+            if size in REQUEST_SIZES:
+                yield from measure_requests(box, size)
+            if size in RESTART_SIZES:
+                restarts.measure(size)
+        yield from commands.growth()
+        yield from idle.results()
+        yield from restarts.results()
 
 
 class Fleet:
-    """All that live."""
+    """The live sessions."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
         self.names: list[str] = []
 
     def grow(self, size: int) -> None:
-        """Add sessions, all at once, until there are so many that wait for something to do."""
+        """Add sessions, all at once, until there are so many idle ones."""
         fresh = [f"n{number:03}" for number in range(len(self.names), size)]
         if not fresh:
             return
         if not self.names:
-            asked_for(self.box, fresh[:REVIEWED], OFFERS)
-            waiting(self.box, REVIEWED, "review_pending")
-        asked_for(self.box, fresh[REVIEWED:] if not self.names else fresh)
-        waiting(self.box, size - REVIEWED)
+            request_sessions(self.box, fresh[:PULL_REQUESTS], PULL_REQUEST_TASK)
+            wait_for_status(self.box, PULL_REQUESTS, "review_pending")
+        request_sessions(self.box, fresh[PULL_REQUESTS:] if not self.names else fresh)
+        wait_for_status(self.box, size - PULL_REQUESTS)
         self.names += fresh
-        at_rest(self.box)
+        wait_until_at_rest(self.box)

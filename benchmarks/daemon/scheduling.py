@@ -1,4 +1,4 @@
-"""A thousand tasks in the queue: what a decision who may start takes, with its look at the files that each is about; and its memory."""
+"""A thousand queued tasks: the time of a scheduling decision, including the files that each task names, and its memory."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ projects:
 """
 
 
-def scheduling(folder: Path) -> Iterator[Figure]:
-    """Decisions over a thousand queued sessions of three projects, and looks at a backlog of a thousand issues; by CPU time."""
+def measure_scheduling(folder: Path) -> Iterator[Figure]:
+    """Measure the CPU time of decisions over 1,000 queued sessions of three projects, and of reading a backlog of 1,000 issues."""
     yield from asyncio.run(_measured(folder))
 
 
@@ -68,8 +68,8 @@ async def _measured(folder: Path) -> list[Figure]:
         await flow.append(*_sessions(box.repo))
         await flow.append(*_issues())
         try:
-            figures = [*await _decisions(flow, admission), *await _looks(Backlog(core))]
-            await flow.append(*_holds())
+            figures = [*await _decisions(flow, admission), *await _time_backlog(Backlog(core))]
+            await flow.append(*_account_holds())
             return [*figures, *await _decisions(flow, admission, ", all accounts held")]
         finally:
             await quota.close()
@@ -77,7 +77,7 @@ async def _measured(folder: Path) -> list[Figure]:
 
 
 def _sessions(repo: Path) -> list[Event]:
-    """Eight at work, and a thousand that wait; every third comes after another one."""
+    """Return the events of eight working and a thousand queued sessions; every third depends on another one."""
     events = []
     for number in range(QUEUED + SLOTS):
         session, project = f"s{number:04}", "abc"[number % 3]
@@ -112,53 +112,53 @@ def _issues() -> list[Event]:
     return [Event(body, 1000.0, "person", f"issue:{body.number}", "abc"[body.number % 3]) for body in bodies]
 
 
-def _holds() -> list[Event]:
-    """Every account is held: whoever could start is asked for by name, and waits."""
+def _account_holds() -> list[Event]:
+    """Return events that hold every account, so that each session that could start waits for its account."""
     now = time.time()
     bodies = [e.AccountHeld(f"a{number}", now + 3600.0) for number in range(LIMITED)]
     return [Event(body, now, "daemon", f"held:{body.account}") for body in bodies]
 
 
-async def _decisions(flow: Flow, admission: Admission, where: str = "") -> list[Figure]:
+async def _decisions(flow: Flow, admission: Admission, suffix: str = "") -> list[Figure]:
     verdicts = await admission.verdicts()
-    waits = sum(bool(one.reason) for one in verdicts)
+    waits = sum(bool(verdict.reason) for verdict in verdicts)
 
     async def decide() -> None:
-        await _ends(flow)
+        await _toggle_session(flow)
         await admission.verdicts()
 
-    took = await _timed(decide, 20)
+    seconds = await _timed(decide, 20)
     gc.collect()
     before = resident(os.getpid())
-    took += await _timed(decide, DECISIONS)
+    seconds += await _timed(decide, DECISIONS)
     gc.collect()
-    grown = resident(os.getpid()) - before
-    note = f"p95 {sorted(took)[int(len(took) * 0.95)] * 1e3:.1f} ms; {waits} wait, {FILES} files"
+    growth = resident(os.getpid()) - before
+    note = f"p95 {sorted(seconds)[int(len(seconds) * 0.95)] * 1e3:.1f} ms; {waits} wait, {FILES} files"
     return [
-        Figure(f"a decision, {QUEUED} queued{where} (median)", statistics.median(took) * 1e3, 20, "ms", note=note),
-        Figure(f"memory grown by {DECISIONS} decisions{where}", max(0.0, grown), 2, "MB"),
+        Figure(f"a decision, {QUEUED} queued{suffix} (median)", statistics.median(seconds) * 1e3, 20, "ms", note=note),
+        Figure(f"memory grown by {DECISIONS} decisions{suffix}", max(0.0, growth), 2, "MB"),
     ]
 
 
-async def _ends(flow: Flow) -> None:
-    """One of those at work is idle, and the next time at work again: some may start, and all the others may not."""
+async def _toggle_session(flow: Flow) -> None:
+    """Stop or continue one working session, so that each decision has another result."""
     facts = flow.sessions["s0000"]
     flow.sessions["s0000"] = replace(facts, stopped=not facts.stopped)
 
 
-async def _looks(backlog: Backlog) -> list[Figure]:
-    async def look() -> None:
+async def _time_backlog(backlog: Backlog) -> list[Figure]:
+    async def read_backlog() -> None:
         backlog.entries(None)
 
-    took = await _timed(look, 50)
-    return [Figure(f"a look at the backlog, {QUEUED} open issues (median)", statistics.median(took) * 1e3, 20, "ms")]
+    seconds = await _timed(read_backlog, 50)
+    return [Figure(f"a look at the backlog, {QUEUED} open issues (median)", statistics.median(seconds) * 1e3, 20, "ms")]
 
 
 async def _timed(work: Callable[[], Awaitable[None]], count: int) -> list[float]:
-    """CPU seconds of each call."""
-    found = []
+    """Return the CPU seconds of each call."""
+    seconds = []
     for _ in range(count):
-        begun = time.process_time()
+        started_at = time.process_time()
         await work()
-        found.append(time.process_time() - begun)
-    return found
+        seconds.append(time.process_time() - started_at)
+    return seconds

@@ -1,4 +1,4 @@
-"""Events and effects a second on PostgreSQL, beside the same on SQLite: both on this machine's disk, made in turns."""
+"""Events and effects per second on PostgreSQL and on SQLite: both on this machine's disk, measured in turns."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from agent_orchestrator.testing.postgres import Server, programs
 from benchmarks.measure import Figure
 
 ROUNDS = 5
-TELLERS = 50
-"""Who tell events at once, as fifty sessions do."""
+WRITERS = 50
+"""Simultaneous writers of events, as of fifty sessions."""
 _numbers = itertools.count()
 
 
-def storing(folder: Path) -> Iterator[Figure]:
-    """Ratios of throughput; left out where no PostgreSQL server is installed."""
+def measure_storage(folder: Path) -> Iterator[Figure]:
+    """Yield ratios of throughput; none without an installed PostgreSQL server."""
     if programs() is None:
         print("| events on PostgreSQL | – | | | no server is installed: scripts/install-postgres |")
         return
@@ -50,7 +50,7 @@ async def _measured(folder: Path, url: str) -> Sequence[Figure]:
     for flow, runner in zip(flows, runners, strict=True):
         runner.start(await flow.start())
     works: dict[str, Callable[[Flow], Awaitable[float]]] = {
-        f"events told by {TELLERS} at once": lambda flow: _events(flow, 2000, TELLERS),
+        f"events told by {WRITERS} at once": lambda flow: _events(flow, 2000, WRITERS),
         "events told one after the other": lambda flow: _events(flow, 150, 1),
         "effects recorded and carried out": lambda flow: _effects(flow, 300),
     }
@@ -70,33 +70,33 @@ async def _measured(folder: Path, url: str) -> Sequence[Figure]:
     return figures
 
 
-async def _events(flow: Flow, count: int, tellers: int) -> float:
-    left = iter(range(count))
+async def _events(flow: Flow, count: int, writers: int) -> float:
+    remaining = iter(range(count))
 
-    async def tell() -> None:
-        for _ in left:
+    async def append() -> None:
+        for _ in remaining:
             body = e.AgentReport("note", {"text": "x" * 100})
             await flow.append(Event(body, flow.clock(), "bench", f"e{next(_numbers)}", "app", "app-x"))
 
-    begun = time.perf_counter()
-    await asyncio.gather(*(tell() for _ in range(tellers)))
-    return count / (time.perf_counter() - begun)
+    started_at = time.perf_counter()
+    await asyncio.gather(*(append() for _ in range(writers)))
+    return count / (time.perf_counter() - started_at)
 
 
 async def _effects(flow: Flow, count: int) -> float:
-    """Sessions are admitted at once; each has its workspace prepared, which is recorded."""
-    begun, wanted = time.perf_counter(), [f"app-s{next(_numbers)}" for _ in range(count)]
-    done = asyncio.Event()
+    """Admit sessions at once; return the rate at which their workspaces are recorded as prepared."""
+    started_at, names = time.perf_counter(), [f"app-s{next(_numbers)}" for _ in range(count)]
+    all_prepared = asyncio.Event()
 
-    def look(_changes: object) -> None:
-        if all((facts := flow.sessions.get(name)) is not None and facts.place is not None for name in wanted):
-            done.set()
+    def check_prepared(_changes: object) -> None:
+        if all((facts := flow.sessions.get(name)) is not None and facts.place is not None for name in names):
+            all_prepared.set()
 
-    unsubscribe = flow.listeners.on(look)
-    await asyncio.gather(*(flow.append(*_admitted(flow, name)) for name in wanted))
-    await done.wait()
+    unsubscribe = flow.listeners.on(check_prepared)
+    await asyncio.gather(*(flow.append(*_admitted(flow, name)) for name in names))
+    await all_prepared.wait()
     unsubscribe()
-    return count / (time.perf_counter() - begun)
+    return count / (time.perf_counter() - started_at)
 
 
 def _admitted(flow: Flow, session: str) -> list[Event]:

@@ -1,4 +1,4 @@
-"""What watching pull requests at GitHub costs, counted at a GitHub on loopback: nothing while nothing changes, and little for a change."""
+"""The cost of polling pull requests at GitHub, counted at a test server: while nothing changes, and for a change."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from benchmarks.measure import Figure
 FETCHED = Path(__file__).parents[2] / ".cache" / "forges"
 COUNT = 50
 REPOSITORIES = ("acme/one", "acme/two", "acme/three")
-QUIET = 120.0
-"""Seconds in which nothing changes."""
-PATIENCE = 300.0
+QUIET_SECONDS = 120.0
+"""Seconds without a change."""
+TIMEOUT = 300.0
 CHANGES = 20
 SECRET = "s3cret"
 SCRIPT = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
@@ -36,45 +36,45 @@ projects:
 """
 
 
-def forging(folder: Path) -> Iterator[Figure]:
-    """Fifty sessions with open pull requests in three repositories: requests while nothing changes, and how soon a change is seen."""
-    schema = published()
+def measure_pull_requests(folder: Path) -> Iterator[Figure]:
+    """Measure 50 sessions with pull requests in three repositories: requests without changes, and the time until a change is read."""
+    schema = published_schema()
     if schema is None:
         return
     with GitHubServer(schema=schema) as forge, Sandbox(folder / "box", "process") as box:
-        prepared(box, forge)
-        pulls = opened(box, forge, range(COUNT))
-        yield from _quiet(forge, "polling", 12)
-        yield _seen(box, forge, pulls, "polling", 30.0, 3)
-        hooked(box, forge)
-        before = points_of(forge)
-        yield _seen(box, forge, pulls, "webhook", 1.0, CHANGES)
-        points = (points_of(forge) - before) / CHANGES
+        prepare_repositories(box, forge)
+        pulls = open_sessions(box, forge, range(COUNT))
+        yield from _measure_quiet(forge, "polling", 12)
+        yield _measure_comment(box, forge, pulls, "polling", 30.0, 3)
+        add_webhooks(box, forge)
+        before = graphql_points(forge)
+        yield _measure_comment(box, forge, pulls, "webhook", 1.0, CHANGES)
+        points = (graphql_points(forge) - before) / CHANGES
         yield Figure("GraphQL points for a change", points, 2.0, "points")
-        yield from _quiet(forge, "webhooks", 1)
+        yield from _measure_quiet(forge, "webhooks", 1)
 
 
-def published() -> Path | None:
-    """GitHub's published schema, as `make test-forges` fetches it or as named; none: this cannot be measured here."""
-    fetched = sorted(FETCHED.glob("octokit-graphql-schema-*/schema.graphql"))
-    named = os.environ.get("AO_GITHUB_SCHEMA")
-    schema = Path(named) if named else next(iter(fetched), None)
+def published_schema() -> Path | None:
+    """Return the path of GitHub's published schema (`$AO_GITHUB_SCHEMA`, or fetched), or None if it or its library is missing."""
+    schemas = sorted(FETCHED.glob("octokit-graphql-schema-*/schema.graphql"))
+    configured = os.environ.get("AO_GITHUB_SCHEMA")
+    schema = Path(configured) if configured else next(iter(schemas), None)
     return schema if schema and importlib.util.find_spec("graphql") is not None else None
 
 
-def address(box: Sandbox) -> str:
-    """Where webhooks are taken."""
+def webhook_url(box: Sandbox) -> str:
+    """Return the URL for webhooks."""
     return f"{json.loads(box.home.info.read_text())['url']}/api/webhooks/github"
 
 
-def hooked(box: Sandbox, forge: GitHubServer) -> None:
-    """Let every repository send its webhooks."""
+def add_webhooks(box: Sandbox, forge: GitHubServer) -> None:
+    """Make every repository send webhooks."""
     for repo in REPOSITORIES:
-        forge.hook(repo, address(box), SECRET)
+        forge.hook(repo, webhook_url(box), SECRET)
 
 
-def prepared(box: Sandbox, forge: GitHubServer) -> None:
-    """Repositories, their clones, and a daemon."""
+def prepare_repositories(box: Sandbox, forge: GitHubServer) -> None:
+    """Make repositories and their clones, and start the daemon."""
     for repo in REPOSITORIES:
         name = repo.partition("/")[2]
         forge.repository(repo, {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
@@ -87,71 +87,75 @@ def prepared(box: Sandbox, forge: GitHubServer) -> None:
     box.start()
 
 
-def opened(box: Sandbox, forge: GitHubServer, numbers: range) -> dict[str, int]:
-    """Sessions of these numbers beside those that there are, and the number of each one's pull request."""
+def open_sessions(box: Sandbox, forge: GitHubServer, numbers: range) -> dict[str, int]:
+    """Start sessions with these numbers; return the number of each session's pull request."""
     for number in numbers:
         repo = REPOSITORIES[number % len(REPOSITORIES)]
         box.repo = box.folder / repo.partition("/")[2]
         name = f"n{number:03}"
         box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": SCRIPT.format(name=name)})
 
-    def fresh() -> list[dict[str, Any]]:
-        return [one for one in box.sessions() if int(one["name"][1:]) in numbers]
+    def new_sessions() -> list[dict[str, Any]]:
+        return [session for session in box.sessions() if int(session["name"][1:]) in numbers]
 
-    def ready() -> bool:
-        return [one["pr"]["state"] for one in fresh() if one["pr"]].count("open") == len(numbers)
+    def are_open() -> bool:
+        return [session["pr"]["state"] for session in new_sessions() if session["pr"]].count("open") == len(numbers)
 
-    box.until(ready, f"{len(numbers)} pull requests", PATIENCE)
-    for session in fresh():
+    box.until(are_open, f"{len(numbers)} pull requests", TIMEOUT)
+    for session in new_sessions():
         forge.check(f"acme/{session['project']}", session["head"], "tests", "success")
 
-    def settled() -> bool:
-        return [one["status"] for one in fresh()].count("review_pending") == len(numbers)
+    def are_reviewed() -> bool:
+        return [session["status"] for session in new_sessions()].count("review_pending") == len(numbers)
 
-    box.until(settled, "their checks", PATIENCE)
-    return {one["id"]: one["pr"]["number"] for one in fresh()}
+    box.until(are_reviewed, "their checks", TIMEOUT)
+    return {session["id"]: session["pr"]["number"] for session in new_sessions()}
 
 
-def points_of(forge: GitHubServer) -> float:
-    """Points of GraphQL that were spent there."""
+def graphql_points(forge: GitHubServer) -> float:
+    """Return the GraphQL points spent at the test server."""
     return float(forge.ledger.counts().get("graphql points", 0))
 
 
-def _quiet(forge: GitHubServer, way: str, most: float) -> Iterator[Figure]:
-    time.sleep(
-        60.0
-    )  # what was under way comes to its end: two polls, the second for what changed in the second of its reading
+def _measure_quiet(forge: GitHubServer, source: str, bound: float) -> Iterator[Figure]:
+    time.sleep(60.0)  # two polls: the second one reads what changed in the second of the first
     before = dict(forge.ledger.counts())
-    time.sleep(QUIET)
+    time.sleep(QUIET_SECONDS)
     after = forge.ledger.counts()
-    spent = {kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] != before.get(kind, 0)}
-    requests = spent.get("rest", 0) / (QUIET / 60)
-    fresh = spent.get("rest", 0) - spent.get("rest 304", 0)
-    note = ", ".join(f"{count} {kind}" for kind, count in sorted(spent.items())) or "none at all"
+    requests_by_kind = {kind: after[kind] - before.get(kind, 0) for kind in after if after[kind] != before.get(kind, 0)}
+    requests = requests_by_kind.get("rest", 0) / (QUIET_SECONDS / 60)
+    fresh = requests_by_kind.get("rest", 0) - requests_by_kind.get("rest 304", 0)
+    note = ", ".join(f"{count} {kind}" for kind, count in sorted(requests_by_kind.items())) or "none at all"
     yield Figure(
-        f"requests a minute, {COUNT} open pull requests, nothing changing, {way}", requests, most, "requests", note=note
+        f"requests a minute, {COUNT} open pull requests, nothing changing, {source}",
+        requests,
+        bound,
+        "requests",
+        note=note,
     )
-    yield Figure(f"of these, not answered by 304, {way}", float(fresh), 0.0, "requests")
-    yield Figure(f"GraphQL points meanwhile, {way}", float(spent.get("graphql points", 0)), 0.0, "points")
+    yield Figure(f"of these, not answered by 304, {source}", float(fresh), 0.0, "requests")
+    yield Figure(f"GraphQL points meanwhile, {source}", float(requests_by_kind.get("graphql points", 0)), 0.0, "points")
 
 
-def _seen(box: Sandbox, forge: GitHubServer, pulls: dict[str, int], way: str, most: float, times: int) -> Figure:
-    took = []
-    for number, session in enumerate(list(pulls)[:times]):
+def _measure_comment(
+    box: Sandbox, forge: GitHubServer, pulls: dict[str, int], source: str, bound: float, count: int
+) -> Figure:
+    seconds = []
+    for number, session in enumerate(list(pulls)[:count]):
         repo = f"acme/{session.rpartition('-')[0]}"
-        text = f"seen{way}{number} [[say: noted]]"
+        text = f"seen{source}{number} [[say: noted]]"
         begun = time.monotonic()
         forge.comment(forge.find_pull(repo, pulls[session]), text, by="rev")
-        end = begun + 4 * most
+        end = begun + 4 * bound
         while text not in json.dumps(box.events(session)) and time.monotonic() < end:
             time.sleep(0.05)
-        took.append(time.monotonic() - begun)
-    took.sort()
-    middle = took[len(took) // 2]
+        seconds.append(time.monotonic() - begun)
+    seconds.sort()
+    middle = seconds[len(seconds) // 2]
     return Figure(
-        f"a comment at GitHub → known here, {way} (worst of {times})",
-        took[-1],
-        most,
+        f"a comment at GitHub → known here, {source} (worst of {count})",
+        seconds[-1],
+        bound,
         "s",
         note=f"median {middle:.2f} s",
     )

@@ -1,4 +1,4 @@
-"""Webhooks a second: signed as GitHub signs them, each another one, taken by a daemon that is kept to one core."""
+"""Webhooks per second: signed like GitHub's, all different, with the daemon pinned to one core."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.client import Line, Place, one_core, rate, tcp
-from benchmarks.fleet import asked_for, waiting
+from benchmarks.client import Address, HTTPConnection, one_core, rate, tcp
+from benchmarks.fleet import request_sessions, wait_for_status
 from benchmarks.measure import Figure, Result, quartiles, share
 
 COUNT = 8000
-"""Deliveries at hand: more than are taken in the time."""
+"""Prepared deliveries: more than are accepted in the time."""
 SECONDS = 2.0
 ROUNDS = 3
 SESSIONS = 50
 SIZE = 8000
-"""Bytes of a delivery, as most of GitHub's are."""
+"""Bytes of a delivery, a usual size at GitHub."""
 SECRET = "s3cret"
-NOTHING = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 CONFIG = f"""
 defaults: {{agent: demo, runtime: tmux}}
 orchestrator: {{maxParallelAgents: 100}}
@@ -35,37 +35,44 @@ projects:
 """
 
 
-def webhooks(folder: Path) -> Iterator[Result]:
-    """With fifty sessions; and one that nobody signed is refused, one that came before not taken again."""
+def measure_webhooks(folder: Path) -> Iterator[Result]:
+    """Measure webhooks with fifty sessions; check that unsigned and repeated ones are not accepted."""
     with Sandbox(folder / "box", "tmux") as box:
         box.repository(config=CONFIG)
         box.start()
-        asked_for(box, [f"n{number}" for number in range(SESSIONS)])
-        waiting(box, SESSIONS)
-        yield taken(box, f"{SESSIONS} sessions")
+        request_sessions(box, [f"n{number}" for number in range(SESSIONS)])
+        wait_for_status(box, SESSIONS)
+        yield measure_rate(box, f"{SESSIONS} sessions")
 
 
-def taken(box: Sandbox, what: str, repo: str = "acme/app", secret: str = SECRET) -> Figure:
-    """How many are taken a second; every one of them only once, and none that is not genuine."""
-    pid, place = box.daemon_pid(), tcp(box)
+def measure_rate(box: Sandbox, title: str, repo: str = "acme/app", secret: str = SECRET) -> Figure:
+    """Return the figure of accepted webhooks per second; check that repeated and forged ones are not accepted."""
+    pid, address = box.daemon_pid(), tcp(box)
     assert pid is not None
-    deliveries = [signed(number, repo, secret) for number in range(COUNT)]
-    _checked(place, deliveries[0], signed(0, repo, "wrong"))
-    each = (COUNT - 1) // ROUNDS
+    deliveries = [signed_delivery(number, repo, secret) for number in range(COUNT)]
+    _check_answers(address, deliveries[0], signed_delivery(0, repo, "wrong"))
+    per_round = (COUNT - 1) // ROUNDS
     with one_core(pid):
-        nothing = rate(pid, place, [NOTHING], 1.0)
+        health_rate = rate(pid, address, [HEALTH_REQUEST], 1.0)
         rounds = [
-            rate(pid, place, deliveries[1 + turn * each : 1 + (turn + 1) * each], SECONDS, wanted=202, again=False)
+            rate(
+                pid,
+                address,
+                deliveries[1 + turn * per_round : 1 + (turn + 1) * per_round],
+                SECONDS,
+                expected_status=202,
+                repeat=False,
+            )
             for turn in range(ROUNDS)
         ]
-    rates, used = [one.a_second for one in rounds], min(one.each for one in rounds)
+    rates, cpu = [result.a_second for result in rounds], min(result.each for result in rounds)
     note = (
-        f"{used * 1e6:.0f} µs of CPU and {len(deliveries[0]) / 1e3:.0f} kB each; "
+        f"{cpu * 1e6:.0f} µs of CPU and {len(deliveries[0]) / 1e3:.0f} kB each; "
         "what they tell of is read from the forge, not from them"
     )
-    why = f"{nothing.each * 1e6:.0f} µs are spent on a request that does nothing, `GET /healthz`"
+    why = f"{health_rate.each * 1e6:.0f} µs are spent on a request that does nothing, `GET /healthz`"
     return Figure(
-        f"webhooks taken and verified, {what}, one core",
+        f"webhooks taken and verified, {title}, one core",
         share(rates, 0.5),
         1000,
         "a second",
@@ -77,12 +84,12 @@ def taken(box: Sandbox, what: str, repo: str = "acme/app", secret: str = SECRET)
     )
 
 
-def signed(number: int, repo: str, secret: str) -> bytes:
-    """A delivery about a pull request."""
+def signed_delivery(number: int, repo: str, secret: str) -> bytes:
+    """Return a signed delivery about a pull request, as an HTTP request."""
     pull = {"number": 1 + number % SESSIONS, "head": {"sha": f"{number:040x}", "ref": f"b{number}"}, "state": "open"}
     about = {"action": "synchronize", "pull_request": pull, "repository": {"full_name": repo}}
-    rest = random.Random(number).randbytes(SIZE // 2).hex()
-    body = json.dumps({**about, "body": rest[: SIZE - len(json.dumps(about))]}).encode()
+    filler = random.Random(number).randbytes(SIZE // 2).hex()
+    body = json.dumps({**about, "body": filler[: SIZE - len(json.dumps(about))]}).encode()
     signature = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     head = (
         "POST /api/webhooks/github HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -92,9 +99,9 @@ def signed(number: int, repo: str, secret: str) -> bytes:
     return head.encode() + body
 
 
-def _checked(place: Place, genuine: bytes, forged: bytes) -> None:
-    """What is measured is what is meant."""
-    with Line.to(place) as line:
+def _check_answers(address: Address, genuine: bytes, forged: bytes) -> None:
+    """Check that a delivery is accepted once and a forged one refused."""
+    with HTTPConnection.connect(address) as line:
         answers = [line.send(genuine), line.send(genuine), line.send(forged)]
     if [status for status, _ in answers] != [202, 202, 401] or [
         json.loads(body)["taken"] for _, body in answers[:2]

@@ -1,1 +1,1 @@
-"""A fleet under load for minutes: chatty agents, people who look on, a forge that tells much; what is lost, late or left behind."""
+"""A fleet under load for minutes: agents with much output, viewers, many webhooks; what is lost, late or left running."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.load`: prints a table, writes a report; exits with 1 if a figure is not as it must be."""
+"""`python -m benchmarks.load`: print a table, write a report; exit with 1 if a figure misses its bound."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from benchmarks.load.assessment import Run, figures, report
 from benchmarks.load.plan import REPOSITORIES, SECRET, Plan
 from benchmarks.load.processes import Child
 from benchmarks.load.samples import Sampler, cpu_of_machine
-from benchmarks.load.viewers import printed
+from benchmarks.load.viewers import printed_block
 from benchmarks.measure import HEAD
 from tests.forges import fetch
 
@@ -39,17 +39,17 @@ projects:
     tracker: local
     scm: {{plugin: github, apiUrl: "{url}", token: "{token}", webhook: {{secret: {secret}}}}}
 """
-OFFERS = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
-READY = "[[say: ready]]"
-AT_ONCE = 4
-"""People who make sessions at the same time."""
-PATIENCE = 300.0
+PULL_REQUEST_TASK = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
+READY_TASK = "[[say: ready]]"
+PARALLEL_REQUESTS = 4
+"""Sessions requested at the same time."""
+TIMEOUT = 300.0
 SETTLING = 3.0
-"""Seconds without an event after which everything has come to its end."""
+"""Seconds without an event after which the load has ended."""
 
 
 def main() -> int:
-    """Play it, and judge."""
+    """Run the load and print the figures."""
     parser = argparse.ArgumentParser(prog="benchmarks.load", description=__doc__)
     parser.add_argument("--sessions", type=int, default=200, help="agents that print a megabyte a second together")
     parser.add_argument("--viewers", type=int, default=50, help="of boards, logs and terminals, and programs that ask")
@@ -61,8 +61,8 @@ def main() -> int:
         "--stacks", action="store_true", help="note what the daemon is at whenever its event loop is late"
     )
     parser.add_argument("--keep", action="store_true", help="leave the folder with logs and database")
-    given = parser.parse_args()
-    plan = Plan(given.sessions, given.viewers, given.webhooks, given.minutes, given.runtime, given.stacks)
+    options = parser.parse_args()
+    plan = Plan(options.sessions, options.viewers, options.webhooks, options.minutes, options.runtime, options.stacks)
     if not fetch.GRAPHQL.present:
         sys.stderr.write("GitHub's published schema is needed: make load fetches it\n")
         return 2
@@ -72,44 +72,48 @@ def main() -> int:
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
     )
     try:
-        run = played(plan, folder)
+        run = play_load(plan, folder)
     finally:
-        if given.keep:
+        if options.keep:
             print(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    found = list(figures(run))
+    results = list(figures(run))
     print(f"\n{HEAD}")
-    print("\n".join(figure.row() for figure in found))
-    if given.report:
-        given.report.write_text(report(run, found))
-    missed = [figure.name for figure in found if not figure.holds]
+    print("\n".join(figure.row() for figure in results))
+    if options.report:
+        options.report.write_text(report(run, results))
+    missed = [figure.name for figure in results if not figure.holds]
     if missed:
         print(f"\nmissed: {', '.join(missed)}")
     return 1 if missed else 0
 
 
-def played(plan: Plan, folder: Path) -> Run:
-    """One run."""
+def play_load(plan: Plan, folder: Path) -> Run:
+    """Run the load once and return everything measured."""
     run = Run(plan)
-    pulse, own = folder / "pulse.jsonl", folder / "agents.jsonl"
-    env = {"AO_LOAD_PULSE": str(pulse), "AO_DEMO_LOG": str(own), **({"AO_LOAD_STACKS": "1"} if plan.stacks else {})}
+    pulse, agent_log = folder / "pulse.jsonl", folder / "agents.jsonl"
+    env = {
+        "AO_LOAD_PULSE": str(pulse),
+        "AO_DEMO_LOG": str(agent_log),
+        **({"AO_LOAD_STACKS": "1"} if plan.stacks else {}),
+    }
     env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     sandbox.launch = _launch
     with ExitStack() as stack:
         github = _child(stack, forge.play, fetch.GRAPHQL.path(fetch.GRAPHQL.files[0]))
-        at = github.hear()
+        forge_address = github.receive()
         box = stack.enter_context(Sandbox(folder / "box", plan.runtime, env))
-        _prepare(box, plan, at["url"], at["token"])
+        _prepare(box, plan, forge_address["url"], forge_address["token"])
         run.spawned, sessions, pulls = _spawn(box, plan)
-        _say(f"{len(sessions)} sessions after {run.spawned:.0f} s")
-        github.tell(pulls)
-        github.hear()
+        _print_progress(f"{len(sessions)} sessions after {run.spawned:.0f} s")
+        github.send(pulls)
+        github.receive()
         _load(stack, box, run, github, sessions, pulls)
-        _say("gathering")
-        _gather(box, run, sessions, pulse, own)
+        _print_progress("gathering")
+        _gather(box, run, sessions, pulse, agent_log)
         _end(box, run)
-        github.tell("end")
+        github.send("end")
     return run
 
 
@@ -119,13 +123,13 @@ def _launch(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byt
     return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
-def _child(stack: ExitStack, part: Any, *given: Any) -> Child:
-    child = Child(part, *given)
+def _child(stack: ExitStack, play: Any, *arguments: Any) -> Child:
+    child = Child(play, *arguments)
     stack.callback(child.end)
     return child
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
@@ -133,7 +137,7 @@ def _say(text: str) -> None:
 
 
 def _prepare(box: Sandbox, plan: Plan, url: str, token: str) -> None:
-    """Clones of the forge's repositories, and a daemon."""
+    """Clone the forge's repositories and start the daemon."""
     for repo in REPOSITORIES:
         name = repo.partition("/")[2]
         box.repository(name, config=CONFIG.format(name=name, url=url, token=token, secret=SECRET, runtime=plan.runtime))
@@ -145,43 +149,45 @@ def _prepare(box: Sandbox, plan: Plan, url: str, token: str) -> None:
 
 
 def _spawn(box: Sandbox, plan: Plan) -> tuple[float, list[str], dict[str, list[tuple[int, str]]]]:
-    """All sessions: those with a pull request first; returns how long that took, their ids, and what is open where."""
-    begun = time.monotonic()
+    """Start all sessions, those with a pull request first; return the seconds, their ids, and the open pull requests by repository."""
+    started_at = time.monotonic()
 
     def make(number: int) -> None:
         from urllib.parse import quote
 
         name = f"n{number:03}"
-        where = quote(str(box.folder / REPOSITORIES[number % len(REPOSITORIES)].partition("/")[2]))
-        prompt = OFFERS.format(name=name) if number < plan.pulls else READY
+        folder = quote(str(box.folder / REPOSITORIES[number % len(REPOSITORIES)].partition("/")[2]))
+        prompt = PULL_REQUEST_TASK.format(name=name) if number < plan.pulls else READY_TASK
         with box.client() as client:
             client.request(
-                "POST", "/api/sessions", {"name": name, "title": name, "prompt": prompt}, headers={"X-AO-Cwd": where}
+                "POST", "/api/sessions", {"name": name, "title": name, "prompt": prompt}, headers={"X-AO-Cwd": folder}
             )
 
-    with ThreadPoolExecutor(AT_ONCE) as people:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as people:
         list(people.map(make, range(plan.sessions)))
 
     def ready() -> bool:
-        found = box.sessions()
-        opened = sum(bool(one["pr"]) and one["pr"]["state"] == "open" for one in found)
+        sessions = box.sessions()
+        open_count = sum(bool(session["pr"]) and session["pr"]["state"] == "open" for session in sessions)
         idle = sum(
-            one["activity"]["state"] == "idle" if isinstance(one["activity"], dict) else one["activity"] == "idle"
-            for one in found
+            session["activity"]["state"] == "idle"
+            if isinstance(session["activity"], dict)
+            else session["activity"] == "idle"
+            for session in sessions
         )
-        if time.monotonic() - begun > PATIENCE - 5:
-            _say(f"{opened} open, {idle} idle of {len(found)}")
+        if time.monotonic() - started_at > TIMEOUT - 5:
+            _print_progress(f"{open_count} open, {idle} idle of {len(sessions)}")
         time.sleep(0.5)
-        return bool(opened == plan.pulls and idle == plan.sessions)
+        return bool(open_count == plan.pulls and idle == plan.sessions)
 
-    box.until(ready, f"{plan.sessions} sessions", PATIENCE)
-    took = time.monotonic() - begun
+    box.until(ready, f"{plan.sessions} sessions", TIMEOUT)
+    seconds = time.monotonic() - started_at
     sessions = box.sessions()
     pulls: dict[str, list[tuple[int, str]]] = {repo: [] for repo in REPOSITORIES}
-    for one in sessions:
-        if one["pr"]:
-            pulls[f"acme/{one['project']}"].append((one["pr"]["number"], one["head"]))
-    return took, [one["id"] for one in sessions], pulls
+    for session in sessions:
+        if session["pr"]:
+            pulls[f"acme/{session['project']}"].append((session["pr"]["number"], session["head"]))
+    return seconds, [session["id"] for session in sessions], pulls
 
 
 # -- meanwhile -----------------------------------------------------------------------------------------------------------
@@ -209,33 +215,33 @@ def _load(
     prober = _child(stack, probes.play, url, tokens["operator"], sessions, plan.seconds)
     sender = _child(stack, webhooks.play, hook, pulls, plan.webhooks - plan.comments, plan.seconds)
     for child in (viewer_process, prober, sender):
-        child.hear(120)
+        child.receive(120)
     chatter = f"[[chatter: {plan.bytes_each} {plan.seconds:g}]]"
-    with ThreadPoolExecutor(AT_ONCE) as people:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as people:
         list(
             people.map(lambda id_: box.request("POST", f"/api/sessions/{id_}/message", {"content": chatter}), sessions)
         )
-    begun, busy = time.monotonic(), cpu_of_machine()
-    _say(f"under load for {plan.minutes:g} min, daemon {pid}")
+    started_at, cpu_before = time.monotonic(), cpu_of_machine()
+    _print_progress(f"under load for {plan.minutes:g} min, daemon {pid}")
     with Sampler(pid) as sampler:
-        github.tell((hook, plan.comments, plan.seconds))
+        github.send((hook, plan.comments, plan.seconds))
         for child in (prober, sender):
-            child.tell("go")
-        run.probed = prober.hear(plan.seconds + 60)
-        run.sent = sender.hear(plan.seconds + 60)
-    run.samples, run.lasted = sampler.samples, time.monotonic() - begun
-    worked, had = (after - before for after, before in zip(cpu_of_machine(), busy, strict=True))
-    run.busy = worked / had
-    run.forge = github.hear(60)
-    _say("the last words")
-    box.until(partial(_silent, Path(box.env["AO_DEMO_LOG"]), plan.sessions), "the agents' last words", 120)
+            child.send("go")
+        run.probed = prober.receive(plan.seconds + 60)
+        run.sent = sender.receive(plan.seconds + 60)
+    run.samples, run.lasted = sampler.samples, time.monotonic() - started_at
+    busy_seconds, core_seconds = (after - before for after, before in zip(cpu_of_machine(), cpu_before, strict=True))
+    run.busy = busy_seconds / core_seconds
+    run.forge = github.receive(60)
+    _print_progress("waiting for the last output")
+    box.until(partial(_silent, Path(box.env["AO_DEMO_LOG"]), plan.sessions), "the agents' last output", 120)
     run.last = _last_event(box)
-    viewer_process.tell("stop")
-    run.watched = viewer_process.hear()
+    viewer_process.send("stop")
+    run.watched = viewer_process.receive()
 
 
 def _last_event(box: Sandbox) -> int:
-    """The last event's number, once there was none for a while."""
+    """Wait until there are no new events; return the last event's number."""
     last, since = 0, time.monotonic()
     while time.monotonic() < since + SETTLING:
         newest = int(box.request("GET", "/api/events?limit=1")["events"][-1]["seq"])
@@ -245,44 +251,44 @@ def _last_event(box: Sandbox) -> int:
     return last
 
 
-def _silent(own: Path, sessions: int) -> bool:
-    """Has every agent printed its last block?"""
+def _silent(agent_log: Path, sessions: int) -> bool:
+    """Return whether every agent has printed its last block."""
     time.sleep(1.0)
-    return own.read_text().count('"event": "chatter"') >= sessions
+    return agent_log.read_text().count('"event": "chatter"') >= sessions
 
 
 # -- afterwards ----------------------------------------------------------------------------------------------------------
 
 
-def _gather(box: Sandbox, run: Run, sessions: Sequence[str], pulse: Path, own: Path) -> None:
+def _gather(box: Sandbox, run: Run, sessions: Sequence[str], pulse: Path, agent_log: Path) -> None:
     run.pulse = _lines(pulse)
     begun = run.samples[0].at
-    run.pulse = [one for one in run.pulse if begun <= one["at"] <= begun + run.plan.seconds]
+    run.pulse = [entry for entry in run.pulse if begun <= entry["at"] <= begun + run.plan.seconds]
     if run.plan.stacks:
-        for one in run.pulse:
-            if "stack" in one:
-                print(" < ".join(reversed(one["stack"][-12:])))
-    run.agents = _lines(own)
+        for entry in run.pulse:
+            if "stack" in entry:
+                print(" < ".join(reversed(entry["stack"][-12:])))
+    run.agents = _lines(agent_log)
     after = 0
     while page := box.request("GET", f"/api/events?limit=5000&after={after}")["events"]:
         run.events += page
         after = page[-1]["seq"]
-    block = printed(run.plan.bytes_each)
+    block = printed_block(run.plan.bytes_each)
     for session in sessions:
         run.reported[session] = (box.home.session(session) / "spool.1.jsonl").read_text().count('"event": "progress"')
-        run.logged[session] = _printed(box.home.terminal_log(session), block)
+        run.logged[session] = _whole_blocks(box.home.terminal_log(session), block)
 
 
-def _printed(log: Path, block: bytes) -> int:
-    """Bytes of whole blocks in order in a terminal's log, without the carriage returns that a terminal adds."""
-    text, number, at, found = log.read_bytes(), 0, 0, 0
+def _whole_blocks(log: Path, block: bytes) -> int:
+    """Return the bytes of complete blocks in order in a terminal's log, without the carriage returns that a terminal adds."""
+    text, number, position, count = log.read_bytes(), 0, 0, 0
     while True:
         head = b"[chatter %d]\r\n" % number
-        at = text.find(head + block, at)
-        if at < 0:
-            return found
-        found += len((head + block).replace(b"\r\n", b"\n"))
-        at += len(head + block)
+        position = text.find(head + block, position)
+        if position < 0:
+            return count
+        count += len((head + block).replace(b"\r\n", b"\n"))
+        position += len(head + block)
         number += 1
 
 
@@ -291,18 +297,20 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _end(box: Sandbox, run: Run) -> None:
-    begun = time.monotonic()
+    started_at = time.monotonic()
     with box.client() as client:
         client.request("POST", "/api/shutdown", {"sessions": True})
     box.until(lambda: box.daemon_pid() is None, "the daemon's end", 300)
     end = time.monotonic() + 15
-    while (left := box.processes()) and time.monotonic() < end:
+    while (remaining := box.processes()) and time.monotonic() < end:
         time.sleep(0.2)
-    run.ended, run.left = time.monotonic() - begun, left
+    run.ended, run.left = time.monotonic() - started_at, remaining
     lines = box.home.log.read_text(errors="replace").splitlines()
     for number, line in enumerate(lines):
         if "Traceback" in line or "level=error" in line or "level=critical" in line:
-            error = next((one for one in lines[number + 1 :] if not one.startswith(" ")), "")
+            error = next(
+                (following_line for following_line in lines[number + 1 :] if not following_line.startswith(" ")), ""
+            )
             run.troubles.append(f"{line}: {error}" if line.startswith("Traceback") else line)
 
 

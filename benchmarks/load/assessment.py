@@ -1,4 +1,4 @@
-"""What came of it, beside what it must be: nothing lost, nobody waits, nothing grows, nothing is left."""
+"""The figures of a run with their bounds: nothing is lost, late, growing or left running."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.load.plan import Plan
-from benchmarks.load.samples import Sample, settled, slope
-from benchmarks.load.viewers import Shown, Told
+from benchmarks.load.samples import Sample, after_warm_up, slope
+from benchmarks.load.viewers import EventLogViewer, TerminalViewer
 from benchmarks.measure import Figure, share
 
 P99 = 100.0
-GROWTH = 1.0
-"""Megabytes in a minute that count as flat."""
-STEADY = 6.0
-"""Descriptors, or tasks, by which their number may drift until the end."""
-SPAWNING = 180.0
-ENDING = 120.0
+MAX_MEMORY_GROWTH = 1.0
+"""Megabytes per minute that count as flat."""
+MAX_DRIFT = 6.0
+"""How much the number of descriptors, threads or tasks may drift until the end."""
+MAX_SPAWN_SECONDS = 180.0
+MAX_SHUTDOWN_SECONDS = 120.0
 
 
 @dataclass(slots=True)
 class Run:
-    """Everything that is known of a run."""
+    """Everything that was measured in a run."""
 
     plan: Plan
     spawned: float = 0.0
@@ -38,24 +38,24 @@ class Run:
     forge: dict[str, Any] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     agents: list[dict[str, Any]] = field(default_factory=list)
-    """What agents wrote down themselves."""
+    """The entries of the agents' log."""
     reported: dict[str, int] = field(default_factory=dict)
-    """Steps in each session's spool."""
+    """Progress reports in each session's spool."""
     logged: dict[str, int] = field(default_factory=dict)
     """Bytes of chatter in each terminal's log."""
     last: int = 0
-    """The last event while viewers looked on."""
+    """The number of the last event while viewers were connected."""
     ended: float = 0.0
-    """Seconds from the order to shut down until nothing ran any more."""
+    """Seconds from the shutdown request until no process was left."""
     left: list[int] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
-    """Lines of the daemon's log that tell of a fault of its own."""
+    """Lines of the daemon's log that report an internal error."""
     busy: float = 0.0
-    """The part of all cores that was at work."""
+    """The share of all cores' time that was used."""
 
 
 def figures(run: Run) -> Iterator[Figure]:
-    """All of them."""
+    """Yield all figures."""
     yield from _lost(run)
     yield from _late(run)
     yield from _growing(run)
@@ -76,33 +76,37 @@ def _webhooks(run: Run) -> Iterator[Figure]:
     answers: Sequence[tuple[str, int, bool | None]] = run.sent["answers"]
     refused = Counter(status for _, status, _ in answers if status != 202)
     refused += Counter({status: n for status, n in run.forge["answered"].items() if status != 202})
-    told = len(answers) + sum(run.forge["answered"].values())
-    note = f"{told} sent, {told / run.plan.minutes:.0f} a minute" + (f"; {dict(refused)}" if refused else "")
+    sent_count = len(answers) + sum(run.forge["answered"].values())
+    note = f"{sent_count} sent, {sent_count / run.plan.minutes:.0f} a minute" + (
+        f"; {dict(refused)}" if refused else ""
+    )
     yield Figure("webhooks not answered with 202", sum(refused.values()), 0, "webhooks", note=note)
-    taken = Counter(id_ for id_, _, was_taken in answers if was_taken)
-    known = {id_ for id_, status, _ in answers if status == 202}
-    wrong = sum(taken[id_] != 1 for id_ in known)
-    again = sum(was_taken is False for _, _, was_taken in answers)
-    note = f"{len(known)} different ones, {again} came again and were known"
-    yield Figure("webhooks taken twice, or answered and not taken", wrong, 0, "webhooks", note=note)
-    said = Counter(str(one["data"]["body"]).partition(" ")[0] for one in run.events if one["type"] == "comment-added")
+    taken_counts = Counter(id_ for id_, _, was_taken in answers if was_taken)
+    accepted_ids = {id_ for id_, status, _ in answers if status == 202}
+    wrong_count = sum(taken_counts[id_] != 1 for id_ in accepted_ids)
+    repeated = sum(was_taken is False for _, _, was_taken in answers)
+    note = f"{len(accepted_ids)} different ones, {repeated} came again and were known"
+    yield Figure("webhooks taken twice, or answered and not taken", wrong_count, 0, "webhooks", note=note)
+    recorded = Counter(
+        str(event["data"]["body"]).partition(" ")[0] for event in run.events if event["type"] == "comment-added"
+    )
     comments = run.forge["comments"]
-    wrong = sum(said[one] != 1 for one in comments)
+    wrong_count = sum(recorded[event] != 1 for event in comments)
     note = f"{len(comments)} comments on {run.plan.pulls} pull requests; {run.forge['asked']} asked of the forge"
-    yield Figure("what webhooks told of and is not in the log exactly once", wrong, 0, "comments", note=note)
+    yield Figure("what webhooks told of and is not in the log exactly once", wrong_count, 0, "comments", note=note)
 
 
 def _reports(run: Run) -> Iterator[Figure]:
-    steps = Counter(one["session"] for one in run.events if one["type"] == "agent-progress")
-    wrong = sum(abs(steps[session] - count) for session, count in run.reported.items())
+    steps = Counter(event["session"] for event in run.events if event["type"] == "agent-progress")
+    wrong_count = sum(abs(steps[session] - count) for session, count in run.reported.items())
     note = f"{sum(run.reported.values())} reports of {len(run.reported)} agents, by their own spools"
-    yield Figure("agents' reports that are not in the log exactly once", wrong, 0, "reports", note=note)
+    yield Figure("agents' reports that are not in the log exactly once", wrong_count, 0, "reports", note=note)
     accepted: Sequence[tuple[str, str]] = run.probed["messages"]
-    queued = Counter(_token(one["data"]["text"]) for one in run.events if one["type"] == "message-queued")
-    heard = Counter(_token(one["text"]) for one in run.agents if one["event"] == "message")
-    wrong = sum(queued[token] != 1 or heard[token] != 1 for _, token in accepted)
+    queued = Counter(_token(event["data"]["text"]) for event in run.events if event["type"] == "message-queued")
+    read_counts = Counter(_token(event["text"]) for event in run.agents if event["event"] == "message")
+    wrong_count = sum(queued[token] != 1 or read_counts[token] != 1 for _, token in accepted)
     note = f"{len(accepted)} messages, by the agents' own account"
-    yield Figure("messages accepted and not heard exactly once", wrong, 0, "messages", note=note)
+    yield Figure("messages accepted and not heard exactly once", wrong_count, 0, "messages", note=note)
 
 
 def _token(text: str) -> str:
@@ -110,41 +114,44 @@ def _token(text: str) -> str:
 
 
 def _viewers(run: Run) -> Iterator[Figure]:
-    logs: Sequence[Told] = run.watched["logs"]
-    wrong = [f"viewer {number}: {what}" for number, one in enumerate(logs) for what in one.wrong]
-    late = [(number, one.last) for number, one in enumerate(logs) if one.last < run.last]
-    wrong += [f"viewer {number} saw {last} last, not {run.last}" for number, last in late]
+    logs: Sequence[EventLogViewer] = run.watched["logs"]
+    errors = [f"viewer {number}: {what}" for number, viewer in enumerate(logs) for what in viewer.wrong]
+    late = [(number, viewer.last) for number, viewer in enumerate(logs) if viewer.last < run.last]
+    errors += [f"viewer {number} saw {last} last, not {run.last}" for number, last in late]
     gaps = sum(a["seq"] + 1 != b["seq"] for a, b in zip(run.events, run.events[1:], strict=False))
-    count = min((one.count for one in logs), default=0)
-    note = "; ".join(wrong[:3]) or f"{count} events to each of {len(logs)}, up to the log's last"
-    yield Figure("events that a viewer of the log missed or saw twice", len(wrong) + gaps, 0, "events", note=note)
+    count = min((viewer.count for viewer in logs), default=0)
+    note = "; ".join(errors[:3]) or f"{count} events to each of {len(logs)}, up to the log's last"
+    yield Figure("events that a viewer of the log missed or saw twice", len(errors) + gaps, 0, "events", note=note)
     boards: Sequence[Sequence[tuple[int, int]]] = run.watched["boards"]
     first = max((frames[1][0] for frames in boards if len(frames) > 1), default=0)
-    each = [[frame for frame in frames[1:] if frame[0] > first] for frames in boards]
-    lacking = sum(frames != each[0] for frames in each)
-    note = f"{len(each[0]) if each else 0} frames to each of {len(boards)}, the same bytes in the same order"
-    yield Figure("viewers of the board that were not told the same", lacking, 0, "viewers", note=note)
-    cut = run.watched["ended"]
-    note = "; ".join(cut[:3]) or f"{run.plan.viewers} looked on"
-    yield Figure("viewers that were cut off", len(cut), 0, "viewers", note=note)
+    later_frames = [[frame for frame in frames[1:] if frame[0] > first] for frames in boards]
+    different = sum(frames != later_frames[0] for frames in later_frames)
+    note = f"{len(later_frames[0]) if later_frames else 0} frames to each of {len(boards)}, the same bytes in the same order"
+    yield Figure("viewers of the board that were not told the same", different, 0, "viewers", note=note)
+    cut_off = run.watched["ended"]
+    note = "; ".join(cut_off[:3]) or f"{run.plan.viewers} looked on"
+    yield Figure("viewers that were cut off", len(cut_off), 0, "viewers", note=note)
 
 
 def _terminals(run: Run) -> Iterator[Figure]:
-    own = {one["session"]: one for one in run.agents if one["event"] == "chatter"}
-    whole = sum(one["bytes"] for one in own.values())
-    wrong = [session for session, one in own.items() if run.logged.get(session) != one["bytes"]]
-    note = f"{whole / 1e6:.0f} MB of {len(own)} agents, by their own count: {whole / 1e6 / max(run.lasted, 1):.2f} MB/s"
-    lost = len(wrong) + run.plan.sessions - len(own)
+    chatter_by_session = {chatter["session"]: chatter for chatter in run.agents if chatter["event"] == "chatter"}
+    total_bytes = sum(chatter["bytes"] for chatter in chatter_by_session.values())
+    wrong_sessions = [
+        session for session, chatter in chatter_by_session.items() if run.logged.get(session) != chatter["bytes"]
+    ]
+    rate = total_bytes / 1e6 / max(run.lasted, 1)
+    note = f"{total_bytes / 1e6:.0f} MB of {len(chatter_by_session)} agents, by their own count: {rate:.2f} MB/s"
+    lost = len(wrong_sessions) + run.plan.sessions - len(chatter_by_session)
     yield Figure("terminals whose log lacks something that was printed", lost, 0, "terminals", note=note)
-    screens: Sequence[Shown] = run.watched["screens"]
-    faults = [f"{one.session}: {what}" for one in screens for what in one.wrong]
-    for one in screens:
-        blocks = own.get(one.session, {}).get("blocks", 0)
-        if one.last != blocks - 1:
-            faults.append(f"{one.session}: saw block {one.last} last of {blocks}")
-    skipped = sum(one.skipped for one in screens)
+    screens: Sequence[TerminalViewer] = run.watched["screens"]
+    faults = [f"{chatter.session}: {what}" for chatter in screens for what in chatter.wrong]
+    for chatter in screens:
+        blocks = chatter_by_session.get(chatter.session, {}).get("blocks", 0)
+        if chatter.last != blocks - 1:
+            faults.append(f"{chatter.session}: saw block {chatter.last} last of {blocks}")
+    skipped = sum(chatter.skipped for chatter in screens)
     note = "; ".join(faults[:3]) or (
-        f"{sum(one.size for one in screens) / 1e6:.1f} MB to {len(screens)} viewers"
+        f"{sum(chatter.size for chatter in screens) / 1e6:.1f} MB to {len(screens)} viewers"
         + (f"; {skipped} times one was too slow and was shown the end instead, as is meant" if skipped else "")
     )
     yield Figure("blocks that a terminal's viewer missed, saw twice or broken", len(faults), 0, "blocks", note=note)
@@ -154,24 +161,26 @@ def _terminals(run: Run) -> Iterator[Figure]:
 
 
 def _late(run: Run) -> Iterator[Figure]:
-    took: Mapping[str, Sequence[float]] = run.probed["took"]
-    for route, each in took.items():
-        yield Figure(f"API, {route} (p99)", share(each, 0.99) * 1e3, P99, "ms", note=_spread(each))
-    every = [one for each in took.values() for one in each]
-    yield Figure("API, all of these (p99)", share(every, 0.99) * 1e3, P99, "ms", note=_spread(every))
+    times_by_route: Mapping[str, Sequence[float]] = run.probed["took"]
+    for route, route_times in times_by_route.items():
+        yield Figure(f"API, {route} (p99)", share(route_times, 0.99) * 1e3, P99, "ms", note=_percentiles(route_times))
+    all_times = [beat for route_times in times_by_route.values() for beat in route_times]
+    yield Figure("API, all of these (p99)", share(all_times, 0.99) * 1e3, P99, "ms", note=_percentiles(all_times))
     yield Figure(
-        "webhook → answer (p99)", share(run.sent["took"], 0.99) * 1e3, P99, "ms", note=_spread(run.sent["took"])
+        "webhook → answer (p99)", share(run.sent["took"], 0.99) * 1e3, P99, "ms", note=_percentiles(run.sent["took"])
     )
-    wrong = run.probed["wrong"]
-    yield Figure("requests not answered as they should be", len(wrong), 0, "requests", note="; ".join(wrong[:3]))
-    late = [one for one in run.pulse if "late" in one]
-    own = [one["late"] for one in late if one["worked"] > 0.5 * one["late"]]
-    longest = max((one["late"] for one in late), default=0.0)
+    wrong_answers = run.probed["wrong"]
+    yield Figure(
+        "requests not answered as they should be", len(wrong_answers), 0, "requests", note="; ".join(wrong_answers[:3])
+    )
+    late = [beat for beat in run.pulse if "late" in beat]
+    own_delays = [beat["late"] for beat in late if beat["worked"] > 0.5 * beat["late"]]
+    longest = max((beat["late"] for beat in late), default=0.0)
     note = (
-        f"longest {longest * 1e3:.0f} ms; {len(own)} of them by its own work (longest {max(own, default=0.0) * 1e3:.0f} ms), "
+        f"longest {longest * 1e3:.0f} ms; {len(own_delays)} of them by its own work (longest {max(own_delays, default=0.0) * 1e3:.0f} ms), "
         "the others waited for a core"
     )
-    collected = [one["collected"] for one in run.pulse if "collected" in one]
+    collected = [beat["collected"] for beat in run.pulse if "collected" in beat]
     note += f"; {len(collected)} searches for garbage took more than 10 ms (longest {max(collected, default=0.0) * 1e3:.0f} ms)"
     yield Figure(
         "times a minute that the event loop was late by more than 50 ms",
@@ -182,7 +191,7 @@ def _late(run: Run) -> Iterator[Figure]:
     )
 
 
-def _spread(values: Sequence[float]) -> str:
+def _percentiles(values: Sequence[float]) -> str:
     parts = ", ".join(f"p{round(part * 100)} {share(values, part) * 1e3:.1f}" for part in (0.5, 0.95, 0.99))
     return f"{parts}, longest {max(values) * 1e3:.0f} ms; {len(values)} requests"
 
@@ -191,27 +200,31 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _growing(run: Run) -> Iterator[Figure]:
-    memory = settled([(one.at, one.memory) for one in run.samples])
+    memory = after_warm_up([(sample.at, sample.memory) for sample in run.samples])
     note = f"from {memory[0][1]:.0f} to {memory[-1][1]:.0f} MB, at most {max(value for _, value in memory):.0f} MB"
-    yield Figure("growth of the daemon's memory after warm-up", slope(memory), GROWTH, "MB a minute", note=note)
-    files = settled([(one.at, float(one.descriptors)) for one in run.samples])
+    yield Figure(
+        "growth of the daemon's memory after warm-up", slope(memory), MAX_MEMORY_GROWTH, "MB a minute", note=note
+    )
+    files = after_warm_up([(sample.at, float(sample.descriptors)) for sample in run.samples])
     yield _drift("descriptors", files)
-    threads = settled([(one.at, float(one.threads)) for one in run.samples])
+    threads = after_warm_up([(sample.at, float(sample.threads)) for sample in run.samples])
     yield _drift("threads", threads)
-    tasks = settled([(one["at"], float(one["tasks"])) for one in run.pulse if "tasks" in one])
+    tasks = after_warm_up([(sample["at"], float(sample["tasks"])) for sample in run.pulse if "tasks" in sample])
     yield _drift("tasks of the event loop", tasks)
     first, last = run.samples[0], run.samples[-1]
-    own = [f"{name} {100 * told['cpu'] / run.lasted:.0f} %" for name, told in _others(run)]
-    note = f"of one core; the load itself: {', '.join(own)}; all cores together were busy for {100 * run.busy:.0f} %"
-    used = 100 * (last.cpu - first.cpu) / (last.at - first.at)
-    yield Figure("CPU of the daemon", used, 90, "%", note=note)
+    load_cpu = [f"{name} {100 * result['cpu'] / run.lasted:.0f} %" for name, result in _others(run)]
+    note = (
+        f"of one core; the load itself: {', '.join(load_cpu)}; all cores together were busy for {100 * run.busy:.0f} %"
+    )
+    cpu = 100 * (last.cpu - first.cpu) / (last.at - first.at)
+    yield Figure("CPU of the daemon", cpu, 90, "%", note=note)
 
 
 def _drift(what: str, points: Sequence[tuple[float, float]]) -> Figure:
     span = (points[-1][0] - points[0][0]) / 60
     values = [value for _, value in points]
     note = f"from {min(values):.0f} to {max(values):.0f}"
-    return Figure(f"drift of the daemon's {what}", abs(slope(points)) * span, STEADY, "", note=note)
+    return Figure(f"drift of the daemon's {what}", abs(slope(points)) * span, MAX_DRIFT, "", note=note)
 
 
 def _others(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -225,30 +238,30 @@ def _others(run: Run) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _ended(run: Run) -> Iterator[Figure]:
-    yield Figure(f"{run.plan.sessions} sessions started", run.spawned, SPAWNING, "s")
+    yield Figure(f"{run.plan.sessions} sessions started", run.spawned, MAX_SPAWN_SECONDS, "s")
     note = f"{run.plan.sessions} agents stopped, their work saved"
-    yield Figure("shut down with all sessions", run.ended, ENDING, "s", note=note)
+    yield Figure("shut down with all sessions", run.ended, MAX_SHUTDOWN_SECONDS, "s", note=note)
     yield Figure("processes left", len(run.left), 0, "processes")
     yield Figure("faults in the daemon's log", len(run.troubles), 0, "lines", note="; ".join(run.troubles[:3])[:300])
 
 
-def report(run: Run, found: Sequence[Figure]) -> str:
-    """All of it, for programs."""
-    told = [
+def report(run: Run, results: Sequence[Figure]) -> str:
+    """Return the plan, the figures and the measured series as JSON."""
+    figure_list = [
         {
-            "name": one.name,
-            "value": one.value,
-            "bound": one.bound,
-            "atLeast": one.at_least,
-            "unit": one.unit,
-            "holds": one.holds,
-            "note": one.note,
+            "name": figure.name,
+            "value": figure.value,
+            "bound": figure.bound,
+            "atLeast": figure.at_least,
+            "unit": figure.unit,
+            "holds": figure.holds,
+            "note": figure.note,
         }
-        for one in found
+        for figure in results
     ]
     plan = {
         name: getattr(run.plan, name) for name in ("sessions", "viewers", "webhooks", "minutes", "runtime", "pulls")
     }
-    memory = [[round(one.at - run.samples[0].at, 1), round(one.memory, 1)] for one in run.samples]
-    late = [round(one["late"] * 1e3) for one in run.pulse if "late" in one]
-    return json.dumps({"plan": plan, "figures": told, "memory": memory, "late": late}, indent=1)
+    memory = [[round(figure.at - run.samples[0].at, 1), round(figure.memory, 1)] for figure in run.samples]
+    late = [round(figure["late"] * 1e3) for figure in run.pulse if "late" in figure]
+    return json.dumps({"plan": plan, "figures": figure_list, "memory": memory, "late": late}, indent=1)

@@ -1,4 +1,4 @@
-"""The forge: a GitHub on loopback in a process of its own, on whose pull requests a reviewer comments all the time."""
+"""The forge: a GitHub test server in a separate process, with a reviewer who comments on pull requests all the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.load.plan import REPOSITORIES, SECRET
 
 
 def play(pipe: Connection, schema: Path) -> dict[str, Any]:
-    """Serve; then, once told where webhooks go and what is open, comment for so many seconds, and tell how each delivery was answered."""
+    """Serve; receive the pull requests and the webhook URL; comment for so many seconds; send the statuses of all deliveries."""
     with GitHubServer(schema=schema) as forge:
         for repo in REPOSITORIES:
             forge.repository(repo, {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
@@ -25,30 +25,32 @@ def play(pipe: Connection, schema: Path) -> dict[str, Any]:
             for _, head in pulls:
                 forge.check(repo, head, "tests", "success")
         pipe.send("ready")
-        hook, a_minute, seconds = pipe.recv()
+        hook, per_minute, seconds = pipe.recv()
         for repo in REPOSITORIES:
             forge.hook(repo, hook, SECRET)
         before = dict(forge.ledger.counts())
-        said = _comment(
-            forge, [(repo, number) for repo, pulls in heads.items() for number, _ in pulls], a_minute, seconds
+        comments = _comment(
+            forge, [(repo, number) for repo, pulls in heads.items() for number, _ in pulls], per_minute, seconds
         )
         forge.hooks.wait()
-        answered = Counter(delivery.status_code for delivery in forge.hooks.sent)
-        asked = {kind: count - before.get(kind, 0) for kind, count in forge.ledger.counts().items()}
-        pipe.send({"comments": said, "answered": dict(answered), "asked": asked, "cpu": time.process_time()})
+        statuses = Counter(delivery.status_code for delivery in forge.hooks.sent)
+        request_counts = {kind: count - before.get(kind, 0) for kind, count in forge.ledger.counts().items()}
+        pipe.send(
+            {"comments": comments, "answered": dict(statuses), "asked": request_counts, "cpu": time.process_time()}
+        )
         pipe.recv()
     return {}
 
 
-def _comment(forge: GitHubServer, pulls: Sequence[tuple[str, int]], a_minute: float, seconds: float) -> list[str]:
-    """At moments of chance; returns what tells each from all others."""
-    chance = Random(5)
-    said: list[str] = []
-    begun = due = time.monotonic()
-    while due < begun + seconds:
-        time.sleep(max(0.0, due - time.monotonic()))
-        repo, number = chance.choice(pulls)
-        said.append(f"lc{len(said)}.")
-        forge.comment(forge.find_pull(repo, number), f"{said[-1]} please look at this [[say: noted]]", by="rev")
-        due += chance.expovariate(a_minute / 60)
-    return said
+def _comment(forge: GitHubServer, pulls: Sequence[tuple[str, int]], per_minute: float, seconds: float) -> list[str]:
+    """Comment at random intervals; return the unique mark of each comment."""
+    random = Random(5)
+    marks: list[str] = []
+    started_at = due_at = time.monotonic()
+    while due_at < started_at + seconds:
+        time.sleep(max(0.0, due_at - time.monotonic()))
+        repo, number = random.choice(pulls)
+        marks.append(f"lc{len(marks)}.")
+        forge.comment(forge.find_pull(repo, number), f"{marks[-1]} please look at this [[say: noted]]", by="rev")
+        due_at += random.expovariate(per_minute / 60)
+    return marks

@@ -1,4 +1,4 @@
-"""What is played, and the numbers that come of it."""
+"""The size of the load, and the numbers derived from it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 REPOSITORIES = ("acme/one", "acme/two", "acme/three", "acme/four")
 SECRET = "s3cret"
 CHATTER = 1_000_000
-"""Bytes that all agents together print in a second."""
+"""Bytes per second that all agents print together."""
 COMMENTS = 60
-"""Of the webhooks in a minute, those that tell of a comment on a watched pull request: each must be in the log once."""
+"""Webhooks per minute about comments on watched pull requests: each comment must be in the log once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything."""
+    """The size of each part of the load."""
 
     sessions: int = 200
     viewers: int = 50
@@ -22,44 +22,44 @@ class Plan:
     minutes: float = 10.0
     runtime: str = "process"
     stacks: bool = False
-    """Write down where the daemon's event loop hangs."""
+    """Record the stacks of the daemon's event loop when it is late."""
 
     @property
     def seconds(self) -> float:
-        """How long the load lasts."""
+        """Return the duration of the load."""
         return self.minutes * 60
 
     @property
     def pulls(self) -> int:
-        """Sessions with an open pull request at the forge; the others only work."""
+        """Return the number of sessions with an open pull request at the forge."""
         return max(1, self.sessions // 10)
 
     @property
     def comments(self) -> int:
-        """Comments in a minute."""
+        """Return the comments per minute."""
         return min(COMMENTS, self.webhooks)
 
     @property
     def bytes_each(self) -> int:
-        """Bytes that one agent prints in a second."""
+        """Return the bytes per second that one agent prints."""
         return CHATTER // self.sessions
 
     @property
     def live(self) -> int:
-        """Viewers of the board."""
+        """Return the number of viewers of the board."""
         return self.viewers - self.events - self.terminals - self.pollers
 
     @property
     def events(self) -> int:
-        """Viewers of the event log."""
+        """Return the number of viewers of the event log."""
         return self.viewers // 5
 
     @property
     def terminals(self) -> int:
-        """Viewers of a terminal each."""
+        """Return the number of viewers of terminals."""
         return min(self.viewers // 5, self.sessions)
 
     @property
     def pollers(self) -> int:
-        """Programs that ask again and again."""
+        """Return the number of polling programs."""
         return self.viewers // 5

@@ -1,4 +1,4 @@
-"""How soon the API answers, asked from a process of its own."""
+"""The times of API answers, measured from a separate process."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
-from benchmarks.load.connection import Line
+from benchmarks.load.connection import HTTPConnection
 
-Asking = Callable[[int], tuple[str, str, object]]
-"""The how manieth → method, path and body."""
+RequestFactory = Callable[[int], tuple[str, str, object]]
+"""Returns method, path and body of the request with this number."""
 
 
 def play(pipe: Connection, url: str, token: str, sessions: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Ask for everything at its own pace, each on a line of its own."""
+    """Request each route at its own rate, each over a separate connection; return the times and errors."""
     return asyncio.run(_probe(pipe, url, token, sessions, seconds))
 
 
-def _routes(sessions: Sequence[str]) -> dict[str, tuple[float, Asking]]:
-    """Name → times a second, and what is asked."""
+def _routes(sessions: Sequence[str]) -> dict[str, tuple[float, RequestFactory]]:
+    """Return the routes by name: requests per second, and the function that makes a request."""
 
     def of(number: int) -> str:
         return sessions[number * 7919 % len(sessions)]
@@ -39,31 +39,31 @@ def _routes(sessions: Sequence[str]) -> dict[str, tuple[float, Asking]]:
 
 
 async def _probe(pipe: Connection, url: str, token: str, sessions: Sequence[str], seconds: float) -> dict[str, Any]:
-    took: dict[str, list[float]] = {}
-    wrong: list[str] = []
+    times_by_route: dict[str, list[float]] = {}
+    wrong_answers: list[str] = []
     accepted: list[tuple[str, str]] = []
 
-    async def keep_asking(name: str, pace: float, asking: Asking) -> None:
-        line, chance, mine = Line(url, token), Random(name), took.setdefault(name, [])
-        due, number, ended = time.monotonic() + chance.random() / pace, 0, 0.0
+    async def keep_asking(name: str, per_second: float, make_request: RequestFactory) -> None:
+        connection, chance, times = HTTPConnection(url, token), Random(name), times_by_route.setdefault(name, [])
+        due, number, ended = time.monotonic() + chance.random() / per_second, 0, 0.0
         while due < end:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
             # Who would have asked while the answer before was still awaited waits too.
             begun = due if ended > due else time.monotonic()
-            method, path, body = asking(number)
-            status, _, answer = await line.ask(method, path, body)
+            method, path, body = make_request(number)
+            status, _, answer = await connection.request(method, path, body)
             ended = time.monotonic()
-            mine.append(ended - begun)
+            times.append(ended - begun)
             if status not in (200, 202):
-                wrong.append(f"{method} {path}: {status} {answer[:200]!r}")
+                wrong_answers.append(f"{method} {path}: {status} {answer[:200]!r}")
             elif isinstance(body, dict):
                 accepted.append((path.split("/")[3], str(body["content"]).partition(" ")[0]))
             number += 1
-            due += chance.expovariate(pace)
-        line.close()
+            due += chance.expovariate(per_second)
+        connection.close()
 
     pipe.send("ready")
     pipe.recv()
     end = time.monotonic() + seconds
     await asyncio.gather(*(keep_asking(name, *route) for name, route in _routes(sessions).items()))
-    return {"took": took, "wrong": wrong, "messages": accepted}
+    return {"took": times_by_route, "wrong": wrong_answers, "messages": accepted}

@@ -1,4 +1,4 @@
-"""Processes beside the one that measures: each does one thing, says what came of it, and what CPU time that took."""
+"""Child processes of the measuring process: each plays one part and returns its results and CPU time."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ Play = Callable[..., dict[str, Any]]
 
 
 class Child:
-    """A process that plays a part: `part(pipe, …)` sends `ready`, waits for word where it likes, and returns what it has to tell."""
+    """A process that runs `play(pipe, …)`, which sends `ready`, may wait for messages, and returns its results."""
 
-    def __init__(self, part: Play, *given: Any) -> None:
-        self.name = part.__module__.rpartition(".")[2]
+    def __init__(self, play_function: Play, *arguments: Any) -> None:
+        self.name = play_function.__module__.rpartition(".")[2]
         ours, theirs = multiprocessing.Pipe()
         self._pipe = ours
         context = multiprocessing.get_context("spawn")
-        self._process = context.Process(target=_play, args=(theirs, part, given), name=self.name)
+        self._process = context.Process(target=_play, args=(theirs, play_function, arguments), name=self.name)
         self._process.start()
         theirs.close()
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Return the process id."""
         assert self._process.pid is not None
         return self._process.pid
 
-    def hear(self, timeout: float = 60.0) -> Any:
-        """What it says next."""
+    def receive(self, timeout: float = 60.0) -> Any:
+        """Return its next message; raise an exception that it sent."""
         if not self._pipe.poll(timeout):
-            raise TimeoutError(f"{self.name} says nothing for {timeout:g} s")
-        said = self._pipe.recv()
-        if isinstance(said, Exception):
-            raise said
-        return said
+            raise TimeoutError(f"{self.name} sent nothing for {timeout:g} s")
+        message = self._pipe.recv()
+        if isinstance(message, Exception):
+            raise message
+        return message
 
-    def tell(self, word: Any) -> None:
-        """Tell it something."""
-        self._pipe.send(word)
+    def send(self, message: Any) -> None:
+        """Send it a message."""
+        self._pipe.send(message)
 
     def end(self) -> None:
-        """It is not needed any more."""
+        """Terminate the process."""
         if self._process.is_alive():
             self._process.terminate()
         self._process.join(10)
 
 
-def _play(pipe: Connection, part: Play, given: tuple[Any, ...]) -> None:
+def _play(pipe: Connection, play_function: Play, arguments: tuple[Any, ...]) -> None:
     try:
-        told = part(pipe, *given)
-        pipe.send({**told, "cpu": time.process_time()})
+        result = play_function(pipe, *arguments)
+        pipe.send({**result, "cpu": time.process_time()})
     except Exception as error:
-        pipe.send(RuntimeError(f"{part.__module__}: {type(error).__name__}: {error}"))
+        pipe.send(RuntimeError(f"{play_function.__module__}: {type(error).__name__}: {error}"))
         raise

@@ -1,4 +1,4 @@
-"""People who look on: at the board, at the event log, at terminals; and programs that ask again and again."""
+"""Viewers of the board, the event log and terminals, and programs that poll."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from agent_orchestrator.testing.demo_agent.directives import CHATTER
-from benchmarks.load.connection import Line, stream
+from benchmarks.load.connection import HTTPConnection, stream
 from benchmarks.load.plan import Plan
 
-DEAF = 2
-"""Others beside them who never read what they are sent."""
-ACKNOWLEDGED = 1 << 16
-"""Bytes after which a terminal says what it has shown, as the dashboard's does."""
+UNREAD_CONNECTIONS = 2
+"""Further connections that never read."""
+ACK_BYTES = 1 << 16
+"""Bytes after which a terminal acknowledges its output, as the dashboard's does."""
 _HEAD = re.compile(rb"\[chatter (\d+)\]\r\n")
-_AGAIN = b"\x1b[H\x1b[2J"
+_CLEAR_SCREEN = b"\x1b[H\x1b[2J"
 
 
 @dataclass(slots=True)
-class Told:
-    """What came to a viewer of the event log: numbers without a gap, each once."""
+class EventLogViewer:
+    """A viewer of the event log, which checks that the numbers have no gap and are unique."""
 
     first: int = 0
     last: int = 0
     count: int = 0
     wrong: list[str] = field(default_factory=list)
 
-    def take(self, frame: bytes) -> None:
-        """One event."""
+    def receive(self, frame: bytes) -> None:
+        """Check one event."""
         if not frame.startswith(b"id: "):
             return
         number = int(frame[4 : frame.index(b"\n")])
@@ -52,21 +52,21 @@ class Told:
 
 
 @dataclass(slots=True)
-class Board:
-    """What came to a viewer of the board: frames that are the same for everybody."""
+class BoardViewer:
+    """A viewer of the board, which records its frames; all viewers must get the same."""
 
     frames: list[tuple[int, int]] = field(default_factory=list)
 
-    def take(self, frame: bytes) -> None:
-        """One frame."""
+    def receive(self, frame: bytes) -> None:
+        """Record one frame."""
         if b"event: live" in frame[:40]:
             number = int(frame[4 : frame.index(b"\n")])
             self.frames.append((number, zlib.crc32(frame)))
 
 
 @dataclass(slots=True)
-class Shown:
-    """What came to a terminal's viewer: blocks one after the other, each as it was printed."""
+class TerminalViewer:
+    """A viewer of a terminal, which checks that the printed blocks arrive unchanged and in order."""
 
     session: str
     block: bytes
@@ -75,17 +75,17 @@ class Shown:
     count: int = 0
     size: int = 0
     skipped: int = 0
-    """Times that it was too slow and got the end of the output instead, as is meant."""
+    """How often the viewer was too slow and got only the end of the output, as designed."""
     wrong: list[str] = field(default_factory=list)
-    _rest: bytes = b""
+    _buffer: bytes = b""
 
-    def take(self, data: bytes) -> None:
-        """Output as it comes, in any pieces."""
+    def receive(self, data: bytes) -> None:
+        """Check a piece of output, of any size."""
         self.size += len(data)
-        if _AGAIN in data and self.count:
+        if _CLEAR_SCREEN in data and self.count:
             self.skipped += 1
             self.last = -1
-        text = self._rest + data
+        text = self._buffer + data
         at = 0
         while head := _HEAD.search(text, at):
             end = head.end() + len(self.block)
@@ -99,11 +99,11 @@ class Shown:
                 self.wrong.append(f"block {head[1].decode()} is not as it was printed")
                 at = head.end()
                 continue
-            self._note(int(head[1]))
+            self._add_block(int(head[1]))
             at = end
-        self._rest = text[at:] if head else text[max(at, len(text) - 40) :]
+        self._buffer = text[at:] if head else text[max(at, len(text) - 40) :]
 
-    def _note(self, number: int) -> None:
+    def _add_block(self, number: int) -> None:
         if self.last >= 0 and number != self.last + 1:
             self.wrong.append(f"block {number} after {self.last}")
         if self.first < 0:
@@ -112,33 +112,33 @@ class Shown:
         self.count += 1
 
 
-def printed(size: int) -> bytes:
-    """What an agent prints in a second below the block's head, as a terminal shows it."""
+def printed_block(size: int) -> bytes:
+    """Return the block that an agent prints per second below its head, as shown by a terminal."""
     text = (CHATTER * (1 + size // len(CHATTER)))[:size].rstrip(b"\n") + b"\n"
     return text.replace(b"\n", b"\r\n")
 
 
 def play(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: Plan) -> dict[str, Any]:
-    """Look on until told to stop."""
-    return asyncio.run(_look(pipe, url, token, sessions, plan))
+    """Run all viewers until a message arrives; return what they got."""
+    return asyncio.run(_view(pipe, url, token, sessions, plan))
 
 
-async def _look(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: Plan) -> dict[str, Any]:
-    boards = [Board() for _ in range(plan.live)]
-    logs = [Told() for _ in range(plan.events)]
-    block = printed(plan.bytes_each)
-    screens = [Shown(session, block) for session in sessions[: plan.terminals]]
-    asked: list[float] = []
+async def _view(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: Plan) -> dict[str, Any]:
+    boards = [BoardViewer() for _ in range(plan.live)]
+    logs = [EventLogViewer() for _ in range(plan.events)]
+    block = printed_block(plan.bytes_each)
+    screens = [TerminalViewer(session, block) for session in sessions[: plan.terminals]]
+    poll_seconds: list[float] = []
     ended: list[str] = []
     tasks = [
-        *(_following(f"board {n}", url, token, "/api/live", one, ended) for n, one in enumerate(boards)),
-        *(_following(f"log {n}", url, token, "/api/events", one, ended) for n, one in enumerate(logs)),
-        *(_at_terminal(url, token, one, ended) for one in screens),
-        *(_polling(url, token, sessions, Random(n), asked) for n in range(plan.pollers)),
+        *(_follow_stream(f"board {n}", url, token, "/api/live", viewer, ended) for n, viewer in enumerate(boards)),
+        *(_follow_stream(f"log {n}", url, token, "/api/events", viewer, ended) for n, viewer in enumerate(logs)),
+        *(_follow_terminal(url, token, viewer, ended) for viewer in screens),
+        *(_poll(url, token, sessions, Random(n), poll_seconds) for n in range(plan.pollers)),
     ]
     running = [asyncio.create_task(task) for task in tasks]
-    deaf = [await asyncio.to_thread(_deaf, url, token) for _ in range(DEAF)]
-    while not (all(one.frames for one in boards) and all(one.size for one in screens)):
+    deaf = [await asyncio.to_thread(_connect_without_reading, url, token) for _ in range(UNREAD_CONNECTIONS)]
+    while not (all(viewer.frames for viewer in boards) and all(viewer.size for viewer in screens)):
         await asyncio.sleep(0.05)
         for task in running:
             if task.done():
@@ -147,64 +147,70 @@ async def _look(pipe: Connection, url: str, token: str, sessions: Sequence[str],
     await asyncio.to_thread(pipe.recv)
     for task in running:
         task.cancel()
-    failed = [one for one in await asyncio.gather(*running, return_exceptions=True) if isinstance(one, Exception)]
+    errors = [error for error in await asyncio.gather(*running, return_exceptions=True) if isinstance(error, Exception)]
     for line in deaf:
         line.close()
     return {
-        "boards": [one.frames for one in boards],
+        "boards": [viewer.frames for viewer in boards],
         "logs": logs,
         "screens": screens,
-        "asked": asked,
-        "ended": [*ended, *(f"{type(one).__name__}: {one}" for one in failed)],
+        "asked": poll_seconds,
+        "ended": [*ended, *(f"{type(error).__name__}: {error}" for error in errors)],
     }
 
 
-async def _following(name: str, url: str, token: str, path: str, viewer: Board | Told, ended: list[str]) -> None:
+async def _follow_stream(
+    name: str, url: str, token: str, path: str, viewer: BoardViewer | EventLogViewer, ended: list[str]
+) -> None:
     try:
         async for piece in stream(url, token, path, "text/event-stream"):
             for frame in piece.split(b"\n\n"):
-                viewer.take(frame)
+                viewer.receive(frame)
     except (ConnectionError, asyncio.IncompleteReadError, ValueError):
         pass
     ended.append(f"{name} was cut off")
 
 
-async def _at_terminal(url: str, token: str, viewer: Shown, ended: list[str]) -> None:
+async def _follow_terminal(url: str, token: str, viewer: TerminalViewer, ended: list[str]) -> None:
     address = f"{url.replace('http', 'ws', 1)}/api/sessions/{viewer.session}/terminal?columns=120&rows=40"
     waiting = 0
     async with connect(address, additional_headers={"Authorization": f"Bearer {token}"}, max_size=None) as line:
         try:
             async for data in line:
                 assert isinstance(data, bytes)
-                viewer.take(data)
+                viewer.receive(data)
                 waiting += len(data)
-                if waiting > ACKNOWLEDGED:
+                if waiting > ACK_BYTES:
                     await line.send(json.dumps({"ack": waiting}))
                     waiting = 0
         except ConnectionClosed as error:
             ended.append(f"the terminal of {viewer.session} was closed: {error}")
 
 
-async def _polling(url: str, token: str, sessions: Sequence[str], chance: Random, asked: list[float]) -> None:
-    """The list every two seconds, if it changed, and a session closer now and then."""
-    line, etag = Line(url, token), ""
-    await asyncio.sleep(2 * chance.random())
+async def _poll(url: str, token: str, sessions: Sequence[str], random: Random, poll_seconds: list[float]) -> None:
+    """Request the list every two seconds, with its ETag, and sometimes a session's timeline."""
+    connection, etag = HTTPConnection(url, token), ""
+    await asyncio.sleep(2 * random.random())
     while True:
-        begun = time.monotonic()
-        _, told, _ = await line.ask("GET", "/api/sessions?all=1", headers=f"If-None-Match: {etag}\r\n" if etag else "")
-        etag = told.get("etag", "")
-        asked.append(time.monotonic() - begun)
-        if chance.random() < 0.3:
-            begun = time.monotonic()
-            await line.ask("GET", f"/api/sessions/{chance.choice(sessions)}/timeline")
-            asked.append(time.monotonic() - begun)
+        started_at = time.monotonic()
+        _, response_headers, _ = await connection.request(
+            "GET", "/api/sessions?all=1", headers=f"If-None-Match: {etag}\r\n" if etag else ""
+        )
+        etag = response_headers.get("etag", "")
+        poll_seconds.append(time.monotonic() - started_at)
+        if random.random() < 0.3:
+            started_at = time.monotonic()
+            await connection.request("GET", f"/api/sessions/{random.choice(sessions)}/timeline")
+            poll_seconds.append(time.monotonic() - started_at)
         await asyncio.sleep(2.0)
 
 
-def _deaf(url: str, token: str) -> socket.socket:
-    place = urlsplit(url)
-    line = socket.socket()
-    line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    line.connect((place.hostname or "", place.port or 0))
-    line.sendall(f"GET /api/live HTTP/1.1\r\nHost: {place.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
-    return line
+def _connect_without_reading(url: str, token: str) -> socket.socket:
+    address = urlsplit(url)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect((address.hostname or "", address.port or 0))
+    connection.sendall(
+        f"GET /api/live HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+    )
+    return connection

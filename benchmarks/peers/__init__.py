@@ -1,1 +1,1 @@
-"""Other orchestrators beside ours, with one agent and one meter: each is described by an adapter, a TOML file of its commands."""
+"""Other orchestrators compared with ours, with the same agent and meter: each has an adapter, a TOML file of its commands."""

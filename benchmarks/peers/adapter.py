@@ -1,4 +1,4 @@
-"""An adapter file: what it may hold, and the names that are filled in where it says `{name}`."""
+"""Adapter files: their keys, and the placeholders such as `{name}` in their commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAME = re.compile(r"\{([a-z]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A peer, by its commands. Those that it does not have are left out of the duels."""
+    """A peer and its commands. Cases that need a missing command are left out."""
 
     name: str
     program: str
@@ -33,27 +33,27 @@ class Adapter:
 
 
 def load(path: Path) -> Adapter:
-    """The adapter of a file; a key that means nothing is refused."""
-    given: dict[str, Any] = tomllib.loads(path.read_text())
-    agent = given.pop("agent", {})
-    commands = dict(given.pop("commands", {}))
-    shown = given.pop("shown", {})
+    """Return the adapter of a file; raise `ValueError` for unknown or missing keys."""
+    document: dict[str, Any] = tomllib.loads(path.read_text())
+    agent = document.pop("agent", {})
+    commands = dict(document.pop("commands", {}))
+    shown_patterns = document.pop("shown", {})
     prepare = commands.pop("prepare", [])
     unknown = [
-        *(set(given) - {"name", "install", "installed", "needs", "checkout", "files", "env"}),
+        *(set(document) - {"name", "install", "installed", "needs", "checkout", "files", "env"}),
         *(set(commands) - set(COMMANDS)),
         *(set(agent) - {"program", "ready"}),
-        *(set(shown) - {"session", "alive"}),
+        *(set(shown_patterns) - {"session", "alive"}),
     ]
     if unknown:
         raise ValueError(f"{path}: {', '.join(sorted(unknown))} is not known; commands are {', '.join(COMMANDS)}")
-    if lacking := [key for key in ("program", "ready") if key not in agent] + ([] if "name" in given else ["name"]):
-        raise ValueError(f"{path}: {', '.join(lacking)} is missing")
-    return Adapter(**given, **agent, **shown, commands=commands, prepare=prepare)
+    if missing := [key for key in ("program", "ready") if key not in agent] + ([] if "name" in document else ["name"]):
+        raise ValueError(f"{path}: {', '.join(missing)} is missing")
+    return Adapter(**document, **agent, **shown_patterns, commands=commands, prepare=prepare)
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
-    """A text with its `{names}` filled in."""
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """Return a text with its `{placeholders}` filled in."""
 
     def value(match: re.Match[str]) -> str:
         if match[1] not in values:
@@ -63,6 +63,6 @@ def filled(text: str, values: Mapping[str, str]) -> str:
     return _NAME.sub(value, text)
 
 
-def words(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
-    """A command with its names filled in, word by word."""
-    return [filled(word, values) for word in command]
+def fill_all(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """Return a command with the placeholders filled in, word by word."""
+    return [fill(word, values) for word in command]

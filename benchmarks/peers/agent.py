@@ -1,4 +1,4 @@
-"""The agent of all duels: it notes when it starts and what it is told, and says that it is ready. `python -IS agent.py LOG READY`"""
+"""The agent of all duels: it logs its start and the lines it reads, and prints that it is ready. `python -IS agent.py LOG READY`"""
 
 import json
 import os
@@ -7,7 +7,7 @@ import time
 
 
 def main() -> None:
-    """Read lines until the end."""
+    """Log the start and each line of standard input."""
     log = os.open(sys.argv[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def note(event: str, text: str = "") -> None:

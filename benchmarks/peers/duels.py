@@ -1,4 +1,4 @@
-"""The duels: each peer and ours do the same things, one after the other, with the same agent."""
+"""The duels: each peer and ours do the same actions, one after the other, with the same agent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.measure import Duel, LeftOut, Result, in_turns, number, timed
-from benchmarks.peers.adapter import Adapter, load, words
-from benchmarks.peers.environment import OutOfTime, Place
+from benchmarks.peers.adapter import Adapter, fill_all, load
+from benchmarks.peers.environment import OutOfTime, PeerEnvironment
 
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "peers"
@@ -24,9 +24,9 @@ TURNS = 7
 LIMIT = 60.0
 LIMIT_MANY = 120.0
 LIMIT_INSTALL = 240.0
-WATCHED = 30.0
+SAMPLE_SECONDS = 30.0
 QUIET = 1.0  # whatever is still done about the last thing is not what is measured next
-WHOLE = 360.0
+MAX_SECONDS = 360.0
 
 COLD = "cold start (`--version`)"
 SPAWN = "spawn → agent runs"
@@ -48,7 +48,7 @@ WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What something costs; None: it was not done within the limit."""
+    """The cost of an action; None: it was not finished within the limit."""
 
     value: float | None
     note: str = ""
@@ -57,69 +57,71 @@ class Cost:
 Costs = dict[str, Cost]
 
 
-def peers(folder: Path) -> Iterator[Result]:
-    """Each peer that can be had here, beside ours."""
-    yield from duels(folder, [load(path) for path in sorted(HERE.glob("*.toml")) if path.stem != "ours"])
+def measure_peers(folder: Path) -> Iterator[Result]:
+    """Compare each available peer with ours."""
+    yield from compare(folder, [load(path) for path in sorted(HERE.glob("*.toml")) if path.stem != "ours"])
 
 
-def duels(folder: Path, others: Sequence[Adapter]) -> Iterator[Result]:
-    """The peers' costs over ours; a peer that cannot be had, or breaks, is left out and named."""
-    latest = time.monotonic() + WHOLE
-    known: dict[str, Mapping[str, str]] = {}
-    able: list[Adapter] = []
+def compare(folder: Path, others: Sequence[Adapter]) -> Iterator[Result]:
+    """Yield the peers' costs compared with ours; peers that are unavailable or fail are yielded as left out."""
+    deadline = time.monotonic() + MAX_SECONDS
+    values_by_peer: dict[str, Mapping[str, str]] = {}
+    playable: list[Adapter] = []
     ours = load(HERE / "ours.toml")
-    for one in (ours, *others):
-        known[one.name] = values = _values(one)
-        if lack := had(one, values):
-            yield LeftOut(one.name, lack)
+    for adapter in (ours, *others):
+        values_by_peer[adapter.name] = values = _values(adapter)
+        if problem := install_problem(adapter, values):
+            yield LeftOut(adapter.name, problem)
         else:
-            able.append(one)
-    if ours not in able or len(able) == 1:
+            playable.append(adapter)
+    if ours not in playable or len(playable) == 1:
         return
-    costs: dict[str, Costs] = {one.name: {} for one in able}
-    for name, cost in cold_starts(able, known, folder).items():
+    costs: dict[str, Costs] = {adapter.name: {} for adapter in playable}
+    for name, cost in cold_starts(playable, values_by_peer, folder).items():
         costs[name][COLD] = cost
-    for stage in (a_few, many):
-        for place, one in enumerate(list(able)):
+    for stage in (play_few, play_many):
+        for index, adapter in enumerate(list(playable)):
             try:
-                with Place(one, folder / f"{stage.__name__}-{place}", known[one.name], latest) as here:
-                    here.start(LIMIT)
-                    stage(here, costs[one.name])
+                with PeerEnvironment(
+                    adapter, folder / f"{stage.__name__}-{index}", values_by_peer[adapter.name], deadline
+                ) as environment:
+                    environment.start(LIMIT)
+                    stage(environment, costs[adapter.name])
             except (OSError, OutOfTime, subprocess.SubprocessError) as error:
-                if one is ours:
+                if adapter is ours:
                     raise
-                yield LeftOut(f"{one.name}, the rest", str(error).splitlines()[0])
-                able.remove(one)
-    for one in others:
-        for case, theirs in costs.get(one.name, {}).items():
+                yield LeftOut(f"{adapter.name}, the rest", str(error).splitlines()[0])
+                playable.remove(adapter)
+    for adapter in others:
+        for case, theirs in costs.get(adapter.name, {}).items():
             if case in costs[ours.name]:
-                yield duel(case, costs[ours.name][case], one.name, theirs)
+                yield to_duel(case, costs[ours.name][case], adapter.name, theirs)
 
 
-def duel(case: str, ours: Cost, peer: str, theirs: Cost) -> Duel:
-    """Two costs of the same thing."""
+def to_duel(case: str, ours: Cost, peer: str, theirs: Cost) -> Duel:
+    """Return the duel of two costs of the same action."""
     note = "; ".join(f"{name} {cost.note}" for name, cost in (("peer", theirs), ("ours", ours)) if cost.note)
     return Duel(case, ours.value, peer, theirs.value, note, UNITS.get(case, "s"), WHY.get(case, ""))
 
 
-def had(adapter: Adapter, values: Mapping[str, str]) -> str:
-    """Install a peer if it is not there yet; what keeps it from being played, or nothing."""
+def install_problem(adapter: Adapter, values: Mapping[str, str]) -> str:
+    """Install a peer if it is missing; return why it cannot be played, or an empty string."""
     if adapter.checkout and not values["checkout"]:
         return f"not asked for: {adapter.checkout}=/path/to/its/checkout has it played"
-    if lacking := [name for name in adapter.needs if not shutil.which(name)]:
-        return f"there is no {', '.join(lacking)} here"
-    there = Path(words([adapter.installed], values)[0]) if adapter.installed else None
-    if there is None or there.exists():
+    if missing := [name for name in adapter.needs if not shutil.which(name)]:
+        return f"there is no {', '.join(missing)} here"
+    executable = Path(fill_all([adapter.installed], values)[0]) if adapter.installed else None
+    if executable is None or executable.exists():
         return ""
     if not adapter.install:
-        return f"there is no {there}: build it first"
+        return f"there is no {executable}: build it first"
     for command in adapter.install:
         try:
-            subprocess.run(words(command, values), check=True, capture_output=True, text=True, timeout=LIMIT_INSTALL)
+            subprocess.run(fill_all(command, values), check=True, capture_output=True, text=True, timeout=LIMIT_INSTALL)
         except (OSError, subprocess.SubprocessError) as error:
             shutil.rmtree(values["venv"], ignore_errors=True)
-            said = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else []
-            return f"it cannot be installed: {said[-1] if said else f'{type(error).__name__}, {error}'}"
+            error_lines = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else []
+            return f"it cannot be installed: {error_lines[-1] if error_lines else f'{type(error).__name__}, {error}'}"
     return ""
 
 
@@ -136,113 +138,117 @@ def _values(adapter: Adapter) -> dict[str, str]:
 # -- what is played --------------------------------------------------------------------------------------------------------
 
 
-def cold_starts(able: Sequence[Adapter], known: Mapping[str, Mapping[str, str]], home: Path) -> Costs:
-    """Each one's `--version`, in turns; what it has to write when it is run for the first time is not counted."""
-    commands = {one.name: words(one.commands["version"], known[one.name]) for one in able if "version" in one.commands}
+def cold_starts(playable: Sequence[Adapter], values_by_peer: Mapping[str, Mapping[str, str]], home: Path) -> Costs:
+    """Measure `--version` of each peer in turns, after a first run that does not count."""
+    commands = {
+        adapter.name: fill_all(adapter.commands["version"], values_by_peer[adapter.name])
+        for adapter in playable
+        if "version" in adapter.commands
+    }
     env = {**os.environ, "HOME": str(home)}
     works = {
         name: partial(subprocess.run, command, env=env, capture_output=True, text=True, check=True)
         for name, command in commands.items()
     }
-    said = {name: work().stdout.strip().partition("\n")[0] for name, work in works.items()}
+    version_lines = {name: work().stdout.strip().partition("\n")[0] for name, work in works.items()}
     costs = {name: _median(row) for name, row in zip(works, in_turns(TURNS, *works.values()), strict=True)}
-    return {name: replace(cost, note=f"{said[name]}, {cost.note}") for name, cost in costs.items()}
+    return {name: replace(cost, note=f"{version_lines[name]}, {cost.note}") for name, cost in costs.items()}
 
 
-def a_few(place: Place, costs: Costs) -> None:
-    """One session after the other: until its agent runs, until it has heard a message, until its end is shown."""
+def play_few(environment: PeerEnvironment, costs: Costs) -> None:
+    """Measure single sessions: until the agent runs, until it has read a message, until its end is shown."""
     rows: dict[str, list[float | None]] = {SPAWN: [], SEND: [], EXIT: []}
     for index in range(3):
         name = f"few{index}"
-        rows[SPAWN].append(spawn(place, [name], LIMIT))
+        rows[SPAWN].append(spawn(environment, [name], LIMIT))
         if rows[SPAWN][-1] is not None:
-            session = place.session(name)
-            for turn in range(2) if "send" in place.adapter.commands and None not in rows[SEND] else ():
+            session = environment.session(name)
+            for turn in range(2) if "send" in environment.adapter.commands and None not in rows[SEND] else ():
                 time.sleep(QUIET)
-                rows[SEND].append(send(place, session, f"token-{name}-{turn}", LIMIT))
-            if place.adapter.alive and None not in rows[EXIT]:
-                rows[EXIT].append(end(place, session, place.notes("started")[-1]["pid"], LIMIT))
+                rows[SEND].append(send(environment, session, f"token-{name}-{turn}", LIMIT))
+            if environment.adapter.alive and None not in rows[EXIT]:
+                rows[EXIT].append(end(environment, session, environment.notes("started")[-1]["pid"], LIMIT))
         costs.update({case: _median(row) for case, row in rows.items() if row})
         if rows[SPAWN][-1] is None:
             return
 
 
-def many(place: Place, costs: Costs) -> None:
-    """Twenty sessions: until all run, what a list costs, and what they cost while nothing happens."""
-    spawned = spawn(place, [f"many{index}" for index in range(MANY)], LIMIT_MANY)
-    running = len(place.notes("started"))
+def play_many(environment: PeerEnvironment, costs: Costs) -> None:
+    """Measure twenty sessions: until all run, the cost of a list, and the costs while idle."""
+    spawned = spawn(environment, [f"many{index}" for index in range(MANY)], LIMIT_MANY)
+    running = len(environment.notes("started"))
     costs[SPAWNS] = Cost(spawned, "" if spawned is not None else f"{running} of {MANY} within {LIMIT_MANY:g} s")
     if spawned is None:
         return
     time.sleep(5 * QUIET)
-    if "list" in place.adapter.commands:
-        costs[STATUS] = _median([timed(lambda: place.run("list")) for _ in range(5)])
-    if place.server is not None:
-        with place.counting() as calls:
-            time.sleep(WATCHED)
-            costs[CALLS] = Cost(calls() * 60 / WATCHED, f"counted for {WATCHED:g} s")
-        costs[MEMORY] = Cost(place.memory())
+    if "list" in environment.adapter.commands:
+        costs[STATUS] = _median([timed(lambda: environment.run("list")) for _ in range(5)])
+    if environment.server is not None:
+        with environment.counting() as calls:
+            time.sleep(SAMPLE_SECONDS)
+            costs[CALLS] = Cost(calls() * 60 / SAMPLE_SECONDS, f"counted for {SAMPLE_SECONDS:g} s")
+        costs[MEMORY] = Cost(environment.memory())
 
 
-def spawn(place: Place, names: Sequence[str], limit: float) -> float | None:
-    """Seconds from the command until the agents of all these sessions run."""
-    before = len(place.notes("started"))
-    begun = time.monotonic()
-    asked = [place.begin("spawn", name=name) for name in names]
+def spawn(environment: PeerEnvironment, names: Sequence[str], limit: float) -> float | None:
+    """Return the seconds from the command until the agents of all these sessions run, or None after the limit."""
+    before = len(environment.notes("started"))
+    started_at = time.monotonic()
+    commands = [environment.begin("spawn", name=name) for name in names]
     try:
-        place.until(lambda: len(place.notes("started")) >= before + len(names), limit, "agents to run")
-        place.until(lambda: all(one.poll() is not None for one in asked), limit, "commands to end")
+        environment.until(lambda: len(environment.notes("started")) >= before + len(names), limit, "agents to run")
+        environment.until(lambda: all(command.poll() is not None for command in commands), limit, "commands to end")
     except TimeoutError:
-        if len(place.notes("started")) < before + len(names):
+        if len(environment.notes("started")) < before + len(names):
             return None
     finally:
-        _ended(asked)
-    return max(float(note["at"]) for note in place.notes("started")[before:]) - begun
+        _ended(commands)
+    return max(float(note["at"]) for note in environment.notes("started")[before:]) - started_at
 
 
-def send(place: Place, session: str, text: str, limit: float) -> float | None:
-    """Seconds from the command until the agent has heard the message; one that is refused is sent again."""
-    begun = time.monotonic()
+def send(environment: PeerEnvironment, session: str, text: str, limit: float) -> float | None:
+    """Return the seconds from the command until the agent has read the message; a refused message is sent again."""
+    started_at = time.monotonic()
 
-    def heard() -> list[float]:
-        return [float(note["at"]) for note in place.notes("heard") if text in note["text"]]
+    def read_times() -> list[float]:
+        return [float(note["at"]) for note in environment.notes("heard") if text in note["text"]]
 
-    while (left := begun + limit - time.monotonic()) > 0:
-        asked = place.begin("send", name=session, text=text)
+    while (remaining := started_at + limit - time.monotonic()) > 0:
+        command = environment.begin("send", name=session, text=text)
         try:
-            place.until(lambda: heard() or asked.poll(), left, "a message to be heard")  # noqa: B023
-            place.until(lambda: asked.poll() is not None, left, "the command to end")  # noqa: B023
+            environment.until(lambda: read_times() or command.poll(), remaining, "a message to be heard")  # noqa: B023
+            environment.until(lambda: command.poll() is not None, remaining, "the command to end")  # noqa: B023
         except TimeoutError:
             pass
         finally:
-            _ended([asked])
-        if found := heard():
-            return found[0] - begun
+            _ended([command])
+        if times := read_times():
+            return times[0] - started_at
     return None
 
 
-def end(place: Place, session: str, pid: int, limit: float) -> float | None:
-    """Seconds from the agent's end until its list does not show the agent as running any more."""
-    place.until(lambda: place.shows_alive(session), limit, f"{session} to be listed as running")
-    begun = time.monotonic()
+def end(environment: PeerEnvironment, session: str, pid: int, limit: float) -> float | None:
+    """Kill the agent; return the seconds until the peer's list no longer shows it as running."""
+    environment.until(lambda: environment.shows_alive(session), limit, f"{session} to be listed as running")
+    started_at = time.monotonic()
     os.kill(pid, 9)
     try:
-        place.until(lambda: not place.shows_alive(session), limit, f"the end of {session} to be shown")
+        environment.until(lambda: not environment.shows_alive(session), limit, f"the end of {session} to be shown")
     except TimeoutError:
         return None
-    return time.monotonic() - begun
+    return time.monotonic() - started_at
 
 
 def _ended(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    for one in processes:
-        if one.poll() is None:
-            one.kill()
-            one.wait()
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
 
 
 def _median(row: Sequence[float | None]) -> Cost:
-    """Of a row with something that never came, never."""
-    done = [one for one in row if one is not None]
-    if len(done) < len(row):
+    """Return the median of the values, or no cost if one of them is missing."""
+    values = [value for value in row if value is not None]
+    if len(values) < len(row):
         return Cost(None, f"not within {LIMIT:g} s")
-    return Cost(statistics.median(done), f"{number(min(done))} – {number(max(done))} of {len(done)}")
+    return Cost(statistics.median(values), f"{number(min(values))} – {number(max(values))} of {len(values)}")

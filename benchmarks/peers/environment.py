@@ -1,4 +1,4 @@
-"""Where a peer plays: a folder with a home, a repository and a tmux server of its own, and a meter for what happens there."""
+"""The environment of a peer: a folder with a separate home, repository and tmux server, and the meters."""
 
 from __future__ import annotations
 
@@ -21,40 +21,40 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.measure import children_started, resident
-from benchmarks.peers.adapter import Adapter, filled, words
+from benchmarks.peers.adapter import Adapter, fill, fill_all
 
 AGENT = Path(__file__).with_name("agent.py")
-COUNTED = ("tmux", "git", "ps", "sh", "bash", "node", "gh", "lsof", "pgrep", "which", "stty")
+COUNTED_PROGRAMS = ("tmux", "git", "ps", "sh", "bash", "node", "gh", "lsof", "pgrep", "which", "stty")
 _FOREIGN = ("AO_", "CAO_", "TMUX", "GIT_", "PYTEST_", "PYTHON")
 
 
 class OutOfTime(Exception):
-    """The time for all peers together is over."""
+    """The time limit of all peers is reached."""
 
 
-class Place:
-    """One peer at play, until a moment at the latest. Leaving it ends, by their ids, all processes that know of its folder."""
+class PeerEnvironment:
+    """The environment of one peer, until a deadline. On exit, its processes are killed by id."""
 
-    def __init__(self, adapter: Adapter, folder: Path, values: Mapping[str, str], latest: float) -> None:
+    def __init__(self, adapter: Adapter, folder: Path, values: Mapping[str, str], deadline: float) -> None:
         self.adapter = adapter
         self.folder = folder
-        self.latest = latest
+        self.deadline = deadline
         self.log = folder / "agents.jsonl"
         self.server: subprocess.Popen[bytes] | None = None
         self._calls = folder / "calls"
-        rooms = {name: folder / name for name in ("home", "repo", "bin", "programs", "tmux")}
-        for room in rooms.values():
-            room.mkdir(parents=True, mode=0o700)
+        folders = {name: folder / name for name in ("home", "repo", "bin", "programs", "tmux")}
+        for path in folders.values():
+            path.mkdir(parents=True, mode=0o700)
         self.values = {
             **values,
-            **{name: str(room) for name, room in rooms.items()},
+            **{name: str(path) for name, path in folders.items()},
             "folder": str(folder),
             "port": str(_free_port()),
         }
-        self.env = self._environment(rooms)
-        self._furnish(rooms)
+        self.env = self._environment(folders)
+        self._fill_folders(folders)
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> PeerEnvironment:
         return self
 
     def __exit__(
@@ -73,76 +73,74 @@ class Place:
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def start(self, limit: float) -> None:
-        """Set it up and start what runs all the time; returns when it answers."""
+        """Set the peer up and start its server; return when it answers."""
         for command in self.adapter.prepare:
-            self._run(words(command, self.values), limit, check=True)
+            self._run(fill_all(command, self.values), limit, check=True)
         if "start" in self.adapter.commands:
             self.server = self.begin("start")
         if "answers" in self.adapter.commands:
             self.until(lambda: self.run("answers").returncode == 0, limit, f"{self.adapter.name} to answer")
 
     def run(self, command: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
-        """One of its commands, to its end."""
-        return self._run(self._words(command, **more), limit)
+        """Run a command to its end."""
+        return self._run(self._command(command, **more), limit)
 
     def begin(self, command: str, **more: str) -> subprocess.Popen[bytes]:
-        """One of its commands, without waiting for its end."""
-        with self._printed(command, more.get("name", "")).open("wb") as printed:
+        """Start a command without waiting for its end."""
+        with self._output_file(command, more.get("name", "")).open("wb") as output:
             return subprocess.Popen(
-                self._words(command, **more),
+                self._command(command, **more),
                 cwd=self.folder / "repo",
                 env=self.env,
                 stdin=subprocess.DEVNULL,
-                stdout=printed,
+                stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
 
     def session(self, name: str) -> str:
-        """What the peer calls the session that was asked for by a name."""
+        """Return the peer's id of the session that was started with a name."""
         if not self.adapter.session:
             return name
-        printed = self._printed("spawn", name).read_text(errors="replace")
-        found = re.search(self.adapter.session, printed)
-        return found[1] if found else name
+        output = self._output_file("spawn", name).read_text(errors="replace")
+        match = re.search(self.adapter.session, output)
+        return match[1] if match else name
 
     def shows_alive(self, session: str) -> bool:
-        """Does its list show that the session's agent runs?"""
-        pattern = filled(self.adapter.alive, {**self.values, "name": re.escape(session)})
+        """Return whether the peer's list shows the session's agent as running."""
+        pattern = fill(self.adapter.alive, {**self.values, "name": re.escape(session)})
         return re.search(pattern, self.run("list").stdout) is not None
 
     # -- the meter -----------------------------------------------------------------------------------------------------
 
     def notes(self, event: str) -> list[dict[str, Any]]:
-        """What the agents noted."""
+        """Return the agents' log entries of this event."""
         if not self.log.exists():
             return []
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line for line in lines if line["event"] == event]
 
-    def until(self, holds: Callable[[], object], limit: float, what: str) -> None:
-        """Look until something is so; `TimeoutError` after the limit."""
+    def until(self, condition: Callable[[], object], limit: float, description: str) -> None:
+        """Poll until a condition is true; raise `TimeoutError` after the limit, `OutOfTime` after the deadline."""
         end = time.monotonic() + limit
-        while not holds():
-            if time.monotonic() > self.latest:
-                raise OutOfTime(f"no time was left to wait for {what}")
+        while not condition():
+            if time.monotonic() > self.deadline:
+                raise OutOfTime(f"no time was left to wait for {description}")
             if time.monotonic() > end:
-                raise TimeoutError(f"waited {limit:g} s in vain for {what}")
+                raise TimeoutError(f"waited {limit:g} s in vain for {description}")
             if self.server is not None and self.server.poll() is not None:
-                raise ChildProcessError(
-                    f"{self.adapter.name} ended with {self.server.returncode}: {self._last_words()}"
-                )
+                raise ChildProcessError(f"{self.adapter.name} ended with {self.server.returncode}: {self._last_line()}")
             time.sleep(0.01)
 
     def memory(self) -> float:
-        """Resident memory of what runs all the time, with all that it started and that is still its own, in MB."""
+        """Return the resident memory of the server and its descendants, in MB."""
         if self.server is None:
             return 0.0
         return sum(resident(pid) for pid in _family(self.server.pid))
 
     @contextmanager
     def counting(self) -> Iterator[Callable[[], int]]:
-        """Counts the programs that are started by anything of the peer's: each is replaced by one that notes its call."""
+        """Count the programs that the peer's processes start: each program is replaced by a script that logs its call."""
         self._calls.write_text("")
         for name, real in self._programs().items():
             note = f'#!/bin/sh\necho {name} >> {shlex.quote(str(self._calls))}\nexec {shlex.quote(real)} "$@"\n'
@@ -156,44 +154,44 @@ class Place:
 
     # -- furniture -----------------------------------------------------------------------------------------------------
 
-    def _environment(self, rooms: Mapping[str, Path]) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+    def _environment(self, folders: Mapping[str, Path]) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
         return {
-            **kept,
-            "HOME": str(rooms["home"]),
-            "PATH": f"{rooms['bin']}:{rooms['programs']}:{kept.get('PATH', os.defpath)}",
-            "TMUX_TMPDIR": str(rooms["tmux"]),
+            **inherited,
+            "HOME": str(folders["home"]),
+            "PATH": f"{folders['bin']}:{folders['programs']}:{inherited.get('PATH', os.defpath)}",
+            "TMUX_TMPDIR": str(folders["tmux"]),
             "SHELL": "/bin/sh",
             "GIT_CONFIG_NOSYSTEM": "1",
             "NO_COLOR": "1",
-            **{name: filled(value, self.values) for name, value in self.adapter.env.items()},
+            **{name: fill(value, self.values) for name, value in self.adapter.env.items()},
         }
 
-    def _furnish(self, rooms: Mapping[str, Path]) -> None:
+    def _fill_folders(self, folders: Mapping[str, Path]) -> None:
         agent = [sys.executable, "-IS", str(AGENT), str(self.log), self.adapter.ready]
-        _script(rooms["bin"] / self.adapter.program, f"#!/bin/sh\nexec {shlex.join(agent)}\n")
+        _script(folders["bin"] / self.adapter.program, f"#!/bin/sh\nexec {shlex.join(agent)}\n")
         for name, real in self._programs().items():
-            (rooms["programs"] / name).symlink_to(real)
+            (folders["programs"] / name).symlink_to(real)
         person = ["-c", "user.name=Person", "-c", "user.email=person@example.invalid"]
         for command in (["init", "-q", "-b", "main"], [*person, "commit", "-q", "--allow-empty", "-m", "start"]):
-            subprocess.run(["git", *command], cwd=rooms["repo"], env=self.env, check=True, capture_output=True)
+            subprocess.run(["git", *command], cwd=folders["repo"], env=self.env, check=True, capture_output=True)
         for name, text in self.adapter.files.items():
-            Path(filled(name, self.values)).write_text(filled(text.lstrip("\n"), self.values))
+            Path(fill(name, self.values)).write_text(fill(text.lstrip("\n"), self.values))
 
     def _programs(self) -> dict[str, str]:
-        found = {name: shutil.which(name) for name in COUNTED}
-        return {name: real for name, real in found.items() if real}
+        paths = {name: shutil.which(name) for name in COUNTED_PROGRAMS}
+        return {name: real for name, real in paths.items() if real}
 
     def _put(self, name: str, make: Callable[[Path], object]) -> None:
-        """Replace a program in one step: a call meanwhile finds the one or the other."""
-        beside = self.folder / "programs" / f".{name}"
-        make(beside)
-        beside.replace(self.folder / "programs" / name)
+        """Replace a program atomically, so that simultaneous calls always find one."""
+        temporary = self.folder / "programs" / f".{name}"
+        make(temporary)
+        temporary.replace(self.folder / "programs" / name)
 
-    def _words(self, command: str, **more: str) -> list[str]:
-        return words(self.adapter.commands[command], {**self.values, **more})
+    def _command(self, command: str, **more: str) -> list[str]:
+        return fill_all(self.adapter.commands[command], {**self.values, **more})
 
-    def _printed(self, command: str, name: str = "") -> Path:
+    def _output_file(self, command: str, name: str = "") -> Path:
         return self.folder / f"{command}-{name}.out"
 
     def _run(self, command: list[str], limit: float, check: bool = False) -> subprocess.CompletedProcess[str]:
@@ -208,22 +206,22 @@ class Place:
             check=check,
         )
 
-    def _last_words(self) -> str:
-        lines = self._printed("start").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+    def _last_line(self) -> str:
+        lines = self._output_file("start").read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it printed nothing"
 
     def _processes(self) -> list[int]:
-        """All that were started here: they have the folder in their environment or their command."""
+        """Return the processes that have the folder in their environment or their command."""
         mark = str(self.folder).encode()
-        found = []
+        pids = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             with contextlib.suppress(OSError):
-                known = mark in (entry / "environ").read_bytes() or mark in (entry / "cmdline").read_bytes()
-                gone = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
-                found += [int(entry.name)] if known and not gone else []
-        return found
+                is_ours = mark in (entry / "environ").read_bytes() or mark in (entry / "cmdline").read_bytes()
+                is_zombie = (entry / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+                pids += [int(entry.name)] if is_ours and not is_zombie else []
+        return pids
 
 
 def _script(path: Path, text: str) -> None:
@@ -232,9 +230,9 @@ def _script(path: Path, text: str) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -245,9 +243,9 @@ def _family(pid: int) -> list[int]:
             with contextlib.suppress(OSError):
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 children.setdefault(parent, []).append(int(entry.name))
-    found, left = [], [pid]
-    while left:
-        one = left.pop()
-        found.append(one)
-        left += children.get(one, [])
-    return found
+    pids, remaining = [], [pid]
+    while remaining:
+        current = remaining.pop()
+        pids.append(current)
+        remaining += children.get(current, [])
+    return pids

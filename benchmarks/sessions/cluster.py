@@ -1,6 +1,6 @@
 """Sessions on the nodes of a Ray cluster: `python -m benchmarks cluster`. Needs root and Ray, as `make test-cluster` does.
 
-Three nodes in network namespaces of one machine, so that the network costs what the kernel costs, and all of them share its cores.
+Three nodes in network namespaces of one machine: the network costs only the kernel's time, and the nodes share the cores.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ SPAWNS = 10
 KEYS = 200
 PAUSE = 0.05
 SESSIONS = 10
-WATCHED_FOR = 15.0
+SAMPLE_SECONDS = 15.0
 
 
-def cluster(_folder: Path) -> Iterator[Result]:
-    """All of them."""
-    if lack := lacking() or (None if have_ray() else "needs Ray: pip install 'agent-orchestrator[ray]'"):
-        yield LeftOut("cluster", lack)
+def measure_cluster(_folder: Path) -> Iterator[Result]:
+    """Yield all figures."""
+    if missing := lacking() or (None if have_ray() else "needs Ray: pip install 'agent-orchestrator[ray]'"):
+        yield LeftOut("cluster", missing)
         return
     with Lab(3) as lab, Fleet(lab, ray=True, lease=10.0, checkpoint=120.0, pace=2.0) as fleet:
         fleet.begin()
-        yield starting(fleet)
-        yield from echoing(fleet)
-        yield from costing(fleet)
+        yield _measure_spawn(fleet)
+        yield from _measure_echo(fleet)
+        yield from _measure_cost(fleet)
 
 
-def starting(fleet: Fleet) -> Figure:
-    """From the request to the agent's own first word, on a node that has the repository."""
+def _measure_spawn(fleet: Fleet) -> Figure:
+    """Measure from the request until the agent runs, on a node that has the repository."""
     fleet.new("spawn0", "--node", "n1", "--agent", "rests")
     times = []
     for number in range(1, SPAWNS + 1):
-        asked = boot_time()
+        requested_at = boot_time()
         fleet.new(f"spawn{number}", "--node", "n1", "--agent", "rests")
         fleet.until(lambda name=f"spawn{number}": bool(fleet.lives(name)), "its agent")  # type: ignore[misc]
-        times.append(fleet.lives(f"spawn{number}")[0].begin - asked)
+        times.append(fleet.lives(f"spawn{number}")[0].begin - requested_at)
     note = f"median of {SPAWNS} {statistics.median(times):.2f} s"
     return Figure("`ao new` → agent runs on a warm node (worst)", max(times), 2.0, "s", note=note)
 
 
-def echoing(fleet: Fleet) -> Iterator[Figure]:
-    """A key in the terminal's WebSocket → its echo."""
+def _measure_echo(fleet: Fleet) -> Iterator[Figure]:
+    """Measure the echo of a key in the terminal's WebSocket."""
     times = sorted(asyncio.run(_echoes(fleet, "app-spawn0")))
     p50, p95 = times[len(times) // 2] * 1000, times[int(len(times) * 0.95)] * 1000
     yield Figure("key → echo from a node (p95)", p95, 15.0, "ms", note=f"p50 {p50:.1f} ms, {len(times)} keys")
@@ -68,7 +68,7 @@ async def _echoes(fleet: Fleet, session: str) -> list[float]:
         for _ in range(KEYS):
             with_pending = asyncio.create_task(socket.recv())
             await asyncio.sleep(PAUSE)
-            while with_pending.done():  # what the agent itself shows
+            while with_pending.done():  # output of the agent
                 with_pending = asyncio.create_task(socket.recv())
                 await asyncio.sleep(PAUSE)
             began = time.perf_counter()
@@ -79,8 +79,8 @@ async def _echoes(fleet: Fleet, session: str) -> list[float]:
     return times
 
 
-def costing(fleet: Fleet) -> Iterator[Figure]:
-    """The daemon's CPU and memory for sessions here, then for as many on nodes; each writes a line every 2 s, and commits every 10 s."""
+def _measure_cost(fleet: Fleet) -> Iterator[Figure]:
+    """Measure the daemon's CPU and memory for local sessions and for as many on nodes; each prints every 2 s and commits every 10 s."""
     cost = {}
     for where, argv in (("here", ("--runtime", "process")), ("there", ())):
         names = [f"{where}{number}" for number in range(SESSIONS)]
@@ -102,5 +102,5 @@ def costing(fleet: Fleet) -> Iterator[Figure]:
 
 def _cpu(pid: int) -> float:
     began, used = time.monotonic(), cpu_seconds(pid)
-    time.sleep(WATCHED_FOR)
+    time.sleep(SAMPLE_SECONDS)
     return (cpu_seconds(pid) - used) / (time.monotonic() - began)

@@ -1,6 +1,6 @@
 """Sessions in containers: `python -m benchmarks containers`. Needs root and Docker's daemon, as `make test-docker` does.
 
-The engine is one of its own; beside each figure is what the engine's own command line takes for the same, in the same run.
+It uses a separate engine; each figure is compared with the engine's command line in the same run.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ agents:
 """
 
 
-def containers(folder: Path) -> Iterator[Result]:
-    """All of them, on an engine of its own."""
+def measure_containers(folder: Path) -> Iterator[Result]:
+    """Yield all figures, with a separate engine."""
     try:
         with docker() as engine:
-            yield from figures(engine, folder)
+            yield from _figures(engine, folder)
     except Unavailable as why:
         yield LeftOut("containers", str(why))
 
 
-def figures(engine: Engine, folder: Path) -> Iterator[Figure]:
-    """All of them, on that engine."""
+def _figures(engine: Engine, folder: Path) -> Iterator[Figure]:
+    """Yield all figures with this engine."""
     for network in ("none", "allowlist"):
         with Sandbox(folder / network, "docker", engine.env) as box:
             (folder / network).mkdir(exist_ok=True)
             box.repository(config=CONFIG.replace("NETWORK", network))
             box.start()
-            yield spawning(box, engine, network)
+            yield _measure_spawn(box, engine, network)
             if network == "none":
-                yield asyncio.run(echoing(box, engine))
+                yield asyncio.run(_measure_echo(box, engine))
         engine.clear()
 
 
-def spawning(box: Sandbox, engine: Engine, network: str) -> Figure:
-    """From the request to the agent's running process, beside Git and the engine alone."""
+def _measure_spawn(box: Sandbox, engine: Engine, network: str) -> Figure:
+    """Measure from the request until the agent runs, compared with Git and the engine alone."""
     counter = iter(range(10_000))
 
     def ours() -> None:
@@ -71,17 +71,19 @@ def spawning(box: Sandbox, engine: Engine, network: str) -> Figure:
 
     ours()
     bare()
-    took, limit = interleaved(SPAWNS, ours, bare)
-    note = f"{took * 1e3:.0f} ms ÷ {limit * 1e3:.0f} ms"
-    return Figure(f"spawn, network {network} ÷ bare worktree and `docker run`", took / limit, 1.3, note=note)
+    our_median, bare_median = interleaved(SPAWNS, ours, bare)
+    note = f"{our_median * 1e3:.0f} ms ÷ {bare_median * 1e3:.0f} ms"
+    return Figure(
+        f"spawn, network {network} ÷ bare worktree and `docker run`", our_median / bare_median, 1.3, note=note
+    )
 
 
-async def echoing(box: Sandbox, engine: Engine) -> Figure:
-    """A key typed into the attached terminal → its echo, beside `docker exec`."""
+async def _measure_echo(box: Sandbox, engine: Engine) -> Figure:
+    """Measure the echo of a key in the attached terminal, compared with `docker exec`."""
     box.request("POST", "/api/sessions", {"prompt": "type", "name": "cat", "agent": "cat"})
-    found = f"label={'agent-orchestrator.session'}=app-cat"
-    box.until(lambda: engine.run("ps", "--quiet", "--filter", found).strip(), "its container", 30)
-    container = engine.run("ps", "--quiet", "--filter", found).strip()
+    label = f"label={'agent-orchestrator.session'}=app-cat"
+    box.until(lambda: engine.run("ps", "--quiet", "--filter", label).strip(), "its container", 30)
+    container = engine.run("ps", "--quiet", "--filter", label).strip()
     socket = next(iter(Home(box.home.path).socket("x").parent.glob("box-*.sock")))
     for candidate in Home(box.home.path).socket("x").parent.glob("box-*.json"):
         if '"app-cat"' in candidate.read_text():
@@ -89,7 +91,7 @@ async def echoing(box: Sandbox, engine: Engine) -> Figure:
     environment = [f"{name}={value}" for name, value in engine.env.items()]
     ours = PersonsTerminal(attach_command(socket, "app-cat"))
     bare = PersonsTerminal(["env", *environment, "docker", "exec", "--interactive", "--tty", container, "cat"])
-    took: dict[str, list[float]] = {"ours": [], "bare": []}
+    times: dict[str, list[float]] = {"ours": [], "bare": []}
     await asyncio.sleep(1.5)
     for _ in range(KEYS):
         for name, terminal in (("ours", ours), ("bare", bare)):
@@ -98,11 +100,11 @@ async def echoing(box: Sandbox, engine: Engine) -> Figure:
             terminal.type(b"z")
             while len(terminal.output) == before:  # noqa: ASYNC110 - no later than it is there
                 await asyncio.sleep(0)
-            took[name].append(time.perf_counter() - began)
+            times[name].append(time.perf_counter() - began)
             await asyncio.sleep(PAUSE)
     for terminal in (ours, bare):
         await terminal.close()
-    late, least = (sorted(times)[int(len(times) * 0.95)] for times in took.values())
-    middle = [statistics.median(times) * 1e3 for times in took.values()]
-    note = f"p95 {late * 1e3:.1f} ms, of `docker exec` {least * 1e3:.1f} ms; p50 {middle[0]:.1f} and {middle[1]:.1f} ms"
-    return Figure("key → echo, over `docker exec` (p95)", (late - least) * 1e3, 5, "ms", note=note)
+    our_p95, bare_p95 = (sorted(row)[int(len(row) * 0.95)] for row in times.values())
+    middle = [statistics.median(row) * 1e3 for row in times.values()]
+    note = f"p95 {our_p95 * 1e3:.1f} ms, of `docker exec` {bare_p95 * 1e3:.1f} ms; p50 {middle[0]:.1f} and {middle[1]:.1f} ms"
+    return Figure("key → echo, over `docker exec` (p95)", (our_p95 - bare_p95) * 1e3, 5, "ms", note=note)

@@ -1,4 +1,4 @@
-"""From something said to the agent that must know of it, until its own log has it: a message, and a comment that a reaction passes on."""
+"""The time until a message, or a comment that a reaction sends, is in the agent's log."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from pathlib import Path
 
 from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.client import Line
+from benchmarks.client import HTTPConnection
 from benchmarks.measure import Figure, Result, quartiles, ratios
-from benchmarks.sessions.reactions import Bare, comment, heard
+from benchmarks.sessions.reactions import BareTmux, comment, wait_until_read
 
 TIMES = 15
 TEXT = f"{'x' * 200} [[say: noted]]"
 
 
-def delivering(box: Sandbox, folder: Path, log: Path, names: Sequence[str]) -> Iterator[Result]:
-    """In turns, to sessions with a pull request: a message of ours, the same pasted by bare tmux, a comment; and a bare commit."""
-    sent, accepted, bare, told, commits = list[float](), list[float](), list[float](), list[float](), list[float]()
-    with Bare(folder / "bare", log) as terminal, Disk(folder / "bare.db") as disk, Line.unix(box) as line:
+def measure_messages(box: Sandbox, folder: Path, log: Path, names: Sequence[str]) -> Iterator[Result]:
+    """Measure in turns a message, the same text pasted by bare tmux, a comment, and a bare database commit."""
+    sent, accepted, bare, comments, commits = list[float](), list[float](), list[float](), list[float](), list[float]()
+    with BareTmux(folder / "bare", log) as terminal, Disk(folder / "bare.db") as disk, HTTPConnection.unix(box) as line:
         for number in range(TIMES):
             name = names[number % len(names)]
             begun = time.time()
             _send(line, name, f"sent{number} {TEXT}")
             accepted.append(time.time() - begun)
-            sent.append(heard(log, f"sent{number} ") - begun)
+            sent.append(wait_until_read(log, f"sent{number} ") - begun)
             bare.append(terminal.say(f"bare{number} {TEXT}", f"bare{number}"))
             begun = comment(box, name, f"told{number}")
-            told.append(heard(log, f"told{number}: ") - begun)
+            comments.append(wait_until_read(log, f"told{number}: ") - begun)
             commits.append(disk.commit(TEXT))
     pause = f"{ENTER_AFTER * 1e3:.0f} of each wait for Enter"
     for title, times, must, stretch in (
         ("message sent → in the agent's log ÷ bare tmux", sent, 1.3, 1.1),
-        ("comment → reaction → in the agent's log ÷ bare tmux", told, 1.5, 1.2),
+        ("comment → reaction → in the agent's log ÷ bare tmux", comments, 1.5, 1.2),
     ):
         ratio, spread = ratios(times, bare)
         note = f"{_ms(times)} ÷ {_ms(bare)}; {pause}"
@@ -53,7 +53,7 @@ def delivering(box: Sandbox, folder: Path, log: Path, names: Sequence[str]) -> I
     )
 
 
-def _send(line: Line, name: str, text: str) -> None:
+def _send(line: HTTPConnection, name: str, text: str) -> None:
     body = json.dumps({"content": text}).encode()
     head = (
         f"POST /api/sessions/app-{name}/message HTTP/1.1\r\nHost: localhost\r\n"
@@ -74,7 +74,7 @@ def _in_ms(times: Sequence[float]) -> tuple[float, float]:
 
 
 class Disk:
-    """A database of its own with nothing around it, as durable as ours."""
+    """A bare SQLite database with the same durability as ours."""
 
     def __init__(self, path: Path) -> None:
         self._database = sqlite3.connect(path, isolation_level=None)
@@ -89,13 +89,13 @@ class Disk:
         self._database.close()
 
     def commit(self, text: str) -> float:
-        """One row written for good; seconds."""
+        """Commit one row; return the seconds."""
         begun = time.perf_counter()
         self._database.execute("INSERT INTO said VALUES (?)", (text,))
         return time.perf_counter() - begun
 
     def durability(self) -> tuple[str, int]:
-        """How it is written: the journal's mode, and `synchronous` (2 is FULL)."""
+        """Return the journal's mode and `synchronous` (2 is FULL)."""
         (mode,), (level,) = (
             self._database.execute(f"PRAGMA {name}").fetchone() for name in ("journal_mode", "synchronous")
         )

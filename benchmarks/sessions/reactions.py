@@ -1,4 +1,4 @@
-"""From something that happens to the agent that must know of it: a comment or a failed check, until the agent's own log has the message."""
+"""The time from a comment or a failed check until the message is in the agent's log."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from benchmarks.measure import Figure, share
 Times = tuple[list[float], list[float]]
 
 COUNT = 50
-ALONE = 50
-"""Events one at a time."""
-PATIENCE = 300.0
-READY = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
-SPOILS = "[[write: broken.txt|x]] [[commit: spoilt]] [[done: spoilt]]"
+SINGLE_EVENTS = 50
+"""Number of single events."""
+TIMEOUT = 300.0
+PULL_REQUEST_TASK = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
+BREAKING_MESSAGE = "[[write: broken.txt|x]] [[commit: spoilt]] [[done: spoilt]]"
 CONFIG = """
 defaults: {agent: demo, runtime: tmux}
 orchestrator: {maxParallelAgents: 100}
@@ -34,8 +34,8 @@ reactions:
 """
 
 
-def reaching(folder: Path) -> Iterator[Figure]:
-    """Fifty live sessions: how soon the right one of them has what it must know, one event at a time and all at once."""
+def measure_reactions(folder: Path) -> Iterator[Figure]:
+    """Measure fifty live sessions: the time until the message is read, for single events and for all at once."""
     if shutil.which("tmux") is None:
         return
     log = folder / "heard.jsonl"
@@ -44,78 +44,82 @@ def reaching(folder: Path) -> Iterator[Figure]:
         box.start()
         names = [f"n{number:02}" for number in range(COUNT)]
         for name in names:
-            wanted = {"name": name, "title": name, "prompt": READY.format(name=name)}
-            box.request("POST", "/api/sessions", wanted)
-        box.until(lambda: _waiting(box) == COUNT, f"{COUNT} pull requests", PATIENCE)
-        yield from _alone(box, folder, log, names)
-        yield _together(f"{COUNT} comments at once", _comments(box, log, names))
-        yield _together(f"{COUNT} failed checks", _failures(box, log, names))
+            request = {"name": name, "title": name, "prompt": PULL_REQUEST_TASK.format(name=name)}
+            box.request("POST", "/api/sessions", request)
+        box.until(lambda: _count_waiting(box) == COUNT, f"{COUNT} pull requests", TIMEOUT)
+        yield from _measure_single(box, folder, log, names)
+        yield _figure(f"{COUNT} comments at once", _comments(box, log, names))
+        yield _figure(f"{COUNT} failed checks", _failures(box, log, names))
 
 
-def _alone(box: Sandbox, folder: Path, log: Path, names: list[str]) -> Iterator[Figure]:
+def _measure_single(box: Sandbox, folder: Path, log: Path, names: list[str]) -> Iterator[Figure]:
     ours, bare = [], []
-    with Bare(folder / "bare", log) as terminal:
-        for number in range(ALONE):
+    with BareTmux(folder / "bare", log) as terminal:
+        for number in range(SINGLE_EVENTS):
             begun = comment(box, names[number % COUNT], f"alone{number}")
-            ours.append(heard(log, f"alone{number}: ") - begun)
+            ours.append(wait_until_read(log, f"alone{number}: ") - begun)
             bare.append(terminal.say(f"bare{number} {'x' * 200} [[say: noted]]", f"bare{number}"))
-    note = f"p50 {share(ours, 0.5):.2f} s, worst of {ALONE} {max(ours):.2f} s"
+    note = f"p50 {share(ours, 0.5):.2f} s, worst of {SINGLE_EVENTS} {max(ours):.2f} s"
     yield Figure(f"one comment → read by its agent, {COUNT} sessions (p95)", share(ours, 0.95), 1, "s", note=note)
     median, limit = share(ours, 0.5), share(bare, 0.5)
     note = f"{median * 1e3:.0f} ms ÷ {limit * 1e3:.0f} ms; {ENTER_AFTER * 1e3:.0f} of each wait for Enter"
     yield Figure("the same ÷ bare tmux (median)", median / limit, 1.5, note=note)
 
 
-def _together(what: str, times: Times) -> Figure:
+def _figure(what: str, times: Times) -> Figure:
     written, read = times
     note = f"p50 {share(written, 0.5):.2f} s; read by the agents: p50 {share(read, 0.5):.2f} s, p95 {share(read, 0.95):.2f} s"
     return Figure(f"{what} → delivered (p95)", share(written, 0.95), 1, "s", note=note)
 
 
-def _waiting(box: Sandbox) -> int:
-    return sum(one["status"] == "review_pending" for one in box.sessions())
+def _count_waiting(box: Sandbox) -> int:
+    return sum(session["status"] == "review_pending" for session in box.sessions())
 
 
 def comment(box: Sandbox, name: str, mark: str) -> float:
-    """A person says something on a change; returns when."""
-    said = {"path": f"{name}.txt", "line": 1, "body": f"{mark}: please look at this line again [[say: noted]]"}
+    """Comment on a session's change; return the time."""
+    line_comment = {"path": f"{name}.txt", "line": 1, "body": f"{mark}: please look at this line again [[say: noted]]"}
     begun = time.time()
-    box.request("POST", f"/api/sessions/app-{name}/review", {"verdict": "commented", "comments": [said]})
+    box.request("POST", f"/api/sessions/app-{name}/review", {"verdict": "commented", "comments": [line_comment]})
     return begun
 
 
 def _comments(box: Sandbox, log: Path, names: list[str]) -> Times:
-    """A comment for every session at once."""
+    """Comment on every session at once; return the delays."""
     with ThreadPoolExecutor(COUNT) as pool:
         list(pool.map(lambda name: comment(box, name, f"burst-{name}"), names))
-    read = {name: heard(log, f"burst-{name}: ") for name in names}
-    return _since(box, read, {name: _times(box, name, "review-submitted")[-1] for name in names})
+    read = {name: wait_until_read(log, f"burst-{name}: ") for name in names}
+    return _delays(box, read, {name: _times(box, name, "review-submitted")[-1] for name in names})
 
 
 def _failures(box: Sandbox, log: Path, names: list[str]) -> Times:
-    """Every agent breaks the checks."""
+    """Make every agent break its checks; return the delays."""
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: box.request("POST", f"/api/sessions/app-{n}/message", {"content": SPOILS}), names))
-    read = {name: heard(log, f"checks:{name} ") for name in names}
-    return _since(box, read, {name: _times(box, name, "check-finished", state="failure")[0] for name in names})
+        list(
+            pool.map(
+                lambda n: box.request("POST", f"/api/sessions/app-{n}/message", {"content": BREAKING_MESSAGE}), names
+            )
+        )
+    read = {name: wait_until_read(log, f"checks:{name} ") for name in names}
+    return _delays(box, read, {name: _times(box, name, "check-finished", state="failure")[0] for name in names})
 
 
-def _since(box: Sandbox, read: Mapping[str, float], event: Mapping[str, float]) -> Times:
-    """Seconds from each one's event until its message was written to the terminal, and until the agent had read it."""
+def _delays(box: Sandbox, read: Mapping[str, float], event: Mapping[str, float]) -> Times:
+    """Return the seconds from each event until its message was delivered, and until the agent had read it."""
     written = [_times(box, name, "message-delivered")[-1] - event[name] for name in read]
     return written, [at - event[name] for name, at in read.items()]
 
 
 def _times(box: Sandbox, name: str, kind: str, **data: str) -> list[float]:
-    """When events of a kind happened to a session."""
-    found = [event for event in box.events(f"app-{name}") if event["type"] == kind]
-    alike = [event["time"] for event in found if all(event["data"].get(key) == value for key, value in data.items())]
-    return [datetime.fromisoformat(at).timestamp() for at in alike]
+    """Return the times of a session's events of a type with this data."""
+    events = [event for event in box.events(f"app-{name}") if event["type"] == kind]
+    times = [event["time"] for event in events if all(event["data"].get(key) == value for key, value in data.items())]
+    return [datetime.fromisoformat(time_text).timestamp() for time_text in times]
 
 
-def heard(log: Path, text: str) -> float:
-    """When an agent read a message with this text, by its own log."""
-    end = time.monotonic() + PATIENCE
+def wait_until_read(log: Path, text: str) -> float:
+    """Wait until an agent has read a message with this text; return the time from the agent's log."""
+    end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         with log.open() as file:
             for line in file:
@@ -123,18 +127,18 @@ def heard(log: Path, text: str) -> float:
                 if record.get("event") == "message":
                     return float(record["time"])
         time.sleep(0.05)
-    raise TimeoutError(f"no agent heard {text!r}")
+    raise TimeoutError(f"no agent read {text!r}")
 
 
-class Bare:
-    """The same agent in a tmux server without anything of ours around it."""
+class BareTmux:
+    """The same agent in a bare tmux server."""
 
     def __init__(self, folder: Path, log: Path) -> None:
         self.folder = folder
         self.log = log
         self.socket = str(folder / "tmux.sock")
 
-    def __enter__(self) -> Bare:
+    def __enter__(self) -> BareTmux:
         self.folder.mkdir()
         env = {**_plain(os.environ), "AO_DEMO_LOG": str(self.log), "AO_SPOOL": str(self.folder / "spool.jsonl")}
         self._tmux("-f", "/dev/null", "new-session", "-d", "-s", "bare", "-c", str(self.folder), *COMMAND, env=env)
@@ -147,7 +151,7 @@ class Bare:
         self._tmux("kill-server")
 
     def say(self, text: str, mark: str) -> float:
-        """Paste, pause, Enter, as everybody must who types into an agent's terminal."""
+        """Paste, pause, press Enter; return the seconds until the agent has read the text."""
         file = self.folder / "text"
         begun = time.time()
         file.write_text(text)
@@ -156,7 +160,7 @@ class Bare:
             *("load-buffer", "-b", "b", str(file), ";", "paste-buffer", "-p", "-d", "-b", "b", "-t", "=bare:", ";"),
             *("run-shell", "-b", "-d", str(ENTER_AFTER), "-t", "=bare:", "-C", enter),
         )
-        return heard(self.log, f"{mark} ") - begun
+        return wait_until_read(self.log, f"{mark} ") - begun
 
     def _tmux(self, *argv: str, env: Mapping[str, str] | None = None) -> None:
         subprocess.run(["tmux", "-S", self.socket, *argv], env=env or _plain(os.environ), check=True)

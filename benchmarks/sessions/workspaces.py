@@ -1,4 +1,4 @@
-"""Workspaces of large repositories: a hundred thousand files, a part of them, and folders such as `node_modules` beside them."""
+"""Workspaces of large repositories: 100,000 files, sparse checkouts, and copied folders such as `node_modules`."""
 
 from __future__ import annotations
 
@@ -29,40 +29,42 @@ from benchmarks.measure import Figure, Growth, LeftOut, Result, ratios, timed
 SIZES = {1_000: 5, 10_000: 3, 100_000: 2}
 """Files → how often it is measured."""
 LARGE = max(SIZES)
-ENOUGH = 45.0
-"""Seconds after which no further turn is begun: a slow disk is measured less often."""
+MAX_SECONDS = 45.0
+"""Seconds after which no further turn is started, so that a slow disk is measured less often."""
 ON_DISK = 10_000
 MODULES = 20_000
-ROOM = 4 << 30
-"""Bytes that the largest takes, with some to spare."""
+NEEDED_BYTES = 4 << 30
+"""Bytes that the largest repository needs, with a reserve."""
 _TEXT = "".join(f"    return the {number}th line of a file of two kilobytes\n" for number in range(40))
 _BARE_COMMANDS = {"worktree", "reset"}
 
 
-def repositories(folder: Path) -> Iterator[Result]:
-    """Making a workspace beside a bare `git worktree add`, whole and sparse, and filling it with copies."""
-    with _in_memory(folder) as place:
-        bench = _Bench(place)
-        whole, own, clones = [], [], []
+def measure_workspaces(folder: Path) -> Iterator[Result]:
+    """Measure making a workspace, full and sparse, compared with a bare `git worktree add`, and copying folders into it."""
+    with _in_memory(folder) as root:
+        bench = _WorkspaceTimer(root)
+        whole, beside_git, clones = [], [], []
         for files, repetitions in SIZES.items():
-            repo = make_repository(place / f"repo-{files}", files)
+            repo = make_repository(root / f"repo-{files}", files)
             rows = bench.measured(repo, repetitions, sparse=files == LARGE)
             median = {name: statistics.median(row) for name, row in rows.items()}
             whole.append((files, median["ours"]))
             clones.append((files, median["clone"]))
-            own.append((files, min(rows["own"]) * 1e3))  # whatever else runs only adds to it
+            beside_git.append((files, min(rows["own"]) * 1e3))  # whatever else runs only adds to it
             if files == LARGE:
                 yield from _beside_bare(rows, median)
         yield Growth("a workspace made", "files", whole, "s", "linear")
         yield Growth("a clone made", "files", clones, "s", "linear")
-        yield Growth("of that, beside `git worktree add` and its checkout", "files", own, "ms", "constant", floor=60.0)
+        yield Growth(
+            "of that, beside `git worktree add` and its checkout", "files", beside_git, "ms", "constant", floor=60.0
+        )
     yield _workers(folder)
     yield from _copies(folder)
 
 
 def _workers(folder: Path) -> Figure:
-    """What several processes that write files are worth on this disk."""
-    repo, bench = make_repository(folder / "repo", ON_DISK), _Bench(folder)
+    """Return how much faster several writing processes are on this disk."""
+    repo, bench = make_repository(folder / "repo", ON_DISK), _WorkspaceTimer(folder)
     rows = bench.in_turns(
         {"one": partial(bench.bare, repo), "several": partial(bench.bare, repo, PARALLEL_CHECKOUT)}, 3
     )
@@ -80,17 +82,17 @@ def _workers(folder: Path) -> Figure:
 
 @contextlib.contextmanager
 def _in_memory(folder: Path) -> Iterator[Path]:
-    """A folder on no disk, where there is one with room: 100,000 files tell more of the disk, and who else uses it, than of us."""
+    """Yield a folder in memory if there is room: on a disk, 100,000 files would measure the disk and its other users."""
     memory = Path("/dev/shm")
-    if not memory.is_dir() or shutil.disk_usage(memory).free < ROOM:
+    if not memory.is_dir() or shutil.disk_usage(memory).free < NEEDED_BYTES:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="ao-bench-", dir=memory) as place:
-        yield Path(place)
+    with tempfile.TemporaryDirectory(prefix="ao-bench-", dir=memory) as path_in_memory:
+        yield Path(path_in_memory)
 
 
 def make_repository(path: Path, files: int) -> Path:
-    """A repository with one commit, a hundred files a folder, a hundred folders a package."""
+    """Make a repository with one commit, 100 files per folder and 100 folders per package."""
     stream = io.BytesIO()
     stream.write(b"commit refs/heads/main\ncommitter bench <bench@example.org> 1700000000 +0000\ndata 5\nmade\n")
     for number in range(files):
@@ -126,22 +128,22 @@ def _beside_bare(rows: Mapping[str, Sequence[float]], median: Mapping[str, float
     )
 
 
-class _Bench:
-    """One after the other: what is made is removed at once, for the disk's sake."""
+class _WorkspaceTimer:
+    """Times workspaces one by one; each is removed right after, to save disk space."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._numbers = count(1)
-        self._host = _Meter()
+        self._host = _MeteredHost()
 
     def measured(self, repo: Path, repetitions: int, *, sparse: bool) -> dict[str, list[float]]:
-        """Times of each kind; `own` is what a workspace takes beside what bare Git does too."""
+        """Return the times of each kind; `own` is the time of a workspace without its Git commands."""
         own: list[float] = []
 
         def ours() -> float:
-            took = self._ours(repo, Worktree)
-            own.append(took - self._host.spent)
-            return took
+            seconds = self._ours(repo, Worktree)
+            own.append(seconds - self._host.spent)
+            return seconds
 
         works: dict[str, Callable[[], float]] = {
             "bare": partial(self.bare, repo),
@@ -153,9 +155,9 @@ class _Bench:
         return {**self.in_turns(works, repetitions), "own": own}
 
     def in_turns(self, works: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, list[float]]:
-        """What each says that it took."""
+        """Return the times that each function returns, called in turns."""
         rows: dict[str, list[float]] = {name: [] for name in works}
-        end = time.monotonic() + ENOUGH
+        end = time.monotonic() + MAX_SECONDS
         for turn in range(repetitions):
             if turn and time.monotonic() > end:
                 break
@@ -166,10 +168,10 @@ class _Bench:
     def bare(self, repo: Path, setting: str = "gc.auto=0") -> float:
         number = next(self._numbers)
         path = self._folder / "bare" / str(number)
-        words = ("-c", setting, "-C", str(repo), "worktree", "add", "-q", "--no-track", "-b", f"bare/{number}")
-        took = timed(lambda: _git(*words, str(path), "main"))
+        options = ("-c", setting, "-C", str(repo), "worktree", "add", "-q", "--no-track", "-b", f"bare/{number}")
+        seconds = timed(lambda: _git(*options, str(path), "main"))
         shutil.rmtree(path)
-        return took
+        return seconds
 
     def _ours(self, repo: Path, kind: type[GitWorkspace], sparse: tuple[str, ...] = ()) -> float:
         number = next(self._numbers)
@@ -186,39 +188,39 @@ class _Bench:
         )
         self._host.spent = 0.0
 
-        async def made() -> float:
-            begun = time.perf_counter()
+        async def create() -> float:
+            started_at = time.perf_counter()
             await plugin.create(spec, lambda _line: None)
-            return time.perf_counter() - begun
+            return time.perf_counter() - started_at
 
-        took = asyncio.run(made())
+        seconds = asyncio.run(create())
         asyncio.run(plugin.remove(spec))
-        return took
+        return seconds
 
 
-class _Meter(LocalHost):
-    """This machine, with a clock on what a bare `git worktree add` does too."""
+class _MeteredHost(LocalHost):
+    """The local host, which adds up the time of the Git commands of a bare `git worktree add`."""
 
     spent = 0.0
 
     async def run(self, argv: Sequence[str], **options: object) -> Completed:
-        begun = time.perf_counter()
-        done = await super().run(argv, **options)  # type: ignore[arg-type]
+        started_at = time.perf_counter()
+        completed = await super().run(argv, **options)  # type: ignore[arg-type]
         if _BARE_COMMANDS & set(argv):
-            self.spent += time.perf_counter() - begun
-        return done
+            self.spent += time.perf_counter() - started_at
+        return completed
 
 
 def _copies(folder: Path) -> Iterator[Result]:
-    """A folder of twenty thousand files, by us and by `cp`: where the file system can, copy-on-write."""
-    what = f"`copy` of {MODULES:,} files"
+    """Measure copies of a folder of 20,000 files by us and by `cp`, copy-on-write if the file system can do it."""
+    title = f"`copy` of {MODULES:,} files"
     with _reflinks(folder) as disk:
-        place = disk or folder
-        make_modules(place / "checkout" / "node_modules", MODULES)
-        rows = _copied(place, 3)
+        root = disk or folder
+        make_modules(root / "checkout" / "node_modules", MODULES)
+        rows = _time_copies(root, 3)
         value, spread = ratios(rows["ours"], rows["plain"])
         yield Figure(
-            f"{what}{', copy-on-write (XFS)' if disk else ''} ÷ a plain `cp -a`",
+            f"{title}{', copy-on-write (XFS)' if disk else ''} ÷ a plain `cp -a`",
             value,
             2.0,
             stretch=1.0,
@@ -230,66 +232,68 @@ def _copies(folder: Path) -> Iterator[Result]:
             value, spread = ratios(rows["room ours"], rows["room plain"])
             note = f"{statistics.median(rows['room ours']):.0f} MB ÷ {statistics.median(rows['room plain']):.0f} MB"
             yield Figure(
-                f"{what}, copy-on-write: room on the disk ÷ a plain one's", value, 0.25, spread=spread, note=note
+                f"{title}, copy-on-write: room on the disk ÷ a plain one's", value, 0.25, spread=spread, note=note
             )
         else:
-            yield LeftOut(f"{what}, copy-on-write", "no XFS can be made and mounted here: that needs xfsprogs and root")
+            yield LeftOut(
+                f"{title}, copy-on-write", "no XFS can be made and mounted here: that needs xfsprogs and root"
+            )
 
 
-def _copied(place: Path, repetitions: int) -> dict[str, list[float]]:
-    """Seconds and megabytes of copies, made in turns."""
-    checkout, copies = place / "checkout", place / "copies"
+def _time_copies(root: Path, repetitions: int) -> dict[str, list[float]]:
+    """Return the seconds and megabytes of copies made in turns."""
+    checkout, copies = root / "checkout", root / "copies"
     rows: dict[str, list[float]] = {"ours": [], "plain": [], "room ours": [], "room plain": []}
     plain = ["cp", "-a", "--reflink=never", str(checkout / "node_modules"), str(copies)]
-    end = time.monotonic() + ENOUGH / 2
+    end = time.monotonic() + MAX_SECONDS / 2
     for turn in range(repetitions):
         if turn and time.monotonic() > end:
             break
         for name in ("ours", "plain"):
             copies.mkdir()
-            before = _taken(place)
+            before = _used_megabytes(root)
             work = partial(Copier(checkout, copies, []).copy, checkout / "node_modules")
             rows[name].append(timed(work if name == "ours" else partial(subprocess.run, plain, check=True)))
-            rows[f"room {name}"].append(max(_taken(place) - before, 1e-3))
+            rows[f"room {name}"].append(max(_used_megabytes(root) - before, 1e-3))
             shutil.rmtree(copies)
     return rows
 
 
-def _taken(disk: Path) -> float:
-    """Megabytes in use."""
+def _used_megabytes(disk: Path) -> float:
+    """Return the megabytes in use on a file system."""
     subprocess.run(["sync", "-f", str(disk)], check=True)
-    found = os.statvfs(disk)
-    return (found.f_blocks - found.f_bfree) * found.f_frsize / 1e6
+    statistics = os.statvfs(disk)
+    return (statistics.f_blocks - statistics.f_bfree) * statistics.f_frsize / 1e6
 
 
 def make_modules(folder: Path, files: int) -> None:
-    """Many small files in many folders, and a few large ones, as package managers leave them."""
+    """Make many small files in many folders and a few large ones, as package managers do."""
     text = (_TEXT * 4).encode()
     for number in range(files):
-        place = folder / f"package{number // 40}" / ("lib" if number % 2 else "dist")
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"file{number}.js").write_bytes(b"// %d\n%s" % (number, text))
+        package_folder = folder / f"package{number // 40}" / ("lib" if number % 2 else "dist")
+        package_folder.mkdir(parents=True, exist_ok=True)
+        (package_folder / f"file{number}.js").write_bytes(b"// %d\n%s" % (number, text))
     for number in range(20):
         (folder / f"package{number}" / "native.node").write_bytes(bytes([number]) * 5_000_000)
 
 
 @contextlib.contextmanager
 def _reflinks(folder: Path) -> Iterator[Path | None]:
-    """A file system that can share blocks between files; none where it cannot be mounted."""
-    image, place = folder / "xfs.img", folder / "xfs"
-    place.mkdir()
+    """Yield the mount point of a file system with copy-on-write, or None if it cannot be mounted."""
+    image, mount_point = folder / "xfs.img", folder / "xfs"
+    mount_point.mkdir()
     with image.open("wb") as file:
         file.truncate(4 << 30)
     try:
-        for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image], ["mount", "-o", "loop", image, place]):
+        for command in (["mkfs.xfs", "-q", "-m", "reflink=1", image], ["mount", "-o", "loop", image, mount_point]):
             subprocess.run([str(word) for word in command], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         yield None
         return
     try:
-        yield place
+        yield mount_point
     finally:
-        subprocess.run(["umount", str(place)], check=True)
+        subprocess.run(["umount", str(mount_point)], check=True)
 
 
 def _git(*words: str) -> None:

@@ -16,7 +16,7 @@ from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction
 from agent_orchestrator.changes.conflicts.compare import Comparison
 from agent_orchestrator.changes.conflicts.snapshot import Snapshots
 from agent_orchestrator.errors import Missing, Temporary
-from benchmarks.changes.conflicts import disagreements, make_world, pairs_of
+from benchmarks.changes.conflicts import disagreements, make_small_repository, pairs_of
 from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
 
@@ -287,7 +287,7 @@ async def test_changed_files_since_the_base_are_listed(world: ConflictWorld) -> 
 
 
 def test_predictions_agree_with_real_merges(tmp_path: Path) -> None:
-    merged_world = make_world(tmp_path, 1, 10)
+    merged_world = make_small_repository(tmp_path, 1, 10)
     assert len(pairs_of(merged_world.branches)) == 45
     assert disagreements(merged_world) == []
 

@@ -12,24 +12,24 @@ import pytest
 from benchmarks.load.assessment import Run, figures
 from benchmarks.load.plan import Plan
 from benchmarks.load.samples import Sample
-from benchmarks.load.viewers import Board, Shown, Told, printed
+from benchmarks.load.viewers import BoardViewer, EventLogViewer, TerminalViewer, printed_block
 
 SESSION = "one-n000"
 PLAN = Plan(sessions=1, viewers=5, webhooks=60, minutes=1.0)
-BLOCK = printed(300)
+BLOCK = printed_block(300)
 
 
-def screen_with(*numbers: int) -> Shown:
-    screen = Shown(SESSION, BLOCK)
+def screen_with(*numbers: int) -> TerminalViewer:
+    screen = TerminalViewer(SESSION, BLOCK)
     for number in numbers:
-        screen.take(b"[chatter %d]\r\n%b" % (number, BLOCK))
+        screen.receive(b"[chatter %d]\r\n%b" % (number, BLOCK))
     return screen
 
 
-def log_viewer_with(*numbers: int) -> Told:
-    viewer = Told()
+def log_viewer_with(*numbers: int) -> EventLogViewer:
+    viewer = EventLogViewer()
     for number in numbers:
-        viewer.take(b"id: %d\nevent: agent-progress\ndata: {}" % number)
+        viewer.receive(b"id: %d\nevent: agent-progress\ndata: {}" % number)
     return viewer
 
 
@@ -115,21 +115,21 @@ def test_each_failure_misses_its_figure(harm: Callable[[Run], object], figure: s
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
 def test_a_terminals_output_may_arrive_in_pieces_of_any_size(size: int) -> None:
     output = b"".join(b"[chatter %d]\r\n%b  noted\r\n" % (number, BLOCK) for number in range(5))
-    screen = Shown(SESSION, BLOCK)
+    screen = TerminalViewer(SESSION, BLOCK)
     for at in range(0, len(output), size):
-        screen.take(output[at : at + size])
+        screen.receive(output[at : at + size])
     assert (screen.first, screen.last, screen.count, screen.wrong) == (0, 4, 5, [])
 
 
 def test_a_changed_byte_in_a_terminals_output_is_noticed() -> None:
     output = b"".join(b"[chatter %d]\r\n%b" % (number, BLOCK) for number in range(3))
-    screen = Shown(SESSION, BLOCK)
-    screen.take(re.sub(rb"(chatter 1\]\r\n.{20}).", rb"\1#", output, count=1))
+    screen = TerminalViewer(SESSION, BLOCK)
+    screen.receive(re.sub(rb"(chatter 1\]\r\n.{20}).", rb"\1#", output, count=1))
     assert screen.wrong
 
 
 def test_a_boards_frames_are_distinguished_from_its_heartbeat() -> None:
-    board = Board()
-    board.take(b"event: pulse\ndata: {}")
-    board.take(b"id: 4\nevent: live\ndata: {}")
+    board = BoardViewer()
+    board.receive(b"event: pulse\ndata: {}")
+    board.receive(b"id: 4\nevent: live\ndata: {}")
     assert [number for number, _ in board.frames] == [4]

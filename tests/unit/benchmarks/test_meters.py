@@ -12,11 +12,11 @@ import pytest
 
 from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
 from benchmarks.cases import CASES, MORE
-from benchmarks.client import Line, one_core, rate
-from benchmarks.forges.webhooks import SECRET, signed
+from benchmarks.client import HTTPConnection, one_core, rate
+from benchmarks.forges.webhooks import SECRET, signed_delivery
 from benchmarks.sessions import spawn
 from benchmarks.sessions.messages import Disk
-from benchmarks.sessions.spawn import Births
+from benchmarks.sessions.spawn import AgentStarts
 
 
 class EchoingHandler(http.server.BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ def address_of(server: http.server.ThreadingHTTPServer) -> tuple[str, int]:
 
 
 def test_a_connection_reads_one_response_per_request(server: http.server.ThreadingHTTPServer) -> None:
-    with Line.to(address_of(server)) as line:
+    with HTTPConnection.connect(address_of(server)) as line:
         assert [line.get(path) for path in ("/a", "/bcd", "/none", "/e")] == [
             (200, b"/a"),
             (200, b"/bcd"),
@@ -63,7 +63,7 @@ def test_a_connection_reads_one_response_per_request(server: http.server.Threadi
 
 def test_each_request_is_sent_once_if_repeating_is_off(server: http.server.ThreadingHTTPServer) -> None:
     requests = [f"GET /{number} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for number in range(40)]
-    measured = rate(os.getpid(), address_of(server), requests, 30.0, again=False)
+    measured = rate(os.getpid(), address_of(server), requests, 30.0, repeat=False)
     assert sorted(EchoingHandler.paths) == sorted(f"/{number}" for number in range(40))
     assert measured.a_second > 0
     assert measured.each > 0
@@ -89,7 +89,7 @@ def test_all_threads_are_pinned_to_one_core_and_released_afterwards() -> None:
 
 
 def test_our_plugin_accepts_the_signed_deliveries_of_the_benchmark() -> None:
-    head, _, body = signed(7, "acme/app", SECRET).partition(b"\r\n\r\n")
+    head, _, body = signed_delivery(7, "acme/app", SECRET).partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
     assert int(headers["Content-Length"]) == len(body)
     delivery = GitHubHooks().genuine(headers, body, [SECRET])
@@ -101,10 +101,10 @@ def test_our_plugin_accepts_the_signed_deliveries_of_the_benchmark() -> None:
 
 
 def test_an_agents_start_time_is_read_from_its_own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    births = Births(tmp_path / "born.log")
+    births = AgentStarts(tmp_path / "born.log")
     births.log.write_text("a 10.5\nb 11.25\nc 9.0\nd")
     assert births.last(["a", "b"]) == 11.25
-    monkeypatch.setattr(spawn, "PATIENCE", 0.05)
+    monkeypatch.setattr(spawn, "TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="1 of 2 agents never began"):
         births.last(["c", "d"])
 

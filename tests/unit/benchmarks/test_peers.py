@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks.measure import Duel, LeftOut
 from benchmarks.peers import duels
-from benchmarks.peers.adapter import Adapter, filled, load
-from benchmarks.peers.environment import OutOfTime, Place
+from benchmarks.peers.adapter import Adapter, fill, load
+from benchmarks.peers.environment import OutOfTime, PeerEnvironment
 
 TOY = r"""
 import os, subprocess, sys
@@ -70,14 +70,14 @@ ADAPTER = Adapter(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duels, "QUIET", 0.0)
-    monkeypatch.setattr(duels, "WATCHED", 0.3)
+    monkeypatch.setattr(duels, "SAMPLE_SECONDS", 0.3)
     monkeypatch.setattr(duels, "MANY", 3)
     monkeypatch.setattr(duels, "TURNS", 1)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    with Place(ADAPTER, tmp_path / "toy", {}, time.monotonic() + 300) as here:
+def place(tmp_path: Path) -> Iterator[PeerEnvironment]:
+    with PeerEnvironment(ADAPTER, tmp_path / "toy", {}, time.monotonic() + 300) as here:
         here.start(60)
         yield here
     assert not here._processes()
@@ -100,7 +100,7 @@ def test_the_shipped_adapters_can_be_read() -> None:
             adapter.alive,
             adapter.installed,
         ):
-            filled(text, all_values)
+            fill(text, all_values)
 
 
 def test_a_peer_is_installed_from_hashed_requirements_only() -> None:
@@ -108,7 +108,7 @@ def test_a_peer_is_installed_from_hashed_requirements_only() -> None:
         for command in load(path).install:
             if "install" in command:
                 assert "--require-hashes" in command
-                lock = Path(filled(command[-1], {"here": str(duels.HERE)}))
+                lock = Path(fill(command[-1], {"here": str(duels.HERE)}))
                 requirements = lock.read_text().replace("\\\n", " ").splitlines()
                 assert all("==" in line and "--hash=sha256:" in line for line in requirements), lock
 
@@ -122,21 +122,21 @@ def test_unknown_keys_and_unknown_placeholders_are_refused(tmp_path: Path) -> No
     with pytest.raises(ValueError, match="ready is missing"):
         load(file)
     with pytest.raises(ValueError, match=r"\{nmae\} is not known; there are name"):
-        filled("a {nmae}", {"name": "x"})
+        fill("a {nmae}", {"name": "x"})
 
 
-def test_spawn_send_and_exit_are_measured_by_the_agents_own_log(place: Place) -> None:
+def test_spawn_send_and_exit_are_measured_by_the_agents_own_log(place: PeerEnvironment) -> None:
     costs: duels.Costs = {}
-    duels.a_few(place, costs)
+    duels.play_few(place, costs)
     assert set(costs) == {duels.SPAWN, duels.SEND, duels.EXIT}
     assert all(cost.value is not None and 0 < cost.value < 60 for cost in costs.values()), costs
     assert [note["text"] for note in place.notes("heard")][:2] == ["token-few0-0\n", "token-few0-1\n"]
     assert len(place.notes("started")) == 3
 
 
-def test_many_sessions_and_their_idle_costs_are_measured(place: Place) -> None:
+def test_many_sessions_and_their_idle_costs_are_measured(place: PeerEnvironment) -> None:
     costs: duels.Costs = {}
-    duels.many(place, costs)
+    duels.play_many(place, costs)
     assert set(costs) == {duels.SPAWNS, duels.STATUS, duels.CALLS, duels.MEMORY}
     memory = costs[duels.MEMORY].value
     assert memory is not None
@@ -144,17 +144,19 @@ def test_many_sessions_and_their_idle_costs_are_measured(place: Place) -> None:
     assert (place.folder / "programs" / "git").is_symlink(), "the programs are themselves again"
 
 
-def test_every_started_program_is_counted(place: Place) -> None:
+def test_every_started_program_is_counted(place: PeerEnvironment) -> None:
     with place.counting() as calls:
         place.until(lambda: calls() > 2, 60, "the toy to call Git again and again")
     silent = replace(ADAPTER, commands={"start": ["sleep", "60"]})
-    with Place(silent, place.folder / "silent", {}, time.monotonic() + 300) as other:
+    with PeerEnvironment(silent, place.folder / "silent", {}, time.monotonic() + 300) as other:
         other.start(60)
         with other.counting() as calls:
             assert calls() == 0
 
 
-def test_what_does_not_happen_within_the_limit_has_no_value(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_happen_within_the_limit_has_no_value(
+    place: PeerEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spawn = duels.spawn
     monkeypatch.setattr(duels, "LIMIT", 0.5)
     monkeypatch.setattr(duels, "spawn", lambda place, names, _limit: spawn(place, names, 60))  # this is to be done
@@ -163,14 +165,14 @@ def test_what_does_not_happen_within_the_limit_has_no_value(place: Place, monkey
         commands={**ADAPTER.commands, "send": ["true"], "list": ["echo", "few0 runs, few1 runs, few2 runs"]},
     )
     costs: duels.Costs = {}
-    duels.a_few(place, costs)
+    duels.play_few(place, costs)
     assert costs[duels.SPAWN].value is not None
     assert (costs[duels.SEND].value, costs[duels.EXIT].value) == (None, None)
     place.adapter = replace(ADAPTER, commands={**ADAPTER.commands, "spawn": ["false"]})
     assert spawn(place, ["x"], 0.2) is None
 
 
-def test_a_session_id_that_the_peer_assigns_is_read_from_its_output(place: Place) -> None:
+def test_a_session_id_that_the_peer_assigns_is_read_from_its_output(place: PeerEnvironment) -> None:
     place.adapter = replace(ADAPTER, session=r"made number (\S+)")
     assert duels.spawn(place, ["seven"], 60) is not None
     (place.folder / "spawn-seven.out").write_text("made number 7\n")
@@ -180,13 +182,13 @@ def test_a_session_id_that_the_peer_assigns_is_read_from_its_output(place: Place
 def test_a_server_that_exits_is_noticed_at_once(tmp_path: Path) -> None:
     dying = replace(ADAPTER, commands={"start": ["sh", "-c", "echo no such option; exit 3"], "answers": ["false"]})
     ended = pytest.raises(ChildProcessError, match="toy ended with 3: no such option")
-    with Place(dying, tmp_path / "toy", {}, time.monotonic() + 300) as here, ended:
+    with PeerEnvironment(dying, tmp_path / "toy", {}, time.monotonic() + 300) as here, ended:
         here.start(60)
 
 
 def test_after_the_time_limit_for_all_peers_nothing_waits(tmp_path: Path) -> None:
     silent = replace(ADAPTER, commands={"answers": ["false"]})
-    with Place(silent, tmp_path / "toy", {}, time.monotonic() - 1) as here, pytest.raises(OutOfTime):
+    with PeerEnvironment(silent, tmp_path / "toy", {}, time.monotonic() - 1) as here, pytest.raises(OutOfTime):
         here.start(60)
 
 
@@ -202,7 +204,7 @@ def test_duels_cover_all_cases_and_name_the_peers_left_out(tmp_path: Path, monke
         replace(ADAPTER, name="lacking", needs=["no-such-program"]),
         replace(ADAPTER, name="broken", prepare=[["false"]]),
     ]
-    results = list(duels.duels(tmp_path, others))
+    results = list(duels.compare(tmp_path, others))
     reasons = {result.name: result.why for result in results if isinstance(result, LeftOut)}
     assert set(reasons) == {"offline", "unasked", "lacking", "broken, the rest"}
     assert reasons["offline"] == "it cannot be installed: no network"
@@ -213,6 +215,6 @@ def test_duels_cover_all_cases_and_name_the_peers_left_out(tmp_path: Path, monke
     assert [result.case for result in peer_duels] == [*cases, duels.CALLS, duels.MEMORY]
     assert peer_duels[0].note.startswith("peer toy 1.2, ")
     assert {result.unit for result in peer_duels} == {"s", "MB", "a minute"}
-    with Place(ADAPTER, tmp_path / "after", {}, time.monotonic()) as here:
+    with PeerEnvironment(ADAPTER, tmp_path / "after", {}, time.monotonic()) as here:
         here.folder = tmp_path
         assert not here._processes(), "nothing that was started runs on"

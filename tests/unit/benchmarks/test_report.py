@@ -160,7 +160,7 @@ def test_only_the_part_of_a_page_between_its_marks_is_replaced(tmp_path: Path) -
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text(f"# Before\n\n{report.BEGIN}\noutdated\n{report.END}\n\n# After\n")
-    run = report.Run("2026-01-01", report.machine(), {}, [report.Played("one", 0.5, 1.0, [FAST])])
+    run = report.Run("2026-01-01", report.machine(), {}, [report.PlayedCase("one", 0.5, 1.0, [FAST])])
     report.write_page(page, run, [tmp_path / "docs" / "pictures" / "bench-growth.png"])
     once = page.read_text()
     assert once.startswith(f"# Before\n\n{report.BEGIN}\n")
@@ -178,7 +178,7 @@ def test_only_the_part_of_a_page_between_its_marks_is_replaced(tmp_path: Path) -
 def test_without_matplotlib_the_plots_are_left_out_with_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plots, "lacking", lambda: "there is no matplotlib")
+    monkeypatch.setattr(plots, "missing_requirement", lambda: "there is no matplotlib")
     assert main(["--plots", str(tmp_path / "plots")], playing(FAST), {}) == 0
     assert "plots are left out: there is no matplotlib" in capsys.readouterr().err
     assert not (tmp_path / "plots").exists()
