@@ -91,7 +91,8 @@ def test_functions_in_the_concepts_table_exist() -> None:
         assert function in _functions(PACKAGE / file), f"{file} has no {function}"
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
+# The page about upgrading names what was.
+@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "upgrading.md"], ids=name)
 def test_methods_exist(page: Path) -> None:
     named = set(re.findall(r"`([A-Z][a-z]\w+\.[a-z_]+)`", page.read_text()))
     there = {function for file in PACKAGE.rglob("*.py") for function in _functions(file)} if named else set()
