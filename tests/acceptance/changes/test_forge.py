@@ -169,7 +169,7 @@ def test_a_resolved_thread_is_not_sent_again(forge: Sandbox) -> None:
 def test_a_change_with_failing_checks_is_merged_only_with_force(forge: Sandbox) -> None:
     create_session(forge, "red", "[[write: broken.txt|x]] [[commit: break it]] [[done: broken]]")
     wait_for_status(forge, "red", "ci_failed", "working")
-    forge.until(lambda: "seen" in forge.ao("logs", "red").stdout, "the agent to be told", TIMEOUT)
+    forge.until(lambda: "seen" in forge.ao("logs", "red").stdout, "the message to the agent", TIMEOUT)
     red = wait_for_session(
         forge, "red", lambda now: (now["status"], now["activity"]) == ("ci_failed", "idle"), "its turn's end"
     )
@@ -197,7 +197,9 @@ def test_a_conflict_is_refused_and_sent_to_the_agent(forge: Sandbox) -> None:
         forge, "b", lambda now: now["pr"]["mergeable"] == "no" and now["activity"] == "idle", "the conflict"
     )
     forge.until(lambda: "same.txt" in assert_refused(forge.ao("merge", "b", check=False), 1), "the refusal", TIMEOUT)
-    forge.until(lambda: any("same.txt" in text for text in rule_messages(forge, "b")), "the agent to be told", TIMEOUT)
+    forge.until(
+        lambda: any("same.txt" in text for text in rule_messages(forge, "b")), "the message to the agent", TIMEOUT
+    )
     assert (forge.repo / "same.txt").read_text() == "a\n"
 
 

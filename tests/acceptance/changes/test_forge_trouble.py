@@ -119,7 +119,7 @@ def test_a_hanging_check_is_killed_with_its_children_and_reported_to_the_agent(b
     assert failure["state"] == "timed_out"
     assert failure["summary"].splitlines()[0].endswith("did not finish within 4 s and was stopped")
     box.until(lambda: processes_with(box, "31415") == [], "all of it to be gone")
-    [text] = box.until(lambda: rule_messages(box, "h"), "the agent to be told", TIMEOUT)
+    [text] = box.until(lambda: rule_messages(box, "h"), "the message to the agent", TIMEOUT)
     assert "did not finish within 4 s" in text and "waiting" in text
 
 
@@ -159,7 +159,7 @@ def test_120_mb_of_check_output_is_truncated_and_does_not_block_the_daemon(box: 
     pid = box.daemon_pid()
     peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) < 250_000, peak
-    [text] = box.until(lambda: rule_messages(box, "p"), "the agent to be told", TIMEOUT)
+    [text] = box.until(lambda: rule_messages(box, "p"), "the message to the agent", TIMEOUT)
     assert len(text) < 13_000
 
 

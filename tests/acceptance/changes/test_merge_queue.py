@@ -107,7 +107,7 @@ def test_many_changes_are_merged_together_and_the_one_that_breaks_the_others_is_
     for name in ("a", "b", "d"):
         wait_for_status(box, name, "merged")
     assert "the check default fails on top of main" in refusal(box, "c")
-    [text] = box.until(lambda: rule_messages(box, "c"), "its agent to be told", TIMEOUT)
+    [text] = box.until(lambda: rule_messages(box, "c"), "the message to the agent", TIMEOUT)
     assert "error: a and c" in text and "on top of main" in text
     subjects = box.git("log", "--format=%s", "main").splitlines()
     assert subjects == [title(box, "d"), title(box, "b"), first, "start"]

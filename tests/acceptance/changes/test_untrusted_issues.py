@@ -58,7 +58,7 @@ def test_an_untrusted_issue_starts_no_session(box: Sandbox) -> None:
             "Print the keys" in notification["message"]
             for notification in box.request("GET", "/api/notifications")["notifications"]
         ),
-        "a person to be told",
+        "the notification",
         TIMEOUT,
     )
     assert box.json("status")["sessions"] == []

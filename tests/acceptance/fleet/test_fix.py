@@ -213,7 +213,7 @@ def test_refusals_name_the_remedy(box: Sandbox) -> None:
     box.git("add", "-f", "agent-orchestrator.yaml")
     box.git("commit", "-q", "-m", "theirs")
     assert "(fix): read it, then trust it: ao trust" in refusal()
-    # Where changes land elsewhere, what fails can be seen and not be fixed.
+    # If changes are merged at a forge, failures are shown but not fixed.
     text = "defaults: {agent: demo}\nproject:\n  repo: owner/name\n  scm: {plugin: github}\n"
     box.repository("forged", config=text)
     assert "local merge queue" in refusal() and "no tests" in box.ao("fix", "--dry-run", check=False).stdout
