@@ -75,7 +75,7 @@ def box(
         app = sandbox.repository("app", config="")
         (app / "agent-orchestrator.yaml").unlink()
         split_values = {name: canary_tools.split_for_shell(value) for name, value in canaries.items()}
-        (app / "emit.sh").write_text(EMIT.format(seen_processes=sandbox.folder / "seen", **split_values))
+        (app / "emit.sh").write_text(EMIT.format(seen=sandbox.folder / "seen", **split_values))
         sandbox.git("add", "-A")
         sandbox.git("commit", "-qm", "tools")
         sandbox.git("remote", "add", "origin", f"http://someone:{canaries['remote']}@127.0.0.1:9/app.git")
