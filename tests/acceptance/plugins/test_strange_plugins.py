@@ -81,6 +81,7 @@ def box(tmp_path_factory: pytest.TempPathFactory, receiver: Receiver) -> Iterato
         config = CONFIG.format(plugins=", ".join(plugins), bare=bare, url=url)
         (repo / "agent-orchestrator.yaml").write_text(config)
         sandbox.start()
+        sandbox.request("POST", "/api/projects", {"path": str(repo)})
         yield sandbox
 
 
@@ -90,7 +91,7 @@ def pull_requests(box: Sandbox) -> list[dict[str, Any]]:
     return stored
 
 
-def test_an_issue_becomes_a_merged_change_with_third_party_plugins(box: Sandbox) -> None:
+def test_an_issue_becomes_a_merged_change_with_third_party_plugins(box: Sandbox, receiver: Receiver) -> None:
     box.ao("issue", "new", "Remember the milk", "-m", "Write it down")
     assert [item["title"] for item in box.json("issues")["issues"]] == ["Remember the milk"]
     created = box.json("new", "1")
@@ -118,10 +119,10 @@ def test_an_issue_becomes_a_merged_change_with_third_party_plugins(box: Sandbox)
         return issue["state"] == "closed" and bool(issue["comments"])
 
     box.until(is_issue_updated, "the closed issue with a comment about the pull request", 60)
+    box.until(lambda: any("merged" in item["title"] for item in receiver.received), "the notification of the merge", 60)
 
 
 def test_the_notifier_plugin_gets_notifications(box: Sandbox, receiver: Receiver) -> None:
-    box.until(lambda: any("merged" in item["title"] for item in receiver.received), "the notification of the merge", 60)
     box.ao("notify", "test")
     assert any("a test" in item["text"] for item in receiver.received)
 

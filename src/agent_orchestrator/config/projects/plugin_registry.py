@@ -172,12 +172,13 @@ class Registry:
 
     def _load(self) -> list[_Declared]:
         if self._declared is None:
-            self._declared = []
+            declared = []
             for entry in self._entries:
                 try:
-                    self._declared.append(load_declared(entry, self._folder, self._admit, self._on_loaded))
+                    declared.append(load_declared(entry, self._folder, self._admit, self._on_loaded))
                 except AoError as error:
                     self._problems.append(error)
+            self._declared = declared  # at once: another thread may be listing them
         return self._declared
 
     def _unknown_plugin(self, slot: str, name: str) -> AoError:
