@@ -1,4 +1,4 @@
-"""Lists the plugins: where they come from, what they declare, and whether they are in force."""
+"""Lists the plugins: where they come from, what they declare, and whether they are in force. Imports none of them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,6 @@ class PluginList:
     def __init__(self, projects: Projects, project_plugins: ProjectPlugins) -> None:
         self.projects = projects
         self.project_plugins = project_plugins
-
-    def load_trusted(self) -> None:
-        """Import the plugin files that projects may run, as their first use would: before that, slot and name are not known."""
-        for project in self.projects.config.projects():
-            if project.plugins and len(self.project_plugins.admitted(project)) == len(project.plugins):
-                self.project_plugins.registry(project).problems()
 
     def list(self) -> list[dict[str, Any]]:
         """Return the built-in plugins by slot, those of installed packages, and the files that configurations name."""

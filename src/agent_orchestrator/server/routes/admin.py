@@ -51,7 +51,6 @@ async def list_agents(services: TheServices) -> Response:
 @router.get("/api/plugins", responses=responds_with("Plugins"))
 async def list_plugins(services: TheServices) -> Response:
     """Every plugin: ours, those of installed packages, the files that configurations name. Lists them without running any."""
-    services.plugins.load_trusted()
     return as_json({"plugins": await asyncio.to_thread(services.plugins.list)})
 
 

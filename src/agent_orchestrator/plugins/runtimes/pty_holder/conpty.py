@@ -129,9 +129,9 @@ class ConsoleHolder(Holder):
         while self.output:
             self.keep(self.output.popleft())
         if b"e" in signals:
-            self.reap()
+            self.reap_children()
 
-    def reap(self) -> None:
+    def reap_children(self) -> None:
         """Record the program's end, after all its output."""
         if self.ended or (self.reader.is_alive() and self.console.isalive()):
             return
