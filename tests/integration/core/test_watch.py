@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.core.actor import acting_as, current
 
 pytestmark = pytest.mark.anyio
 
@@ -112,3 +113,20 @@ async def test_an_overflow_of_the_kernels_queue_calls_all_watchers(watch: Watch,
     os.close(reading)
     os.close(writing)
     assert counter.count == 1
+
+
+@linux
+async def test_what_a_change_starts_is_not_done_for_who_catches_up_or_watches(watch: Watch, tmp_path: Path) -> None:
+    path, actors = tmp_path / "spool", [""]
+    path.touch()
+    with acting_as("token reader"):
+        watch.file(path, lambda: actors.append(str(current())))
+        append(path)
+        watch.catch_up()
+        assert actors == ["", "None"]
+        append(path)
+        for _ in range(500):
+            if len(actors) > 2:
+                break
+            await asyncio.sleep(0.01)
+    assert actors == ["", "None", "None"]

@@ -14,6 +14,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable
+from contextvars import Context
 from functools import cache
 from pathlib import Path
 
@@ -65,8 +66,11 @@ class Watch:
         return self._add_elsewhere(path, _EVERY_NAME, call, below=True)
 
     def catch_up(self) -> None:
-        """Call back immediately for all changes so far, without waiting for the event loop."""
-        while self._descriptor >= 0 and self._read():
+        """Call back immediately for all changes so far, without waiting for the event loop.
+
+        The callbacks run in a context of their own, as from the event loop: what they start is not done for the caller.
+        """
+        while self._descriptor >= 0 and Context().run(self._read):
             pass
 
     def close(self) -> None:
@@ -101,7 +105,7 @@ class Watch:
         descriptor = _c_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if descriptor < 0:
             raise Temporary(f"files cannot be watched: {os.strerror(ctypes.get_errno())}", NO_INOTIFY)
-        asyncio.get_running_loop().add_reader(descriptor, self._read)
+        Context().run(asyncio.get_running_loop().add_reader, descriptor, self._read)
         self._descriptor = descriptor
 
     def _remove(self, watch: int, item: tuple[str, Callback]) -> None:
