@@ -95,7 +95,7 @@ def make_small_repository(root: Path, seed: int, branches: int) -> RandomReposit
 
 def disagreements(world: RandomRepository) -> list[str]:
     """Return a line per pair for which the prediction and a real merge differ. Commits uncommitted changes first."""
-    predicted = asyncio.run(world.prediction().look(world.branches, ()))
+    predicted = asyncio.run(world.prediction().predict(world.branches, ()))
     by_sides = {pair.sides: pair for pair in predicted}
     differences = []
     for branch in world.branches:
@@ -263,7 +263,7 @@ async def _speed(world: RandomRepository, what: str) -> Sequence[Result]:
     for size in SIZES:
         outlook, branches = world.prediction(), world.branches[:size]
         begun = time.perf_counter()
-        pairs = await outlook.look(branches, ())
+        pairs = await outlook.predict(branches, ())
         full = time.perf_counter() - begun
         moves = [await _time_after_commit(world, outlook, branches, number) for number in range(MOVES)]
         by_pairs.append((len(pairs_of(branches)), full))
@@ -295,5 +295,5 @@ async def _time_after_commit(
     if number % 2:
         _change_lines(world.chance, branch.workspace / "p1" / "q1" / "f520.py")
     begun = time.perf_counter()
-    await outlook.look(branches, {branch.session})
+    await outlook.predict(branches, {branch.session})
     return time.perf_counter() - begun

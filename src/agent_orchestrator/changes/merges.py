@@ -22,7 +22,7 @@ class Merges:
         self._flow = flow
         self._queue = queue
         self._forge = forge
-        self._merge_at_forge = retry_until_done(forge.land, is_host_error)
+        self._merge_at_forge = retry_until_done(forge.merge, is_host_error)
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -31,7 +31,7 @@ class Merges:
     async def _merge(self, intent: Intent, attempts: int) -> Sequence[Event]:
         """Merge a change whose merge was requested."""
         is_at_forge = self._flow.sessions[intent.session].has_remote_forge
-        return await (self._merge_at_forge if is_at_forge else self._queue.land)(intent, attempts)
+        return await (self._merge_at_forge if is_at_forge else self._queue.merge_change)(intent, attempts)
 
     async def withdraw(self, session: str, key: str | None = None) -> None:
         """Withdraw a merge request; a repeated key does nothing. Raises `Conflict` if there is none, or if it is being merged."""

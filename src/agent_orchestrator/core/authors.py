@@ -49,9 +49,9 @@ def kind_of(author: str) -> str:
     return "bot" if author.casefold().endswith("[bot]") else "person"
 
 
-def is_trusted_text(said: AuthoredText, trusted: Collection[str]) -> bool:
+def is_trusted_text(text: AuthoredText, trusted: Collection[str]) -> bool:
     """Return whether a text may reach an agent without approval; names are compared ignoring case, as forges do."""
-    return said.write_access == WRITES or said.author.casefold() in {name.casefold() for name in trusted}
+    return text.write_access == WRITES or text.author.casefold() in {name.casefold() for name in trusted}
 
 
 def approval_reason(words: Iterable[AuthoredText], trusted: Collection[str]) -> str:
@@ -69,7 +69,8 @@ def approval_reason(words: Iterable[AuthoredText], trusted: Collection[str]) -> 
 
 
 def safe_author_name(author: str) -> str:
-    """Return an author's name for a text that agents read, or "somebody" unless it looks like a login, because a freely
-    chosen name may contain instructions.
+    """Return an author's name for a text that agents read, or a placeholder unless it looks like a login.
+
+    A freely chosen name may contain instructions.
     """
     return author if _LOGIN.fullmatch(author) else "somebody"

@@ -181,7 +181,7 @@ def _has_ended_turn(facts: SessionFacts, since: float) -> bool:
     """Return whether a rule has written to the agent since then, and the turn that handled the last message is over."""
 
     def handled_at(message: Message) -> float | None:
-        """Return when the agent took up a message; its delivery counts for agents that do not acknowledge messages."""
+        """Return when the agent acknowledged a message; its delivery counts for agents that do not acknowledge messages."""
         return message.acknowledged_at or (None if facts.acknowledges else message.delivered_at)
 
     if facts.activity.state != "idle" or not facts.messages:

@@ -1,6 +1,6 @@
 """What is known: the fold of the events, as frozen records. `core/fold/` folds; nothing else writes them.
 
-Three counters tell a session's attempts apart. `run` counts how often it was begun, by a person or by a restart of the
+Three counters distinguish a session's attempts. `run` counts how often it was begun, by a person or by a restart of the
 machine. `generation` counts launches of its agent: a run may need none (the agent still runs) or several (messages to
 an agent that exited). `launched_run` is the run that the last launch belongs to; if it is not the current run, a launch
 is due.
@@ -76,7 +76,7 @@ class Launch:
     stopped: bool = False
     """The daemon ended it."""
     lost: str = ""
-    """Why the process is gone although it did not end by itself."""
+    """Why the process is gone although it did not end normally."""
     cut_short: bool = False
     """It was in a turn when it was lost."""
     code: int | None = None
@@ -302,7 +302,7 @@ class SessionFacts:
     has_reported: bool = False
     """The agent reports its own state in this launch, so its screen is no longer read."""
     last_sign_at: float = 0.0
-    """The last sign of life: a report of its own, or output of its terminal that was read."""
+    """The last sign of life: a report, or output of its terminal that was read."""
     spool: int = 0
     """How far the launch's spool has been read."""
     cursors: Mapping[str, int] = field(default_factory=dict)
@@ -420,7 +420,7 @@ class SessionFacts:
 
     @property
     def committed(self) -> bool:
-        """Whether the branch has commits of its own."""
+        """Whether the branch has commits that its base does not have."""
         return self.place is not None and self.head is not None and self.head != self.place.base_commit
 
 

@@ -89,7 +89,7 @@ class FixGroup:
     files: tuple[str, ...] = ()
     session: str | None = None
     outcome: str = ""
-    """`landed`, `ready`, `failed`, `stopped` or `later`; empty while it is not known."""
+    """`landed` (merged), `ready`, `failed`, `stopped` or `later`; empty while it is not known."""
     commit: str | None = None
     reason: str = ""
 

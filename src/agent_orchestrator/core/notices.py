@@ -36,12 +36,12 @@ class Notice:
         """Whether a person must act now."""
         return self.level == PRIORITIES[0]
 
-    def mark(self, asked: str = "") -> str:
+    def mark(self, request: str = "") -> str:
         """Return a hash of the content; two notices with the same mark are the same news.
 
         `asked`: the question or permission request that waits there for an answer.
         """
-        content = "\0".join((self.project, self.session, self.trigger, self.level, self.title, self.message, asked))
+        content = "\0".join((self.project, self.session, self.trigger, self.level, self.title, self.message, request))
         return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
 
 

@@ -23,7 +23,7 @@ T = TypeVar("T")
 _AGENT_KINDS = frozenset({"prepare", "launch", "deliver", "publish", "rebase", "stop", "clean-up"})
 """Kinds of intents that use a session's agent or workspace; they share the session's lane."""
 _INDEPENDENT_KINDS = frozenset({"draft-plan", "apply-plan"})
-"""Kinds of intents that belong to no session; each has a lane of its own."""
+"""Kinds of intents that belong to no session; each has a separate lane."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Store(Protocol):
         ...
 
     async def entries(
-        self, wanted: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+        self, entry_filter: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
     ) -> list[Entry]:
         """Return events as stored, in order; `newest`: the last ones instead of the first."""
         ...

@@ -57,9 +57,9 @@ LIMIT_UNKNOWN = 1800.0
 IDLE_SETTLE_SECONDS = 1.0
 """Seconds to wait after a turn before it counts as one without a result; its commits get a pull request in this time."""
 REVIEWER = "reviewer"
-"""The kind of session that reviews another session's change and makes none of its own."""
+"""The kind of session that reviews another session's change and makes none."""
 COORDINATOR = COORDINATOR_KIND
-"""The kind of session that plans, delegates and watches for a project, and makes no change of its own."""
+"""The kind of session that plans, delegates and watches for a project, and makes no change."""
 KINDS_WITHOUT_CHANGE = frozenset({REVIEWER, COORDINATOR})
 """Kinds of sessions that have no change of their own: no pull request, no checks, nothing to merge."""
 

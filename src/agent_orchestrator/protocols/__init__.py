@@ -54,7 +54,7 @@ from agent_orchestrator.protocols.forge import Hint as Hint
 from agent_orchestrator.protocols.forge import Hooks as Hooks
 from agent_orchestrator.protocols.forge import Issue as Issue
 from agent_orchestrator.protocols.forge import IssueChange as IssueChange
-from agent_orchestrator.protocols.forge import Known as Known
+from agent_orchestrator.protocols.forge import KnownPull as KnownPull
 from agent_orchestrator.protocols.forge import Lack as Lack
 from agent_orchestrator.protocols.forge import Merged as Merged
 from agent_orchestrator.protocols.forge import Merging as Merging

@@ -217,7 +217,7 @@ class Hint:
 
 
 @record
-class Known:
+class KnownPull:
     """What is already known of a pull request, as the input of a poll."""
 
     number: int
@@ -259,7 +259,7 @@ class Access:
     """The account at a forge or tracker, and what its token allows."""
 
     author: Author
-    told: str = ""
+    evidence: str = ""
     """The token's scopes, or how else its permissions were found out."""
     lacks: tuple[Lack, ...] = ()
     until: float | None = None
@@ -273,8 +273,11 @@ class SCM(ABC):
     """
 
     hosted: ClassVar[bool] = True
-    """Whether pull requests are at a service, which has a state of its own, runs the checks and merges. A class that says
-    False keeps them in the daemon's log, by the `records` of its configuration; the daemon runs the checks and merges."""
+    """Whether pull requests are at a service, which has its own state, runs the checks and merges.
+
+    A class that says False keeps them in the daemon's log, by the `records` of its configuration; the daemon runs the
+    checks and merges.
+    """
 
     @property
     @abstractmethod
@@ -314,7 +317,7 @@ class SCM(ABC):
         """Return pull requests with all their checks, reviews and comments, in as few requests as possible; deleted ones are left out."""
 
     @abstractmethod
-    async def changed(self, known: Sequence[Known]) -> Hint:
+    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:
         """Return what may have changed since the last call, by conditional requests that cost nothing while nothing has changed."""
 
     @abstractmethod

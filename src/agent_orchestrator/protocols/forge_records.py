@@ -1,4 +1,4 @@
-"""What a forge without a service of its own (`SCM.hosted`, `Tracker.hosted` is False) is given to keep its data in: the daemon's log.
+"""The storage of a forge that is no service (`SCM.hosted`, `Tracker.hosted` is False): the daemon's log.
 
 The daemon implements both over its facts, and passes them to the plugin as `records` of its configuration.
 """
@@ -41,7 +41,7 @@ class PullRequestRecords(Protocol):
         ...
 
     async def open(self, spec: PullSpec) -> PullRecord:
-        """Open a pull request, or return the one that the work has already. Raises `NotFound` if nobody works on the branch."""
+        """Open a pull request, or return the one that the work has already. Raises `NotFound` if no session works on the branch."""
         ...
 
     async def ready(self, number: int) -> None:

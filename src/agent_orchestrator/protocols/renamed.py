@@ -16,6 +16,7 @@ CLASSES: Mapping[str, str] = {
     "Held": "NotReady",
     "Keeps": "Agent",
     "Kept": "AgentState",
+    "Known": "KnownPull",
     "KnowsBases": "SCM",
     "Listens": "Agent",
     "Metered": "SCM or Tracker",

@@ -155,7 +155,7 @@ class Metrics(Part):
         for http in shared_clients():
             for status, count in http.answers.items():
                 requests[http.speaker.name, str(status)] += count
-            for row in http.budget.shown():
+            for row in http.budget.rows():
                 key = http.speaker.name, row.resource
                 remaining[key] = min(row.remaining, remaining.get(key, row.remaining))
                 limits[key] = max(row.limit, limits.get(key, row.limit))

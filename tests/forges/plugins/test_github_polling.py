@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
-from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPull, PullState
 from agent_orchestrator.testing.github import GitHubServer, Pull
 from tests.forges.plugins.github import scm, settled_counts
 
@@ -50,9 +50,9 @@ class Watcher:
         for state in await self.plugin.read(ids):
             self.states[state.number] = (state, self.clock())
 
-    def known_pulls(self) -> list[Known]:
+    def known_pulls(self) -> list[KnownPull]:
         return [
-            Known(state.number, state.id, state.head, _is_settled(state), at)
+            KnownPull(state.number, state.id, state.head, _is_settled(state), at)
             for state, at in self.states.values()
             if state.state == "open"
         ]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
-from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPull, PullState
 from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
 from tests.forges.plugins.gitlab import merge_request_id, scm
 
@@ -49,9 +49,9 @@ class Watcher:
         for state in await self.plugin.read(ids):
             self.states[state.number] = (state, self.clock())
 
-    def known_pulls(self) -> list[Known]:
+    def known_pulls(self) -> list[KnownPull]:
         return [
-            Known(state.number, state.id, state.head, _is_settled(state), at)
+            KnownPull(state.number, state.id, state.head, _is_settled(state), at)
             for state, at in self.states.values()
             if state.state == "open"
         ]

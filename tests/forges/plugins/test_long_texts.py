@@ -9,7 +9,7 @@ import pytest
 
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.forges.shared import http
-from agent_orchestrator.protocols.forge import Known
+from agent_orchestrator.protocols.forge import KnownPull
 from agent_orchestrator.testing.github import GitHubServer, Pull
 from agent_orchestrator.testing.gitlab import GitLabServer, Project
 from tests.forges.plugins import github, gitlab
@@ -115,6 +115,6 @@ async def test_long_descriptions_of_merge_requests_do_not_prevent_polling(
     for number in range(20):
         at_gitlab.push("acme/app", f"fix{number}", {"a.txt": f"2{number}\n"}, by="dev")
         at_gitlab.pull("acme/app", f"fix{number}", "Fix it", LONG, by="dev")
-    known_pulls = [Known(1, f"{project.id}!1", "", False, 0.0)]
+    known_pulls = [KnownPull(1, f"{project.id}!1", "", False, 0.0)]
     hint = await gitlab.scm(at_gitlab).changed(known_pulls)
     assert 1 in hint.pulls

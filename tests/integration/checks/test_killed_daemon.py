@@ -54,7 +54,7 @@ async def test_a_killed_daemons_check_is_cleaned_up_and_the_next_one_runs(stage:
     assert stage.checkout_names() == []
     assert len(git(stage.repo, "worktree", "list").splitlines()) == 1
     assert git(stage.repo, "status", "--porcelain") == ""
-    assert await stage.checks.known(stage.spec(argv[0])) is None
+    assert await stage.checks.stored_result(stage.spec(argv[0])) is None
     assert (await stage.checks.run(stage.spec("true"))).state == "success"
 
 

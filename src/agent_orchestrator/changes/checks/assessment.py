@@ -51,7 +51,7 @@ class Assessment:
     """Whether the result was compared with the base branch's result."""
     new: Mapping[str, str] = field(default_factory=dict)
     """Failures that the base does not have: message by name."""
-    known: Mapping[str, str] = field(default_factory=dict)
+    known_failures: Mapping[str, str] = field(default_factory=dict)
     """Failures that the base has too: message by name."""
     vanished: tuple[str, ...] = ()
     newly_skipped: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Assessment:
     @property
     def is_known(self) -> bool:
         """Whether every failure also occurs on the base."""
-        return self.state == "failure" and bool(self.known) and not self.new
+        return self.state == "failure" and bool(self.known_failures) and not self.new
 
 
 async def assess(
@@ -131,12 +131,14 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
     if branch_point != base:
         branch_point_result = await checks.verdict(replace(spec, commit=branch_point))
         new = {name: message for name, message in _compare(result, branch_point_result).new.items() if name in new}
-    known = {name: message for name, message in result.outcome.failures.items() if name not in new}
+    known_failures = {name: message for name, message in result.outcome.failures.items() if name not in new}
     reason = ""
     if not new and not result.outcome.executed and not base_result.outcome.executed and runs_tests(spec.command):
         reason = f"no test was run, here or on {spec.base or 'the base'}"
-        if all(name.startswith(WHOLE_OUTPUT) for name in known):
-            failure_text = "".join(known.values())  # the same text in every session, so that all share one notification
+        if all(name.startswith(WHOLE_OUTPUT) for name in known_failures):
+            failure_text = "".join(
+                known_failures.values()
+            )  # the same text in every session, so that all share one notification
             return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(failure_text)[:_LONGEST_REASON]})")
     if not new and result.outcome.none_passes and base_result.outcome.none_passes:
         messages = {stable_text(message) for message in result.outcome.failures.values()}
@@ -144,9 +146,13 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
         if len(messages) == 1 and len(result.outcome.failures) > 1:
             return Assessment("not_set_up", result, reason=f"{reason} ({messages.pop()[:_LONGEST_REASON]})")
     is_fixed = (
-        bool(known) and _has_verdict(base_result) and not any(name in base_result.outcome.failures for name in known)
+        bool(known_failures)
+        and _has_verdict(base_result)
+        and not any(name in base_result.outcome.failures for name in known_failures)
     )
-    assessment = Assessment(result.state, result, reason, compared=True, new=new, known=known, fixed_since=is_fixed)
+    assessment = Assessment(
+        result.state, result, reason, compared=True, new=new, known_failures=known_failures, fixed_since=is_fixed
+    )
     return await _add_missing_tests(checks, spec, assessment, branch_point_result, base, branch_point)
 
 
@@ -206,7 +212,7 @@ async def check_finished(
     `task` is the text by which the session owns failures of the base branch. `where` is put before the summary ("on top of main").
     """
     result, tests = assessment.result, assessment.result.tests
-    owned = owned_failures(task, assessment.known, facts.base) if task and assessment.known else ()
+    owned = owned_failures(task, assessment.known_failures, facts.base) if task and assessment.known_failures else ()
     is_not_set_up = assessment.state == NOT_SET_UP
     return e.CheckFinished(
         name,
@@ -221,7 +227,7 @@ async def check_finished(
         on_base=assessment.is_known and not owned,
         compared=assessment.compared,
         new={_truncate(failure): _truncate(message) for failure, message in list(assessment.new.items())[:MAX_NAMES]},
-        known=_limit_names(assessment.known),
+        known=_limit_names(assessment.known_failures),
         owned=_limit_names(owned),
         vanished=_limit_names(assessment.vanished),
         newly_skipped=_limit_names(assessment.newly_skipped),
@@ -267,11 +273,11 @@ def _summary(base: str, assessment: Assessment, owned: Sequence[str], prefix: st
         lines.append(f"environment not set up: {assessment.reason}")
     elif assessment.reason:
         lines.append(assessment.reason)
-    if assessment.known:
-        owned_items = ((name, assessment.known[name]) for name in owned)
+    if assessment.known_failures:
+        owned_items = ((name, assessment.known_failures[name]) for name in owned)
         lines += _failure_lines("new failure", "new failures", assessment.new.items())
         lines += _failure_lines(f"failure on {base} to fix", f"failures on {base} to fix", owned_items)
-        other_names = [name for name in assessment.known if name not in owned]
+        other_names = [name for name in assessment.known_failures if name not in owned]
         label = f"also {'fails' if len(other_names) == 1 else 'fail'} on {base}"
         if assessment.fixed_since:
             label = f"also failed at the branch point, since fixed on {base}"

@@ -122,19 +122,19 @@ async def _lock_files(git: Git, tree: str, commands: tuple[str, ...]) -> list[st
     return await asyncio.to_thread(select_entries)
 
 
-async def set_up_commit(spec: CheckSpec, asked: ResolvedCommit) -> SetUpAt:
+async def set_up_commit(spec: CheckSpec, commit: ResolvedCommit) -> SetUpAt:
     """Return where a check's set-up is made: at the base, if it has the same lock files; otherwise for this content alone."""
     if not spec.post_create or spec.base is None:
-        return SetUpAt(asked.commit, asked.set_up)
-    base = await asked.git.resolve(f"refs/heads/{spec.base}")
-    if base and await _set_up_digest(spec, asked.git, asked.layout, base) == asked.set_up:
-        return SetUpAt(base, digest(asked.set_up, spec.base))
-    return isolated_set_up(asked)
+        return SetUpAt(commit.commit, commit.set_up)
+    base = await commit.git.resolve(f"refs/heads/{spec.base}")
+    if base and await _set_up_digest(spec, commit.git, commit.layout, base) == commit.set_up:
+        return SetUpAt(base, digest(commit.set_up, spec.base))
+    return isolated_set_up(commit)
 
 
-def isolated_set_up(asked: ResolvedCommit) -> SetUpAt:
+def isolated_set_up(commit: ResolvedCommit) -> SetUpAt:
     """Return a set-up that only this content uses."""
-    return SetUpAt(asked.commit, digest(asked.set_up, asked.tree))
+    return SetUpAt(commit.commit, digest(commit.set_up, commit.tree))
 
 
 def _copied_file_digests(top: Path, patterns: tuple[str, ...]) -> list[str]:
@@ -159,7 +159,7 @@ class Checkouts:
         self._in_use: set[Path] = set()
 
     async def take(
-        self, spec: CheckSpec, asked: ResolvedCommit, at: SetUpAt, set_up: SetUp, report: Report
+        self, spec: CheckSpec, commit: ResolvedCommit, at: SetUpAt, set_up: SetUp, report: Report
     ) -> Checkout:
         """Return a clean checkout of the commit with its set-up, reserved for the caller until `release`."""
         prefix = f"{at.name[:12]}-"
@@ -171,20 +171,20 @@ class Checkouts:
                 continue
             async with self._reserve(checkout):
                 if await asyncio.to_thread(set_up_files.sweep, checkout.folder):
-                    await self._write_commit(checkout, spec, asked, report)
+                    await self._write_commit(checkout, spec, commit, report)
                     return checkout
             report("what the set-up made has been changed since: it is made anew")
             await self.discard(checkout)
         checkout = Checkout(self._create_folder(spec.project, prefix))
         async with self._reserve(checkout):
-            await self._write_commit(checkout, spec, replace(asked, commit=at.commit), report)
-            await self._share_project_files(checkout, spec, asked, report)
+            await self._write_commit(checkout, spec, replace(commit, commit=at.commit), report)
+            await self._share_project_files(checkout, spec, commit, report)
             if spec.post_create:
                 await set_up(checkout.folder)
                 await set_up_files.remember(Git(self._host, checkout.tree), checkout.folder)
                 # Write the commit's files again: the set-up may have changed them.
                 await asyncio.to_thread(set_up_files.sweep, checkout.folder)
-                await self._write_commit(checkout, spec, asked, report)
+                await self._write_commit(checkout, spec, commit, report)
         return checkout
 
     @contextlib.asynccontextmanager

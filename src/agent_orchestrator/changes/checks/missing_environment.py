@@ -189,7 +189,7 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
 
 
 def _has_files(outcome: Outcome) -> bool:
-    """Return whether a failure is a file or has no name of its own, so that its message may be anywhere in the output."""
+    """Return whether a failure is a file or has no name, so that its message may be anywhere in the output."""
     return bool(outcome.not_loaded) or any(
         name.startswith(WHOLE_OUTPUT) or _FILE.search(name) for name in outcome.failures
     )

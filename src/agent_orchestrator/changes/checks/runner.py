@@ -162,7 +162,7 @@ class Checks:
         self._save_result(spec, _result_key(spec, await resolve_commit(self._host, spec)), confirmed)
         return confirmed
 
-    async def known(self, spec: CheckSpec) -> Result | None:
+    async def stored_result(self, spec: CheckSpec) -> Result | None:
         """Return the stored result for this content, or None; nothing is run."""
         resolved = await resolve_commit(self._host, spec)
         return self._results.read(spec.project, resolved.tree, spec.name, _result_key(spec, resolved))
@@ -238,7 +238,7 @@ class Checks:
 
     async def _execute(self, spec: CheckSpec, resolved: ResolvedCommit, check_run: _CheckRun) -> Result:
         """Wait for a slot, run the check and save its result. Raises `AoError` on an `OSError`, for example a full disk."""
-        async with self._slots.setdefault(spec.project, Slots()).one(spec.parallel):
+        async with self._slots.setdefault(spec.project, Slots()).acquire(spec.parallel):
             check_run.begin()
             try:
                 with Log(self.log_path(spec.project, resolved.tree, spec.name), self._limits, check_run.report) as log:

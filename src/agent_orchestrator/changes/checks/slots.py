@@ -16,7 +16,7 @@ class Slots:
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @contextlib.asynccontextmanager
-    async def one(self, limit: int) -> AsyncIterator[None]:
+    async def acquire(self, limit: int) -> AsyncIterator[None]:
         """Wait until fewer than `limit` checks run, then hold a slot while the block runs."""
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((limit, slot))

@@ -31,9 +31,9 @@ class Pace:
         """Record that a prediction begins: it covers all changes so far."""
         self._first = None
 
-    def ended(self, now: float, took: float) -> None:
+    def ended(self, now: float, duration: float) -> None:
         """Record that a prediction is over, and how long it took."""
-        self._not_before = now + SHARE * took
+        self._not_before = now + SHARE * duration
 
     @property
     def due(self) -> float | None:

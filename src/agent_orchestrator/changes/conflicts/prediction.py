@@ -45,7 +45,7 @@ class RepositoryPrediction:
         self._broken_commits: frozenset[str] = frozenset()
         """Commits whose history or content is incomplete; an agent can create them by hand."""
 
-    async def look(self, branches: Sequence[Branch], stale: Collection[str]) -> tuple[Pair, ...]:
+    async def predict(self, branches: Sequence[Branch], stale: Collection[str]) -> tuple[Pair, ...]:
         """Return the branches' conflicts now; only branches that are in `stale` or have moved are read again."""
         if self._rounds % ROUNDS == 0:
             await asyncio.to_thread(self._begin)

@@ -76,7 +76,7 @@ class _RepositoryState:
 
     project: str
     repo: Path
-    outlook: RepositoryPrediction
+    prediction: RepositoryPrediction
     pace: Pace = field(default_factory=Pace)
     stale: set[str] = field(default_factory=set)
     """Sessions whose files may have changed since the last prediction."""
@@ -120,10 +120,10 @@ class Conflicts(Part):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def known(self, project: str | None) -> tuple[Pair, ...]:
+    def predicted_pairs(self, project: str | None) -> tuple[Pair, ...]:
         """Return the conflicts of the last prediction, of one project or (None) of all."""
         repositories = [state for state in self._repositories.values() if project in (None, state.project)]
-        return tuple(pair for repository in repositories for pair in repository.outlook.pairs)
+        return tuple(pair for repository in repositories for pair in repository.prediction.pairs)
 
     async def pairs(self, project: str | None, *, fresh: bool) -> list[Mapping[str, Any]]:
         """Return the conflicts as the API shows them; with `fresh`, predict again first if something changed."""
@@ -131,7 +131,7 @@ class Conflicts(Part):
             self.core.watch.catch_up()
             for repository in [state for state in self._repositories.values() if project in (None, state.project)]:
                 await self._predict_with_retry(repository)
-        return [pair.json() for pair in self.known(project)]
+        return [pair.json() for pair in self.predicted_pairs(project)]
 
     async def _predict_with_retry(self, repository: _RepositoryState) -> None:
         """Predict for a waiting caller, with one retry. Raises `Temporary` if Git fails again."""
@@ -186,7 +186,7 @@ class Conflicts(Part):
         branch = branch_of(facts)
         repository = self._repositories.get((facts.project, facts.spec.repo))
         try:
-            return await repository.outlook.changed(branch, base) if branch and repository and base else frozenset()
+            return await repository.prediction.changed(branch, base) if branch and repository and base else frozenset()
         except AoError:
             return frozenset()
 
@@ -257,7 +257,7 @@ class Conflicts(Part):
             workspace_watch.close()
         repository = self._repository_of(facts)
         repository.stale.discard(facts.id)
-        if any(facts.id in pair.sides for pair in repository.outlook.pairs):
+        if any(facts.id in pair.sides for pair in repository.prediction.pairs):
             self._schedule_prediction(repository)
 
     def _mark_stale(self, session: str) -> None:
@@ -336,9 +336,9 @@ class Conflicts(Part):
         if all_unwatched:
             stale |= {branch.session for branch in branches if not self._is_watched(branch.session)}
         try:
-            if len(branches) > 1 or repository.outlook.pairs:
+            if len(branches) > 1 or repository.prediction.pairs:
                 await self._watch_new_folders(stale)
-                await repository.outlook.look(branches, stale)
+                await repository.prediction.predict(branches, stale)
             else:
                 repository.stale |= stale
             await self._record(repository)
@@ -365,7 +365,7 @@ class Conflicts(Part):
         events: list[Event] = []
         for facts in list(self.flow.sessions.values()):
             if facts.project == repository.project and facts.spec.repo == str(repository.repo):
-                pairs = {pair.a: pair for pair in repository.outlook.pairs if pair.b == facts.id}
+                pairs = {pair.a: pair for pair in repository.prediction.pairs if pair.b == facts.id}
                 for body in conflict_events(facts, pairs):
                     key = f"{body.type}:{facts.id}:{body.other}:{now:.6f}"
                     events.append(Event(body, now, "conflicts", key, facts.project, facts.id, actor=DAEMON))

@@ -49,7 +49,7 @@ def join_git_paths(paths: list[Path]) -> str:
 class _WorkspaceState:
     """The fingerprint of a workspace and the snapshot made from that state."""
 
-    look: str
+    fingerprint: str
     snapshot: Snapshot
 
 
@@ -102,7 +102,7 @@ class Snapshots:
             return branch.head or read_head(layout.git_dir)
         return read_head(layout.git_dir) or branch.head
 
-    async def take(self, branch: Branch, known: Snapshot | None) -> Snapshot | None:
+    async def take(self, branch: Branch, last_snapshot: Snapshot | None) -> Snapshot | None:
         """Return a snapshot of the branch, or None if it has no commit.
 
         `known` is the branch's last snapshot: it is returned if the workspace cannot be read, and saves reading the tree of an unchanged
@@ -110,42 +110,42 @@ class Snapshots:
         """
         async with self._concurrency:
             try:
-                return await self._read_content(branch, known)
+                return await self._read_content(branch, last_snapshot)
             except (AoError, OSError) as error:  # the workspace may be removed meanwhile
                 log.info("a workspace could not be looked at", session=branch.session, error=str(error))
-                return known
+                return last_snapshot
 
-    async def _read_content(self, branch: Branch, known: Snapshot | None) -> Snapshot | None:
+    async def _read_content(self, branch: Branch, last_snapshot: Snapshot | None) -> Snapshot | None:
         """Return a snapshot of the branch's content, the last one if the workspace has not changed since."""
         head = self.head(branch)
         if head is None:
             return None
         layout = find_layout(branch.workspace) if branch.workspace else None
         if layout is None or branch.workspace is None:
-            return await self._committed_snapshot(head, known)
+            return await self._committed_snapshot(head, last_snapshot)
         if layout.common.resolve() != self.common:
             self._clones[branch.session] = layout.common.resolve() / "objects"
         if any((layout.git_dir / name).exists() for name in _OPERATION_MARKERS):
-            return await self._committed_snapshot(head, known)
+            return await self._committed_snapshot(head, last_snapshot)
         git = Git(self.host, branch.workspace)
         changed = [
             change for change in await git.status() if not change.path.endswith("/") and not change.sub.startswith("S")
         ]
         fingerprint = await asyncio.to_thread(_fingerprint, branch.workspace, head, changed)
         latest = self._latest.get(branch.session)
-        if latest is None or latest.look != fingerprint:
+        if latest is None or latest.fingerprint != fingerprint:
             snapshot = await (
                 self._uncommitted_snapshot(git, layout, head, changed)
                 if changed
-                else self._committed_snapshot(head, known)
+                else self._committed_snapshot(head, last_snapshot)
             )
             latest = self._latest[branch.session] = _WorkspaceState(fingerprint, snapshot)
         return latest.snapshot
 
-    async def _committed_snapshot(self, head: str, known: Snapshot | None) -> Snapshot:
+    async def _committed_snapshot(self, head: str, last_snapshot: Snapshot | None) -> Snapshot:
         """Return the snapshot of a commit without uncommitted work."""
-        if known is not None and known.commit == head:
-            return known
+        if last_snapshot is not None and last_snapshot.commit == head:
+            return last_snapshot
         async with self._tree_lock:  # only one of the sessions that begin at the same commit reads its tree
             if head not in self._trees:
                 git = Git(self.host, self.common, {"GIT_DIR": str(self.common), **self.environment()})

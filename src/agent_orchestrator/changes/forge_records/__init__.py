@@ -1,6 +1,6 @@
-"""`ForgeRecords`: where forges without a service of their own keep their data: the daemon's facts, changed by events.
+"""`ForgeRecords`: where forges that are no service keep their data: the daemon's facts, changed by events.
 
-Whoever records a number of a project takes it from `Numbers`, so that issues and pull requests are numbered together.
+Every new number of a project is taken from `Numbers`, so that issues and pull requests are numbered together.
 """
 
 from __future__ import annotations

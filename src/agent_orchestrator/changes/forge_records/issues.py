@@ -32,8 +32,8 @@ class ProjectIssues:
 
     def get(self, number: int) -> Issue | None:
         """Return an issue with its comments, or None if there is none with this number."""
-        known = self._known(number)
-        return None if known is None else _issue(known)
+        issue_facts = self._find(number)
+        return None if issue_facts is None else _issue(issue_facts)
 
     def all(self) -> Sequence[Issue]:
         """Return all issues that are kept here, oldest first."""
@@ -52,15 +52,17 @@ class ProjectIssues:
 
     async def change(self, number: int, change: IssueChange) -> None:
         """Record what differs from what the issue has already."""
-        known = self._known(number)
-        if known is None:
+        issue_facts = self._find(number)
+        if issue_facts is None:
             return
-        bodies: list[e.Body] = [e.LabelAdded(number, label) for label in change.add_labels if label not in known.labels]
-        bodies += [e.LabelRemoved(number, label) for label in change.remove_labels if label in known.labels]
+        bodies: list[e.Body] = [
+            e.LabelAdded(number, label) for label in change.add_labels if label not in issue_facts.labels
+        ]
+        bodies += [e.LabelRemoved(number, label) for label in change.remove_labels if label in issue_facts.labels]
         new_fields = {
             name: value
             for name in ("title", "body", "state", "assignee")
-            if (value := getattr(change, name)) is not None and value != getattr(known, name)
+            if (value := getattr(change, name)) is not None and value != getattr(issue_facts, name)
         }
         if new_fields:
             bodies.append(e.IssueChanged(number, **new_fields))
@@ -74,10 +76,10 @@ class ProjectIssues:
         await self._record(e.IssueComment(number, comment, clean_text(text), AGENT), event_key)
         return comment
 
-    def _known(self, number: int) -> facts.Issue | None:
+    def _find(self, number: int) -> facts.Issue | None:
         """Return the facts of an issue that is kept here, or None."""
-        known = self._flow.home.issues.get(issue_key(self._project, number))
-        return known if known is not None and not known.hosted else None
+        issue_facts = self._flow.home.issues.get(issue_key(self._project, number))
+        return issue_facts if issue_facts is not None and not issue_facts.hosted else None
 
     async def _record(self, body: e.Body, key: str) -> None:
         """Record an event about an issue."""
@@ -89,21 +91,21 @@ def comment_id(event_key: str) -> str:
     return f"c-{hashlib.sha256(event_key.encode()).hexdigest()[:12]}"
 
 
-def _issue(known: facts.Issue) -> Issue:
+def _issue(issue_facts: facts.Issue) -> Issue:
     """Return an issue of the facts as plugins read it."""
     return Issue(
-        id=str(known.number),
-        title=known.title,
-        body=known.body,
-        state=known.state,
-        labels=known.labels,
-        assignee=known.assignee or None,
-        author=_author(known.author, known.write_access),
+        id=str(issue_facts.number),
+        title=issue_facts.title,
+        body=issue_facts.body,
+        state=issue_facts.state,
+        labels=issue_facts.labels,
+        assignee=issue_facts.assignee or None,
+        author=_author(issue_facts.author, issue_facts.write_access),
         comments=tuple(
             TrackerComment(comment.id, _author(comment.author, comment.write_access), comment.body, comment.at)
-            for comment in known.comments
+            for comment in issue_facts.comments
         ),
-        updated_at=known.updated_at,
+        updated_at=issue_facts.updated_at,
     )
 
 

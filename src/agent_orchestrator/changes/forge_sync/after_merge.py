@@ -15,7 +15,7 @@ from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.forge_sync.backoff import is_host_error
 from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
-from agent_orchestrator.changes.merge_queue.outcome_events import landing_spec
+from agent_orchestrator.changes.merge_queue.outcome_events import merge_spec
 from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
@@ -90,7 +90,7 @@ class AfterMerge(Part):
             return ""
         try:
             forge_merge = await self._forge_merge(facts, facts.pr) if facts.has_remote_forge else None
-            cleaned = await merge.delete_branch(self.host, landing_spec(self.home, facts), forge_merge)
+            cleaned = await merge.delete_branch(self.host, merge_spec(self.home, facts), forge_merge)
         except AoError as error:
             return f"branch {facts.branch} stays: {error.text}"
         if not cleaned.deleted:

@@ -68,18 +68,18 @@ class ForgeDoctor:
     async def _forge_finding(self, project: ProjectConfig, name: str) -> dict[str, Any]:
         """Return the finding about a project's forge."""
 
-        async def look() -> tuple[SCM | Tracker, str, Access]:
+        async def check_access() -> tuple[SCM | Tracker, str, Access]:
             """Return the forge, its repository for the text, and the access that the token gives."""
             scm = await self.repositories.reach(project.id, name)
             access = await scm.access()
             return scm, f"{scm.repo}, ", Access(await scm.login()) if access is None else access
 
-        return await self._access_finding(f"{name}: {project.id}", look)
+        return await self._access_finding(f"{name}: {project.id}", check_access)
 
     async def _tracker_finding(self, project: ProjectConfig, name: str) -> dict[str, Any]:
         """Return the finding about a project's tracker."""
 
-        async def look() -> tuple[SCM | Tracker, str, Access]:
+        async def check_access() -> tuple[SCM | Tracker, str, Access]:
             """Return the tracker and the access that the token gives, by reading issues if the tracker does not report it."""
             tracker = await self.repositories.reach_tracker(project.id, name)
             if (access := await tracker.access()) is not None:
@@ -87,7 +87,7 @@ class ForgeDoctor:
             await tracker.list(state="open", since=self.clock())
             return tracker, "", Access(Author("somebody"), "tried: reading issues")
 
-        return await self._access_finding(f"{name} issues: {project.id}", look)
+        return await self._access_finding(f"{name} issues: {project.id}", check_access)
 
     async def _access_finding(
         self, title: str, read_access: Callable[[], Awaitable[tuple[SCM | Tracker, str, Access]]]
@@ -101,7 +101,7 @@ class ForgeDoctor:
             text = getattr(error, "text", "") or f"no answer within {PATIENCE:g} s"
             return finding(title, "failed", text, remedy)
         budget = "; ".join(plugin.budget())
-        account = f"{location}as {access.author.name}" + (f", {access.told}" if access.told else "")
+        account = f"{location}as {access.author.name}" + (f", {access.evidence}" if access.evidence else "")
         lacking = [str(lack) for lack in access.lacks]
         remedies = [lack.remedy for lack in access.lacks if lack.remedy]
         if access.until is not None and access.until - self.clock() < SOON:

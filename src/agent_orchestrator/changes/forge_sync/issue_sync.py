@@ -194,9 +194,9 @@ class IssueSync(Part):
         name = await self.repositories.tracker_name(project)
         tracker = await self.repositories.reach_tracker(project.id, name)
         if tracker.hosted:
-            await self.tell(project.id, name, await tracker.get(issue), whole=True)
+            await self.record_issue(project.id, name, await tracker.get(issue), whole=True)
 
-    async def tell(
+    async def record_issue(
         self, project: str, tracker: str, issue: Issue, *, whole: bool, done: Callable[[e.Body], bool] = _is_never_own
     ) -> None:
         """Record what is new about an issue.
@@ -287,7 +287,7 @@ class IssueSync(Part):
         )
         for issue in sorted(hinted_issues):
             with contextlib.suppress(NotFound):  # it was deleted, or moved elsewhere
-                await self.tell(project, name, await tracker.get(issue), whole=True)
+                await self.record_issue(project, name, await tracker.get(issue), whole=True)
         overdue = project in self._overdue or now - self._polled_at.get(project, now) >= self._interval(project)
         if hinted_issues and since is not None and not overdue:
             return
@@ -305,9 +305,9 @@ class IssueSync(Part):
         known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
         is_newer = known_issue is None or known_issue.updated_at < issue.updated_at
         if is_newer and self._has_session(project, issue.id):
-            await self.tell(project, name, await tracker.get(issue.id), whole=True)
+            await self.record_issue(project, name, await tracker.get(issue.id), whole=True)
         else:
-            await self.tell(project, name, issue, whole=False)
+            await self.record_issue(project, name, issue, whole=False)
 
     # -- changes by people ---------------------------------------------------------------------------------------------
 
@@ -318,7 +318,7 @@ class IssueSync(Part):
         if not tracker.hosted:
             return None
         issue = await tracker.create(title, body, labels)
-        await self.tell(project, name, issue, whole=True, done=lambda _: True)
+        await self.record_issue(project, name, issue, whole=True, done=lambda _: True)
         return issue_number(issue.id)
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
@@ -328,7 +328,9 @@ class IssueSync(Part):
         if not tracker.hosted:
             return False
         await tracker.change(issue, change)
-        await self.tell(project, name, await tracker.get(issue), whole=True, done=partial(_is_requested, change))
+        await self.record_issue(
+            project, name, await tracker.get(issue), whole=True, done=partial(_is_requested, change)
+        )
         return True
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import UNFINISHED_STATES, Issue, PullRequest, issue_number
-from agent_orchestrator.protocols.forge import Issue as Told
+from agent_orchestrator.protocols.forge import Issue as RemoteIssue
 from agent_orchestrator.protocols.forge import PullCheck, PullComment, PullReview, PullState
 
 UNKNOWN_FILES = ("files that the forge does not name",)
@@ -177,7 +177,7 @@ def _end_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
     return []
 
 
-def _attribute_to_author(changed: e.IssueChanged, issue: Told) -> e.IssueChanged:
+def _attribute_to_author(changed: e.IssueChanged, issue: RemoteIssue) -> e.IssueChanged:
     """Return the change with the issue's author as its author.
 
     Trackers do not report who changed an issue. It may have been the author; anyone else who may change it may write to
@@ -186,51 +186,51 @@ def _attribute_to_author(changed: e.IssueChanged, issue: Told) -> e.IssueChanged
     return replace(changed, author=issue.author.name, write_access=issue.author.write_access)
 
 
-def issue_news(known: Issue | None, told: Told, tracker: str, *, whole: bool) -> list[e.Body]:
+def issue_news(recorded: Issue | None, issue: RemoteIssue, tracker: str, *, whole: bool) -> list[e.Body]:
     """Return what happened to an issue of a tracker; `whole`: it was read with its comments."""
-    number = issue_number(told.id)
+    number = issue_number(issue.id)
     if number is None:
         return []
-    key = "" if told.id == str(number) else told.id
+    key = "" if issue.id == str(number) else issue.id
     bodies: list[e.Body] = []
     labels: tuple[str, ...] = ()
-    if known is None:
+    if recorded is None:
         bodies.append(
             e.IssueOpened(
                 number,
-                told.title,
-                told.body,
-                told.labels,
-                told.author.name,
+                issue.title,
+                issue.body,
+                issue.labels,
+                issue.author.name,
                 (),
-                told.author.write_access,
+                issue.author.write_access,
                 key,
-                told.url,
+                issue.url,
                 tracker,
-                told.branch,
-                told.assignee,
+                issue.branch,
+                issue.assignee,
                 hosted=True,
             )
         )
-        labels, state = told.labels, "open"
+        labels, state = issue.labels, "open"
     else:
-        labels, state = known.labels, known.state
+        labels, state = recorded.labels, recorded.state
         changed = e.IssueChanged(
             number,
-            title=told.title if told.title != known.title else None,
-            body=told.body if whole and told.body != known.body else None,
+            title=issue.title if issue.title != recorded.title else None,
+            body=issue.body if whole and issue.body != recorded.body else None,
         )
         if changed != e.IssueChanged(number):
-            bodies.append(_attribute_to_author(changed, told))
-        if (told.assignee or "") != (known.assignee or ""):
-            bodies.append(e.IssueChanged(number, assignee=told.assignee or ""))
-    if told.state != state:
-        bodies.append(_attribute_to_author(e.IssueChanged(number, state=told.state), told))
-    bodies += [e.LabelAdded(number, label) for label in told.labels if label not in labels]
-    bodies += [e.LabelRemoved(number, label) for label in labels if label not in told.labels]
-    known_comments = {comment.id for comment in known.comments} if known else set()
+            bodies.append(_attribute_to_author(changed, issue))
+        if (issue.assignee or "") != (recorded.assignee or ""):
+            bodies.append(e.IssueChanged(number, assignee=issue.assignee or ""))
+    if issue.state != state:
+        bodies.append(_attribute_to_author(e.IssueChanged(number, state=issue.state), issue))
+    bodies += [e.LabelAdded(number, label) for label in issue.labels if label not in labels]
+    bodies += [e.LabelRemoved(number, label) for label in labels if label not in issue.labels]
+    known_comments = {comment.id for comment in recorded.comments} if recorded else set()
     new_comments = (
-        [comment for comment in told.comments if comment.id not in known_comments and comment.author.kind != "agent"]
+        [comment for comment in issue.comments if comment.id not in known_comments and comment.author.kind != "agent"]
         if whole
         else []
     )

@@ -29,7 +29,7 @@ from agent_orchestrator.core.pull_request import FAILED_STATES
 from agent_orchestrator.core.signals import BaseChecksRead, ConfigurationReloaded
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.protocols.forge import SCM, Hint, Known, PullCheck, PullState
+from agent_orchestrator.protocols.forge import SCM, Hint, KnownPull, PullCheck, PullState
 from agent_orchestrator.sessions.part import Core, Part
 
 EVERY = 25.0
@@ -259,10 +259,10 @@ class PullRequestSync(Part):
             if (facts.project, facts.spec.scm) == place and _is_watched(facts)
         )
 
-    def _known_pulls(self, place: ForgeKey) -> list[Known]:
+    def _known_pulls(self, place: ForgeKey) -> list[KnownPull]:
         """Return what is known of the watched pull requests, for a poll to compare."""
         return [
-            Known(pr.number, pr.node, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0))
+            KnownPull(pr.number, pr.node, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0))
             for facts in self._watched_sessions(place)
             if (pr := facts.pr)
         ]

@@ -244,12 +244,12 @@ class ForgePullRequests(Part):
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
-    async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def merge(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Merge the requested commit at the forge, or hand it to the forge's own merge queue."""
         async with self._merge_locks[intent.session]:
-            return await self._land(intent)
+            return await self._merge(intent)
 
-    async def _land(self, intent: Intent) -> Sequence[Event]:
+    async def _merge(self, intent: Intent) -> Sequence[Event]:
         """Merge the requested commit for a caller that holds the session's lock; return the events, or raise `RetryLater` to wait."""
         facts = self.flow.sessions[intent.session]
         handed_over = facts.pr and facts.pr.merge_request and facts.pr.merge_request.waits not in ("", UNCHECKED)

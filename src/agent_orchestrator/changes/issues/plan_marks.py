@@ -59,10 +59,10 @@ def planned_event(
     return e.IssuePlanned(number, plan.id, task.id, task.profile, task.priority, task.files, after, start)
 
 
-def planned_events(home: HomeFacts, project: str, issue: RemoteIssue, known: Issue | None) -> list[e.Body]:
+def planned_events(home: HomeFacts, project: str, issue: RemoteIssue, recorded: Issue | None) -> list[e.Body]:
     """Return the events to record with an issue that has the mark of a plan which is being applied, else an empty list."""
     plan_and_task, number = task_of_mark(home, project, issue), issue_number(issue.id)
-    if plan_and_task is None or number is None or (known is not None and known.planned is not None):
+    if plan_and_task is None or number is None or (recorded is not None and recorded.planned is not None):
         return []
     plan, task = plan_and_task
     created = created_issues(home, plan)

@@ -182,12 +182,12 @@ class PrivateIndex:
                 return top
         return top
 
-    async def same(self, wanted: Mapping[str, Entry]) -> set[str]:
+    async def same(self, entries: Mapping[str, Entry]) -> set[str]:
         """Return those paths whose file in the checkout equals the entry after Git's filters; for None, those without a file."""
-        absent = {path for path, entry in wanted.items() if entry is None and _mode_of(self._folder / path) is None}
+        absent = {path for path, entry in entries.items() if entry is None and _mode_of(self._folder / path) is None}
         present = {
             path: entry
-            for path, entry in wanted.items()
+            for path, entry in entries.items()
             if entry is not None and _mode_of(self._folder / path) is not None
         }
         if not present:

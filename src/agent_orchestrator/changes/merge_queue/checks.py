@@ -95,12 +95,12 @@ class QueueChecks:
         return Failed(spec.name, assessment, body) if _holds_merge(check_run(body), facts) else None
 
     def _task_text(self, facts: SessionFacts) -> str:
-        """Return the session's task text, or "" if the session has checks of its own."""
+        """Return the session's task text, or "" if the session has its own checks."""
         return "" if self._required.only_of(facts) else task_text(facts)
 
     async def _report_first_failure(self, spec: CheckSpec, built: Built, doubt: Callable[[], None]) -> None:
         """Report that a check failed once, unless the commit below the built one is known to fail that check too."""
-        base_result = await self._checks.known(replace(spec, commit=built.base_before))
+        base_result = await self._checks.stored_result(replace(spec, commit=built.base_before))
         if base_result is None or base_result.state != "failure":
             doubt()
 

@@ -124,7 +124,7 @@ class BaseQueue:
         self._is_closed = False
         self.plan = Plan()
 
-    def lands(self, session: str) -> bool:
+    def is_merging(self, session: str) -> bool:
         """Return whether the session's change is being merged at this moment."""
         return self._merging is not None and self._merging[0] == session
 
@@ -139,19 +139,19 @@ class BaseQueue:
         if not self._tickets:
             self._base_moves = 0
         self._tickets[ticket.entry.session] = ticket
-        self.look()
+        self.schedule_cycle()
         try:
             return await ticket.done
         finally:
             self._remove(ticket)
-            self.look()
+            self.schedule_cycle()
 
     def pause(self, session: str) -> bool:
         """Do not begin to merge the change until it is resumed or settled.
 
         Return False if it is being merged already.
         """
-        if self.lands(session):
+        if self.is_merging(session):
             return False
         self._paused.add(session)
         return True
@@ -159,7 +159,7 @@ class BaseQueue:
     def resume(self, session: str) -> None:
         """Allow a paused change to merge again; also called when it is gone."""
         self._paused.discard(session)
-        self.look()
+        self.schedule_cycle()
 
     def settle(self, session: str, outcome: Outcome) -> bool:
         """Remove a change from the queue with this outcome.
@@ -167,12 +167,12 @@ class BaseQueue:
         Return False if it is not in the queue, or if it is being merged, which decides its outcome.
         """
         ticket = self._tickets.get(session)
-        if ticket is None or self.lands(session):
+        if ticket is None or self.is_merging(session):
             return False
         self._finish(ticket, outcome)
         return True
 
-    def look(self) -> None:
+    def schedule_cycle(self) -> None:
         """Schedule a cycle, because something may have changed."""
         if not self._is_cycle_scheduled and not self._is_closed:
             self._is_cycle_scheduled = True
@@ -210,7 +210,7 @@ class BaseQueue:
         if self.plan.build and self._building is None:
             entry, base = self.plan.build
             self._building = self._start_task(self._build(self._tickets[entry.session], base))
-        next_merge = self.plan.land
+        next_merge = self.plan.merge
         if (
             next_merge
             and self._merging is None
@@ -307,7 +307,7 @@ class BaseQueue:
             self._fail(ticket, error)
         finally:
             self._building = None
-            self.look()
+            self.schedule_cycle()
 
     async def _run_checks(self, ticket: Ticket, built: Built) -> None:
         """Run the checks of a built merge and keep the verdict, unless the plan dropped that build meanwhile."""
@@ -316,7 +316,7 @@ class BaseQueue:
             """Mark the build as doubtful, because a check failed once."""
             if self._verdicts.get(built.commit) == "running":
                 self._verdicts[built.commit] = "doubtful"
-                self.look()
+                self.schedule_cycle()
 
         own_task = asyncio.current_task()
         try:
@@ -331,7 +331,7 @@ class BaseQueue:
         finally:
             if self._checking.get(built.commit) is own_task:
                 del self._checking[built.commit]
-            self.look()
+            self.schedule_cycle()
 
     async def _merge(self, ticket: Ticket, built: Built) -> None:
         """Move the base branch to a built merge and finish the change."""
@@ -357,7 +357,7 @@ class BaseQueue:
                     self._base_head = base_head or self._base_head
         finally:
             self._merging = None
-            self.look()
+            self.schedule_cycle()
 
     def _postpone_merge(self, commit: str) -> None:
         """Do not merge this commit for LOOK_AGAIN seconds, because a checkout is in the way."""
@@ -369,7 +369,7 @@ class BaseQueue:
     def _resume_merge(self) -> None:
         """Allow the postponed commit to merge again."""
         self._postponed_commit = None
-        self.look()
+        self.schedule_cycle()
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
 
@@ -378,7 +378,7 @@ class BaseQueue:
         if not ticket.done.done():
             ticket.done.set_result(outcome)
         self._remove(ticket)
-        self.look()
+        self.schedule_cycle()
 
     def _fail(self, ticket: Ticket, error: Exception) -> None:
         """Finish a change with an error, which its waiting caller gets."""

@@ -35,7 +35,7 @@ class Entry:
     session: str
     head: str
     priority: int
-    asked: float
+    requested_at: float
     unchecked: bool = False
     """It needs no check: the merge is forced, or there are no checks."""
 
@@ -64,7 +64,7 @@ class Plan:
     places: tuple[QueuePosition, ...] = ()
     """All entries, in order."""
     build: tuple[Entry, str] | None = None
-    land: QueuePosition | None = None
+    merge: QueuePosition | None = None
 
     @property
     def checks(self) -> dict[str, QueuePosition]:
@@ -113,7 +113,14 @@ def order(entries: Iterable[Entry], wishes: Ordering = NONE) -> list[Entry]:
         """Return the sort key of an entry."""
         conflict_count = len(wishes.clashes.get(entry.session, frozenset()) & sessions)
         position = begun.get(entry, len(begun))
-        return -entry.priority, position, entry.asked // REQUEST_SPAN, conflict_count, entry.asked, entry.session
+        return (
+            -entry.priority,
+            position,
+            entry.requested_at // REQUEST_SPAN,
+            conflict_count,
+            entry.requested_at,
+            entry.session,
+        )
 
     return sorted(entry_list, key=rank)
 
@@ -121,7 +128,11 @@ def order(entries: Iterable[Entry], wishes: Ordering = NONE) -> list[Entry]:
 def overtaken_by(entry: Entry, ordered: Sequence[Entry]) -> list[str]:
     """Return the sessions that go before an entry although they were requested later and have no higher priority."""
     before = ordered[: ordered.index(entry)]
-    return [other.session for other in before if other.priority == entry.priority and other.asked > entry.asked]
+    return [
+        other.session
+        for other in before
+        if other.priority == entry.priority and other.requested_at > entry.requested_at
+    ]
 
 
 def plan(
@@ -135,7 +146,7 @@ def plan(
     """Return the plan for these entries on this base; at most `room` of them are checked at a time."""
     walk = _QueueWalk(base, builds, verdicts, room)
     places = tuple(walk.place(entry) for entry in order(entries, wishes))
-    return Plan(places, walk.build, walk.land)
+    return Plan(places, walk.build, walk.merge)
 
 
 class _QueueWalk:
@@ -154,7 +165,7 @@ class _QueueWalk:
         """Whether a change ahead failed once, so that it is not known yet whether that one merges first."""
         self._is_chain_broken = False
         self.build: tuple[Entry, str] | None = None
-        self.land: QueuePosition | None = None
+        self.merge: QueuePosition | None = None
 
     def place(self, entry: Entry) -> QueuePosition:
         """Return the place of the next entry in the queue."""
@@ -190,8 +201,8 @@ class _QueueWalk:
         match "good" if place.entry.unchecked or built.up_to_date else self._verdicts.get(built.commit):
             case "good":
                 place = replace(place, state="green")
-                if self._tip == self._base and not self._has_doubtful and self.land is None:
-                    self.land = place
+                if self._tip == self._base and not self._has_doubtful and self.merge is None:
+                    self.merge = place
                 self._extend_chain(place.entry, built)
             case "bad":
                 place = replace(place, state="culprit" if self._chain_passes else "failing")

@@ -26,7 +26,7 @@ MAX_UNCOMMITTED = 100
 """Maximum number of uncommitted files that a merge event names."""
 
 
-def landing_spec(home: Home, facts: SessionFacts) -> merge.MergeSpec:
+def merge_spec(home: Home, facts: SessionFacts) -> merge.MergeSpec:
     """Return what is to merge and how, for a session with a pull request; creates its scratch folder."""
     assert facts.pr is not None
     work = home.path / "landing" / facts.id

@@ -15,7 +15,7 @@ from agent_orchestrator.changes.merge import Built
 from agent_orchestrator.changes.merge_queue.checks import QueueChecks, SpecOf
 from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Outcome, Ticket, Withdrawn
 from agent_orchestrator.changes.merge_queue.next_step import Entry, QueuePosition, overtaken_by
-from agent_orchestrator.changes.merge_queue.outcome_events import MergeEvents, landing_spec
+from agent_orchestrator.changes.merge_queue.outcome_events import MergeEvents, merge_spec
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
@@ -59,7 +59,7 @@ class MergeQueue(Part):
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
-    async def land(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def merge_change(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Merge a change when its turn has come and its checks pass; errors that a retry cannot solve become events."""
         try:
             return await self._merge(intent)
@@ -73,7 +73,7 @@ class MergeQueue(Part):
         facts = self.flow.sessions[intent.session]
         if facts.pr is None or facts.pr.merge_request is None:
             return []
-        spec = landing_spec(self.home, facts)
+        spec = merge_spec(self.home, facts)
         outcome: Outcome | None = await merge.find_merge(self.host, spec)
         if outcome is None:
             outcome = await self._wait_in_queue(intent, spec, self._lane_of(facts.project, spec))
@@ -107,7 +107,7 @@ class MergeQueue(Part):
                 check,
                 report_wait,
                 lambda: self._max_checks(project),
-                lambda: text_conflicts(self.conflicts.known(project)),
+                lambda: text_conflicts(self.conflicts.predicted_pairs(project)),
                 lambda: self._other_workspaces(spec),
                 lambda: self.emit(QueuePlanned()),
             )
@@ -150,14 +150,14 @@ class MergeQueue(Part):
                 case e.LandingFailed() | e.PrClosed():
                     lane.settle(after.id, Withdrawn())
                 case e.BaseMoved() | e.ConflictPredicted() | e.ConflictCleared():
-                    lane.look()
+                    lane.schedule_cycle()
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def remove(self, facts: SessionFacts, event_key: str) -> None:
         """Remove a change that waits in the queue. Raises `Conflict` if it is being merged."""
         session = facts.id
-        spec = landing_spec(self.home, facts)
+        spec = merge_spec(self.home, facts)
         lane = self._lane_of(facts.project, spec)
         paused = lane.pause(session)
         try:
@@ -184,7 +184,7 @@ class MergeQueue(Part):
 
     def _queue_rows(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[dict[str, Any]]:
         """Return one queue's rows: those that are planned in their order, then those that are about to join."""
-        lane, predicted_conflicts = self._lanes.get(key), text_conflicts(self.conflicts.known(key[0]))
+        lane, predicted_conflicts = self._lanes.get(key), text_conflicts(self.conflicts.predicted_pairs(key[0]))
         places = {place.entry.session: place for place in lane.plan.places} if lane else {}
         planned = [place.entry for place in places.values()]
         numbers = {session: number for number, session in enumerate(places)}
@@ -208,7 +208,7 @@ class MergeQueue(Part):
         lane, wait_reason = self._lanes.get((facts.project, facts.pr.base)), facts.pr.merge_request.waits
         built = place.built if place and isinstance(place.built, Built) else None
         state = _PUBLIC_STATES.get(place.state, place.state) if place else "queued"
-        if lane and lane.lands(facts.id):
+        if lane and lane.is_merging(facts.id):
             state = "landing"
         elif wait_reason:
             state = "waiting"

@@ -44,7 +44,7 @@ from agent_orchestrator.sessions.sessions import Sessions
 
 VERDICTS = ("approved", "changes_requested", "commented")
 STRATEGIES = ("squash", "merge", "rebase")
-LAND_PATIENCE = 3600.0
+MERGE_PATIENCE = 3600.0
 """Longest wait for a merge, in seconds."""
 OPEN_PATIENCE = 30.0
 """Longest wait for a revert's pull request, in seconds."""
@@ -267,7 +267,7 @@ class Reviews(Part):
         await self.flow.append(self.event(facts, body, event_key, source=by))
         return self.sessions.view(session)
 
-    async def landed(self, session: str, patience: float = LAND_PATIENCE) -> dict[str, Any]:
+    async def wait_until_merged(self, session: str, patience: float = MERGE_PATIENCE) -> dict[str, Any]:
         """Wait until a merge request ends; return the session's view. Raises `Conflict` if the change did not merge."""
 
         def over(facts: SessionFacts) -> bool:

@@ -27,7 +27,7 @@ class SignedOut(Body):
 
 @record
 class SignInRefused(Body):
-    """Somebody tried to sign in, and was not let in; `more` were refused since the last one that is written down."""
+    """A sign-in was refused; `more` were refused since the last recorded one."""
 
     reason: str
     peer: str = ""
@@ -62,7 +62,7 @@ class TokenRevoked(Body):
 
 @record
 class AccessRefused(Body):
-    """Somebody asked for what he may not; `more` were refused since the last one that is written down."""
+    """A request was refused because the caller may not make it; `more` were refused since the last recorded one."""
 
     method: str
     path: str
@@ -73,19 +73,19 @@ class AccessRefused(Body):
 
 @record
 class EnvironmentRead(Body):
-    """Somebody was given a session's environment, secrets included."""
+    """A caller read a session's environment, secrets included."""
 
 
 @record
 class CommandRun(Body):
-    """Somebody ran a command in a session's workspace."""
+    """A caller ran a command in a session's workspace."""
 
     command: tuple[str, ...]
 
 
 @record
 class TerminalTaken(Body):
-    """Somebody got hold of an agent's terminal: by the first key `typed` in a browser, or `attached` on this machine."""
+    """A caller took control of an agent's terminal: by the first key `typed` in a browser, or `attached` on this machine."""
 
     how: str
 
@@ -100,7 +100,7 @@ class SettingChanged(Body):
 
 @record
 class PluginLoaded(Body):
-    """Code of somebody else was loaded, as the configuration says: its file or package, the SHA-256 of its file, what it declares."""
+    """Third-party code was loaded, as configured: its file or package, the SHA-256 of its file, its declared permissions."""
 
     plugin: str
     origin: str
@@ -111,14 +111,14 @@ class PluginLoaded(Body):
 
 @record
 class ShutdownRequested(Body):
-    """Somebody ended the daemon; `sessions`: and stopped all sessions."""
+    """A caller stopped the daemon; `sessions`: and all sessions."""
 
     sessions: bool = False
 
 
 @record
 class ActionTaken(Body):
-    """Somebody asked for a change, and it was made; for changes that no other event tells of."""
+    """A caller requested a change, and it was made; for changes without another event."""
 
     action: str
     detail: str = ""

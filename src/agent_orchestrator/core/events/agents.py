@@ -86,7 +86,7 @@ class AgentDone(Body):
 
 @record
 class AgentReview(Body):
-    """A reviewing agent judged the change that it was asked about."""
+    """A reviewing agent gave its verdict on the change."""
 
     verdict: str
     body: str = ""
@@ -96,7 +96,7 @@ class AgentReview(Body):
 
 @record
 class AgentReport(Body):
-    """The agent reported something of its own; kept as it came."""
+    """The agent reported something of another kind; kept unchanged."""
 
     name: str
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class AgentReportInvalid(Body):
 
 @record
 class AgentExited(Body):
-    """The agent's process has ended by itself."""
+    """The agent's process has ended without being stopped."""
 
     code: int | None = None
     signal: int | None = None

@@ -73,7 +73,7 @@ class CheckFinished(Body):
 
 @record
 class CheckGone(Body):
-    """A check that was told of is no check of this commit any more."""
+    """A check that was reported is not a check of this commit any more."""
 
     name: str
     head: str
@@ -89,6 +89,6 @@ class ChecksSettled(Body):
 
 @record
 class ChecksByHand(Body):
-    """No check runs at this commit until somebody asks for it."""
+    """No check runs at this commit until it is requested."""
 
     head: str

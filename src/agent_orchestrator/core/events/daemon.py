@@ -39,7 +39,7 @@ class EffectFailed(Body):
 
 @record
 class EffectDelayed(Body):
-    """An effect cannot be carried out for now, for this reason; it is tried again by itself as long as it is wanted."""
+    """An effect cannot be carried out for now, for this reason; it is retried automatically as long as it is needed."""
 
     intent: str
     error: str
@@ -49,14 +49,14 @@ class EffectDelayed(Body):
 
 @record
 class ReadingFailed(Body):
-    """A project's forge or tracker cannot be read: for long already, or until somebody mends it."""
+    """A project's forge or tracker cannot be read: for long already, or until a person fixes it."""
 
     name: str
     reason: str
     remedy: str
     since: float
     called: bool = False
-    """Waiting does not mend it."""
+    """Waiting does not fix it."""
 
 
 @record
@@ -68,7 +68,7 @@ class ReadingResumed(Body):
 
 @record
 class DaemonStarted(Body):
-    """The daemon took up its work; what it found."""
+    """The daemon has started; what it found."""
 
     version: str
     adopted: int = 0

@@ -12,12 +12,12 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class FixStarted(Body):
-    """Somebody wants a project's failing tests and lint errors to be fixed."""
+    """A run that fixes a project's failing tests and lint errors was requested."""
 
     fix: str
     """The run's id: `F1`."""
     request: Mapping[str, Any] = field(default_factory=dict)
-    """How: branch, commands, rounds, agents, and whether what is verified lands."""
+    """How: branch, commands, rounds, agents, and whether verified fixes are merged."""
 
 
 @record
@@ -56,7 +56,7 @@ class FixGroupSettled(Body):
     round: int
     group: int
     outcome: str
-    """`landed`, `ready` (verified, and left to be landed), `failed` or `stopped`."""
+    """`landed`, `ready` (verified, and left to be merged), `failed` or `stopped`."""
     commit: str | None = None
     reason: str = ""
 

@@ -8,7 +8,7 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class IssueOpened(Body):
-    """Somebody wants something."""
+    """An issue was opened."""
 
     number: int
     title: str
@@ -32,7 +32,7 @@ class IssueOpened(Body):
 
 @record
 class IssueTracked(Body):
-    """The tracker was told how far the work on the session's issue is: `in_progress`, `in_review` or `closed`."""
+    """The tracker was updated with the state of the work on the session's issue: `in_progress`, `in_review` or `closed`."""
 
     state: str
 
@@ -48,7 +48,7 @@ class IssueChanged(Body):
     assignee: str | None = None
     after: tuple[int, ...] | None = None
     author: str = "person"
-    """Who may have changed title, text or state, if nobody else did: whoever opened it."""
+    """Who may have changed title, text or state: by default the author of the issue."""
     write_access: str = "yes"
     """May he write to the repository: `yes`, `no` or `unknown`."""
 
@@ -90,7 +90,7 @@ class LabelRemoved(Body):
 
 @record
 class IssueComment(Body):
-    """Somebody said something about an issue."""
+    """An issue was commented on."""
 
     number: int
     comment: str

@@ -26,7 +26,7 @@ class MessageQueued(Body):
 
 @record
 class MessageHeld(Body):
-    """It cannot be delivered just now."""
+    """The message cannot be delivered now."""
 
     message: str
     reason: str
@@ -56,11 +56,11 @@ class MessageFailed(Body):
 
 @record
 class DigestSent(Body):
-    """The coordinating agent is told, by this message, what happened in its project up to this place in the log."""
+    """This message informs the coordinating agent of what happened in its project up to this event."""
 
     message: str
     upto: int
     events: int = 0
-    """How many it tells of."""
+    """How many events it contains."""
     left_out: int = 0
     """How many more there were than it has room for."""

@@ -8,7 +8,7 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class Notified(Body):
-    """A person was told."""
+    """A person was notified."""
 
     trigger: str
     title: str
@@ -18,7 +18,7 @@ class Notified(Body):
 
 @record
 class NotificationHeld(Body):
-    """A person will be told when the quiet hours are over."""
+    """A person will be notified when the quiet hours are over."""
 
     trigger: str
     title: str
@@ -29,7 +29,7 @@ class NotificationHeld(Body):
 
 @record
 class QuietHoursEnded(Body):
-    """What was held until then is told, together."""
+    """The notifications held during the quiet hours are sent, together."""
 
     until: float
 
@@ -44,7 +44,7 @@ class NotificationSettled(Body):
     outcome: str
     """`sent`, `repeated` (the same was said a moment ago), `doubtful` (it may have arrived), `late` or `failed`."""
     receiver: str = ""
-    """Names whoever got it, and tells nothing of him."""
+    """A pseudonymous id of the receiver."""
     urgent: bool = False
     marks: tuple[str, ...] = ()
     """What they said, in a form that only serves to know it again."""
@@ -53,7 +53,7 @@ class NotificationSettled(Body):
 
 @record
 class NotifierFailing(Body):
-    """A notifier does not work; what it is to send waits, or is given up. Told once."""
+    """A notifier does not work; its notifications wait, or are given up. Recorded once."""
 
     notifier: str
     receiver: str
@@ -71,7 +71,7 @@ class NotifierRecovered(Body):
 
 @record
 class AnswerLinkUsed(Body):
-    """Somebody answered by a notification's link or button; it is good for nothing more."""
+    """A notification's link or button was used to answer; it cannot be used again."""
 
     verb: str
     by: str

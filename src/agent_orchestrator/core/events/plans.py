@@ -12,12 +12,12 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class PlanRequested(Body):
-    """Somebody wants a goal, or the tracker's open issues, to be made into tasks."""
+    """A plan was requested, for a goal or for the tracker's open issues."""
 
     plan: str
     goal: str = ""
     agent: str = ""
-    """The profile or agent that is to plan; nothing: nobody is asked, the tasks are given."""
+    """The profile or agent that is to plan; empty if the tasks are given."""
     model: str | None = None
     from_issues: bool = False
     """The tracker's open issues are the tasks."""

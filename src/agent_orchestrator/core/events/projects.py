@@ -18,7 +18,7 @@ class ProjectRegistered(Body):
 
 @record
 class ProjectRemoved(Body):
-    """A person took a project out; it does not come back by itself."""
+    """A person removed a project; it does not come back automatically."""
 
 
 @record
@@ -40,7 +40,7 @@ class CommandsProposed(Body):
 
 @record
 class ConfigurationChanged(Body):
-    """A configuration file took effect anew."""
+    """A changed configuration file took effect."""
 
     file: str
     changes: tuple[str, ...] = ()

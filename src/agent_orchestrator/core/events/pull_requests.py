@@ -26,25 +26,25 @@ class PrReady(Body):
 
 @record
 class PrChanged(Body):
-    """Somebody changed what it is called, made it a draft again, or opened it again; or the forge demands something else."""
+    """Its title changed, it became a draft again, or it was reopened; or the forge's requirements changed."""
 
     title: str
     draft: bool
     state: str = "open"
     blocked: str = ""
-    """What the forge demands before it may land."""
+    """What the forge requires before it may be merged."""
 
 
 @record
 class PrClosed(Body):
-    """It was closed without landing."""
+    """It was closed without a merge."""
 
     reason: str = ""
 
 
 @record
 class PrMerged(Body):
-    """It landed: the base branch went from `base_before` to `commit`."""
+    """It was merged: the base branch went from `base_before` to `commit`."""
 
     commit: str
     base_before: str
@@ -52,14 +52,14 @@ class PrMerged(Body):
     strategy: str = "squash"
     keep_branch: bool = False
     left: tuple[str, ...] = ()
-    """Files in its workspace that were not committed, and so did not land."""
+    """Files in its workspace that were not committed, and so were not merged."""
     remove_there: bool = False
     """Its branch at the forge is to go too."""
 
 
 @record
 class BaseMoved(Body):
-    """The branch that it is to land on is at another commit."""
+    """The branch that it is to be merged into is at another commit."""
 
     head: str
 
@@ -75,7 +75,7 @@ class ConflictsSeen(Body):
 
 @record
 class MergeRequested(Body):
-    """It may land: a person's word, or a rule's."""
+    """It may be merged: by a person's or a rule's request."""
 
     strategy: str = "squash"
     force: bool = False
@@ -84,7 +84,7 @@ class MergeRequested(Body):
 
 @record
 class LandingWaits(Body):
-    """It cannot land just now."""
+    """It cannot be merged now."""
 
     reason: str
 
@@ -100,7 +100,7 @@ class LandingFailed(Body):
 
 @record
 class ConflictPredicted(Body):
-    """Its branch and that of an `other`, elder session will collide: `text`, they cannot be merged, or `overlap`, both change one place."""
+    """It will conflict with an `other`, elder session: `text`, they cannot be merged, or `overlap`, both change the same place."""
 
     other: str
     files: tuple[str, ...]

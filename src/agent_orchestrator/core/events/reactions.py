@@ -36,7 +36,7 @@ class Escalated(Body):
 
 @record
 class ActionOffered(Body):
-    """A rule does not act by itself: a person may take the action, or refuse it."""
+    """A rule does not act automatically: a person may accept the action, or refuse it."""
 
     offer: str
     rule: str
@@ -44,7 +44,7 @@ class ActionOffered(Body):
     occurrence: str
     action: str
     text: str = ""
-    """What would be sent or told."""
+    """What would be sent."""
     attempt: int = 1
     event: Mapping[str, Any] = field(default_factory=dict)
     """The event that it is about, for a trigger that is one."""
@@ -105,5 +105,5 @@ class AllComplete(Body):
     """Every session of the project is done."""
 
     sessions: tuple[str, ...] = ()
-    """Those that were not told of before."""
+    """Those that were not reported before."""
     summary: str = ""

@@ -8,7 +8,7 @@ from agent_orchestrator.protocols.records import record
 
 @record
 class ReviewSubmitted(Body):
-    """Somebody judged the change: `approved`, `changes_requested` or `commented`."""
+    """A review was submitted: `approved`, `changes_requested` or `commented`."""
 
     review: str
     verdict: str
@@ -18,16 +18,16 @@ class ReviewSubmitted(Body):
     write_access: str = "yes"
     """May the author write to the repository: `yes`, `no` or `unknown`."""
     kind: str = "person"
-    """Who judges: a `person`, a `bot` or an `agent`."""
+    """The kind of reviewer: a `person`, a `bot` or an `agent`."""
     reviewer: str = ""
-    """The session of the agent that judges."""
+    """The session of the reviewing agent."""
     counts: bool = True
     """It is approval enough; that of a bot or an agent is so only where the project says it."""
 
 
 @record
 class ReviewChanged(Body):
-    """A judgement counts otherwise than before: it was dismissed, or given anew."""
+    """A review counts otherwise than before: it was dismissed, or submitted again."""
 
     review: str
     verdict: str
@@ -35,7 +35,7 @@ class ReviewChanged(Body):
 
 @record
 class ThreadSettled(Body):
-    """A discussion was resolved, or taken up again."""
+    """A discussion was resolved, or reopened."""
 
     thread: str
     resolved: bool
@@ -64,7 +64,7 @@ class PeopleAsked(Body):
 
 @record
 class CommentAdded(Body):
-    """Somebody said something about the change, or about a line of it."""
+    """The change, or a line of it, was commented on."""
 
     comment: str
     body: str
@@ -85,7 +85,7 @@ class CommentAdded(Body):
 
 @record
 class ReviewRequested(Body):
-    """An agent is asked to judge the change, for the how-many-eth time."""
+    """An agent is asked to review the change, for the how-many-eth time."""
 
     reviewer: str
     head: str

@@ -57,13 +57,13 @@ class SessionCreated(Body):
     ports: tuple[int, ...] = ()
     labels: tuple[str, ...] = ()
     reviews: str | None = None
-    """The session whose change it is to judge."""
+    """The session whose change it is to review."""
     spawned: tuple[str, ...] = ()
     """The rules that led to it, the first one first; nothing: a person's wish."""
     parent: str | None = None
     """The session that a rule made it for."""
     stack: str | None = None
-    """The session whose branch it starts on, and which is to land before it."""
+    """The session whose branch it starts on, and which is to be merged before it."""
     scm: str = "local"
     """Where its pull request is to be."""
     tracker: str = "local"
@@ -75,7 +75,7 @@ class SessionCreated(Body):
     home: str = ""
     """The home it lives in, where several have one database."""
     files: tuple[str, ...] = ()
-    """Files that it is expected to change, by whoever planned it; glob patterns too."""
+    """Files that the planner expects it to change; glob patterns too."""
     group: str = ""
     """Sessions that belong together (a plan, a fix, one program's); at most `group_limit` of them work at once."""
     group_limit: int = 0
@@ -132,7 +132,7 @@ class StopRequested(Body):
 
 @record
 class SessionStopped(Body):
-    """Its agent has ended, its work is safe. `saved` tells where everything went; `kept`: the workspace is still there."""
+    """Its agent has ended, its work is safe. `saved` names where everything is; `kept`: the workspace is still there."""
 
     saved: tuple[str, ...] = ()
     kept: bool = False

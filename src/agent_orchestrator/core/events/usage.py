@@ -48,7 +48,7 @@ class AccountHeld(Body):
 
 @record
 class AccountReleased(Body):
-    """An account is held no more: somebody works with it again, or a person says so. Of a session: it may go on."""
+    """An account is held no more: it works again, or a person released it. Of a session: it may continue."""
 
     account: str
     model: str = ""

@@ -23,7 +23,7 @@ class WorkspaceCreated(Body):
     git_env: Mapping[str, str] = field(default_factory=dict)
     shared: bool = True
     forgot: bool = False
-    """The agent's conversation could not be brought along: it begins anew."""
+    """The agent's conversation could not be moved along: a new one begins."""
     copied: tuple[str, ...] = ()
     """What the project's `copy` named, by which it is saved with the workspace, whatever is named later."""
 
@@ -51,7 +51,7 @@ class HeadMoved(Body):
 
 @record
 class BaseChanged(Body):
-    """The change is for another branch, or its base was rewritten: what it stood on has landed, was rebased or was given up."""
+    """The change is for another branch, or its base was rewritten: the base was merged, rebased or given up."""
 
     base: str
     reason: str

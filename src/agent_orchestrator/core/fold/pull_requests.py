@@ -247,11 +247,11 @@ def _apply_merge_requested(facts: SessionFacts, event: Event, body: e.MergeReque
     """Record that a merge was requested for the current head."""
     if facts.pr is None or facts.pr.state != "open" or facts.pr.merge_request:
         return facts
-    landing = MergeRequest(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
-    return _with_pull_request(facts, merge_request=landing, refused="", draft=False)
+    merge_request = MergeRequest(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
+    return _with_pull_request(facts, merge_request=merge_request, refused="", draft=False)
 
 
-def _apply_landing_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> SessionFacts:
+def _apply_merge_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> SessionFacts:
     """Record what a requested merge waits for."""
     return (
         _with_pull_request(facts, merge_request=replace(facts.pr.merge_request, waits=body.reason))
@@ -260,7 +260,7 @@ def _apply_landing_waits(facts: SessionFacts, _event: Event, body: e.LandingWait
     )
 
 
-def _apply_landing_failed(facts: SessionFacts, _event: Event, body: e.LandingFailed) -> SessionFacts:
+def _apply_merge_failed(facts: SessionFacts, _event: Event, body: e.LandingFailed) -> SessionFacts:
     """Remove the merge request, and record why the merge failed and at which commit."""
     request = facts.pr.merge_request if facts.pr else None
     return _with_pull_request(
@@ -367,8 +367,8 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.ReviewSubmitted: _apply_review_submitted,
     e.CommentAdded: _apply_comment_added,
     e.MergeRequested: _apply_merge_requested,
-    e.LandingWaits: _apply_landing_waits,
-    e.LandingFailed: _apply_landing_failed,
+    e.LandingWaits: _apply_merge_waits,
+    e.LandingFailed: _apply_merge_failed,
     e.Reacted: _apply_reacted,
     e.Escalated: _apply_escalated,
 }

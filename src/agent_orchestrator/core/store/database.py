@@ -112,11 +112,11 @@ class Database:
         return None if row is None else _event(row)
 
     async def entries(
-        self, wanted: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+        self, entry_filter: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
     ) -> list[Entry]:
         """Return events as stored, in order; `newest`: the last ones instead of the first."""
         table = schema.events
-        query = select(table).where(table.c.seq > after, *_conditions(wanted)).limit(limit)
+        query = select(table).where(table.c.seq > after, *_conditions(entry_filter)).limit(limit)
         query = query.order_by(table.c.seq.desc() if newest else table.c.seq)
         rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         entries = [_entry(row) for row in rows]

@@ -1,6 +1,6 @@
 """Which daemon is active: of all daemons on one PostgreSQL database one has the turn, the others stand by.
 
-The turn is an advisory lock on a connection of its own. Each new turn raises the *epoch*, which every writing
+The turn is an advisory lock on a separate connection. Each new turn raises the *epoch*, which every writing
 transaction names (`postgres.py`), so a daemon that lost its turn without noticing, because it was disconnected or
 suspended, cannot write. The active daemon sends a query on this connection regularly; if the server has not received
 one for too long, a standby daemon ends its connections and takes over. All of this runs in a thread, so a lock, a pause

@@ -272,9 +272,9 @@ class Postgres(Database):
         self._last_mark = ""
         answers: list[T] = []
 
-        def compute_and_keep(known: StoredKeys) -> tuple[Batch, T]:
+        def compute_and_keep(stored_keys: StoredKeys) -> tuple[Batch, T]:
             """Run `compute` and keep the answer for the case that the commit succeeds without confirmation."""
-            batch, answer = compute(known)
+            batch, answer = compute(stored_keys)
             answers.append(answer)
             return batch, answer
 

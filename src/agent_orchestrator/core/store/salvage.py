@@ -412,19 +412,19 @@ def _varint(content: bytes, offset: int) -> tuple[int, int]:
 # -- a sound one -------------------------------------------------------------------------------------------------------
 
 
-def rebuild(found: Salvaged, path: Path) -> None:
+def rebuild(salvaged: Salvaged, path: Path) -> None:
     """Write a new database of the same version from the rows that were read; it is synchronised to disk on return."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     engine = create_engine(URL.create("sqlite", database=str(path)))
     with engine.begin() as connection:
-        for migration in MIGRATIONS[: found.version]:
+        for migration in MIGRATIONS[: salvaged.version]:
             migration(connection)
         execute = connection.exec_driver_sql
-        execute("INSERT INTO meta (name, value) VALUES ('schema', ?)", (str(found.version),))
-        columns = _EVENT_COLUMNS if found.version < 2 else (*_EVENT_COLUMNS, *_VERSION_2_COLUMNS)
+        execute("INSERT INTO meta (name, value) VALUES ('schema', ?)", (str(salvaged.version),))
+        columns = _EVENT_COLUMNS if salvaged.version < 2 else (*_EVENT_COLUMNS, *_VERSION_2_COLUMNS)
         lacking = {"actor": "", "cause": None, "digest": ""}
-        for table, names, rows in (("events", columns, found.events), ("outbox", _OUTBOX_COLUMNS, found.outbox)):
+        for table, names, rows in (("events", columns, salvaged.events), ("outbox", _OUTBOX_COLUMNS, salvaged.outbox)):
             values = [tuple(row.get(name, lacking.get(name)) for name in names) for row in rows]
             if values:
                 marks = ", ".join("?" * len(names))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Report, ToolResult, tally
 
-SHOWN = 12
+MAX_SHOWN_LINES = 12
 """Lines that one reason lists."""
 
 
@@ -75,7 +75,7 @@ def failures_in_both(first: ToolResult, second: ToolResult) -> ToolResult:
 
 def _reasons_of(title: str, lines: Sequence[str]) -> list[Reason]:
     """Return one reason with its first lines, or an empty list if there are no lines."""
-    return [Reason(title, tuple(lines[:SHOWN]), max(0, len(lines) - SHOWN))] if lines else []
+    return [Reason(title, tuple(lines[:MAX_SHOWN_LINES]), max(0, len(lines) - MAX_SHOWN_LINES))] if lines else []
 
 
 def _tools_not_run(before: Report, after: Report) -> list[Reason]:

@@ -20,7 +20,7 @@ from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.config.detection import detect_commands
 from agent_orchestrator.config.detection.commands import ACTIVATED
 from agent_orchestrator.fleet.fixes.mentions import full_text, mentioned_programs
-from agent_orchestrator.fleet.fixes.model import CI, FOUND, GIVEN, LINT, Tool
+from agent_orchestrator.fleet.fixes.model import DETECTED, FROM_CI, FROM_OPTIONS, LINTER, Tool
 from agent_orchestrator.fleet.fixes.tools import TEST_TOOLS, tool_kind_of
 
 _SKIPPED_FOLDERS = {"node_modules", "vendor", "dist", "build", "target", "site-packages", "third_party"}
@@ -44,7 +44,7 @@ class _Folder:
     path: Path
     pyproject: Mapping[str, Any] = field(default_factory=dict)
     package: Mapping[str, Any] = field(default_factory=dict)
-    wanted: set[str] = field(default_factory=set)
+    dependencies: set[str] = field(default_factory=set)
     """Names of packages that the project depends on."""
 
     def has(self, *names: str) -> bool:
@@ -63,17 +63,17 @@ class _Folder:
 def configured_tools(top: Path, ci: Sequence[str], commands: Sequence[str] = ()) -> list[Tool]:
     """Return the tools that the configured checks run, then those of the commands named for this run."""
     scripts = scripts_of(top)
-    sources = dict.fromkeys(commands, GIVEN) | dict.fromkeys(ci, CI)
+    sources = dict.fromkeys(commands, FROM_OPTIONS) | dict.fromkeys(ci, FROM_CI)
     return [Tool(tool_kind_of(text, scripts), text, source=sources[text]) for text in dict.fromkeys((*ci, *commands))]
 
 
-def detect_tools(top: Path, known: Sequence[Tool], *, tested: bool) -> list[Tool]:
+def detect_tools(top: Path, configured: Sequence[Tool], *, tested: bool) -> list[Tool]:
     """Return the tools of the project that the known ones do not cover. `tested`: the known ones have run tests."""
     top_folder = _read_folder(top)
-    texts = [full_text(top, tool.command, scripts_of(top)) for tool in known]
-    covered = {tool.kind for tool in known} | {kind for text in texts for kind in mentioned_programs(text, ORDER)}
+    texts = [full_text(top, tool.command, scripts_of(top)) for tool in configured]
+    covered = {tool.kind for tool in configured} | {kind for text in texts for kind in mentioned_programs(text, ORDER)}
     tested = tested or not covered.isdisjoint(TEST_TOOLS) or any(_TEST_COMMAND.search(text) for text in texts)
-    known_commands = {tool.command for tool in known}
+    known_commands = {tool.command for tool in configured}
     tools = [tool for tool in _command_tools(top, covered, tested) if tool.command not in known_commands]
     covered |= {
         kind for tool in tools for kind in mentioned_programs(full_text(top, tool.command, scripts_of(top)), ORDER)
@@ -101,12 +101,12 @@ def _command_tools(top: Path, covered: Iterable[str], tested: bool) -> list[Tool
     scripts = scripts_of(top)
     tools = []
     if lint:
-        tool = Tool(tool_kind_of(lint, scripts), lint, source=LINT)
+        tool = Tool(tool_kind_of(lint, scripts), lint, source=LINTER)
         kinds = {tool.kind, *mentioned_programs(full_text(top, lint, scripts), ORDER)} - {"command"}
         if (not kinds or not kinds <= set(covered)) and _has_own_program(top, lint):
             tools.append(tool)
     if test and not tested:
-        tools.append(Tool(tool_kind_of(test, scripts), test, source=FOUND))
+        tools.append(Tool(tool_kind_of(test, scripts), test, source=DETECTED))
     return tools
 
 
@@ -142,7 +142,7 @@ def _read_folder(path: Path) -> _Folder:
     """Return a folder with its configuration and the names of the packages that it depends on."""
     folder = _Folder(path, _read_toml(path / "pyproject.toml"), _read_json(path / "package.json"))
     for key in ("dependencies", "devDependencies"):
-        folder.wanted |= set(folder.package.get(key) or ())
+        folder.dependencies |= set(folder.package.get(key) or ())
     project = folder.pyproject.get("project") or {}
     requirements = [*(project.get("dependencies") or ())]
     for extra in (project.get("optional-dependencies") or {}, folder.pyproject.get("dependency-groups") or {}):
@@ -156,7 +156,7 @@ def _read_folder(path: Path) -> _Folder:
             requirements += _read_text(file).splitlines()
         except OSError:
             continue
-    folder.wanted |= {
+    folder.dependencies |= {
         match[0].lower()
         for requirement in requirements
         if isinstance(requirement, str) and (match := _PACKAGE_NAME.match(requirement.strip()))
@@ -173,7 +173,7 @@ def _tools_of(folder: _Folder, name: str) -> list[Tool]:
         "cargo": lambda candidate: "cargo test" if candidate.has("Cargo.toml") else "",
     }
     return [
-        Tool(kind, command, name, FOUND if kind in TEST_TOOLS else LINT)
+        Tool(kind, command, name, DETECTED if kind in TEST_TOOLS else LINTER)
         for kind, find in finders.items()
         if (command := find(folder)) and _has_own_program(folder.path, command)
     ]
@@ -198,7 +198,7 @@ def _python_program(folder: _Folder, program: str) -> str:
         if (folder.path / environment / "bin" / program).exists():
             return f"{environment}/bin/{program}"
     for lock, manager in (("uv.lock", "uv"), ("poetry.lock", "poetry"), ("pdm.lock", "pdm")):
-        if folder.has(lock) and program in folder.wanted:
+        if folder.has(lock) and program in folder.dependencies:
             return f"{manager} run {program}"
     return program
 
@@ -218,7 +218,7 @@ def _pytest(folder: _Folder) -> str:
         or folder.has("pytest.ini", ".pytest.ini", "conftest.py")
         or folder.mentions("tox.ini", "[pytest]")
         or folder.mentions("setup.cfg", "[tool:pytest]")
-        or "pytest" in folder.wanted
+        or "pytest" in folder.dependencies
     )
     has_tests = folder.like("test_*.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "tests/*_test.py")
     return _python_program(folder, "pytest") if is_configured or has_tests else ""
@@ -267,13 +267,13 @@ def _tsc(folder: _Folder) -> str:
 
 def _jest(folder: _Folder) -> str:
     """Return the jest command if a script runs it or it is configured, else ""."""
-    is_configured = "jest" in folder.wanted or "jest" in folder.package or folder.like("jest.config.*")
+    is_configured = "jest" in folder.dependencies or "jest" in folder.package or folder.like("jest.config.*")
     return _script_command(folder, "jest") or "npx --no-install jest" if folder.package and is_configured else ""
 
 
 def _vitest(folder: _Folder) -> str:
     """Return the vitest command if a script runs it or it is configured, else ""."""
-    is_configured = "vitest" in folder.wanted or folder.like("vitest.config.*")
+    is_configured = "vitest" in folder.dependencies or folder.like("vitest.config.*")
     return _script_command(folder, "vitest") or "npx --no-install vitest run" if is_configured else ""
 
 

@@ -34,9 +34,9 @@ from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.fleet.fixes import detection, suppressions
 from agent_orchestrator.fleet.fixes.comparison import Reason, failures_in_both, reasons_not_fixed, tools_to_retry
 from agent_orchestrator.fleet.fixes.model import (
-    CI,
-    FOUND,
-    LINT,
+    DETECTED,
+    FROM_CI,
+    LINTER,
     Report,
     Tool,
     ToolResult,
@@ -89,7 +89,7 @@ async def _run_tools(
         _print_line(f"{number}/{len(tools)} {tool.name} …")
         result = await _run_tool(host, top, tool, spec)
         await _restore(host, top)
-        if (tool.source == LINT and result.lacks) or (tool.source == FOUND and result.absent and optional):
+        if (tool.source == LINTER and result.lacks) or (tool.source == DETECTED and result.absent and optional):
             _print_line(f"{tool.name}: left out, {result.lacks}")
             continue
         results.append(result)
@@ -158,10 +158,10 @@ def _missing_setup(output: ToolOutput, findings: ParseResult) -> str:
     return missing_environment(text, outcome, exit_code=output.code)
 
 
-def read(said: ToolOutput, *, plain: bool = True) -> ParseResult:
+def read(output: ToolOutput, *, plain: bool = True) -> ParseResult:
     """Parse a tool's output; if it has an unknown shape, return that as the tool's problem."""
     try:
-        findings = PARSERS["command" if plain or said.code in _NOT_STARTED else said.tool.kind](said)
+        findings = PARSERS["command" if plain or output.code in _NOT_STARTED else output.tool.kind](output)
     except PARSE_ERRORS as error:
         return ParseResult(problem=f"what it wrote is of no known shape ({type(error).__name__})")
     tests = {writable(name): state for name, state in findings.tests.items()}
@@ -192,7 +192,7 @@ def _environment(folder: Path, tool: Tool, spec: Spec) -> dict[str, str]:
     """Return the environment of the project's checks; for other tools, the project's own programs come first on the path."""
     env = dict(os.environ)
     env.setdefault("MYPY_CACHE_DIR", str(spec.cache / "mypy"))
-    if tool.source == CI:
+    if tool.source == FROM_CI:
         return env
     program_folders = [folder / ".venv" / "bin", folder / "venv" / "bin", folder / "node_modules" / ".bin"]
     existing_folders = [str(program_folder) for program_folder in program_folders if program_folder.is_dir()]
@@ -248,10 +248,10 @@ async def main(file: Path) -> int:
     """Carry out a spec file in the working directory, and return the exit code."""
     spec = spec_from(json.loads(file.read_bytes()))
     with own_cache(spec.cache) as cache:
-        return await _measure_and_judge(Path.cwd(), replace(spec, cache=cache))
+        return await _measure_and_compare(Path.cwd(), replace(spec, cache=cache))
 
 
-async def _measure_and_judge(top: Path, spec: Spec) -> int:
+async def _measure_and_compare(top: Path, spec: Spec) -> int:
     """Measure, write the report, and compare it with the base if the spec names targets; return the exit code."""
     report = await measure(top, spec)
     if spec.before is not None:

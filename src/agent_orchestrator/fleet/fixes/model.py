@@ -11,7 +11,7 @@ from typing import Any
 LONGEST_DETAIL = 4000
 LONGEST_MESSAGE = 400
 LONGEST_NAME = 40
-CI, GIVEN, FOUND, LINT = "ci", "given", "found", "lint"
+FROM_CI, FROM_OPTIONS, DETECTED, LINTER = "ci", "given", "found", "lint"
 EVERYTHING = ""
 """The scope of a tool that could not check anything."""
 
@@ -32,7 +32,7 @@ class Tool:
     """The command as a person would run it."""
     folder: str = ""
     """The folder to run it in, relative to the repository's top."""
-    source: str = FOUND
+    source: str = DETECTED
     """`ci`: a configured check; `given`: a command named for this run; by the project's files: `found` for tests, `lint` for others."""
     label: str = ""
     """The name if the kind alone is not unique: see `labelled`."""
@@ -186,7 +186,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def tool_from(data: Mapping[str, Any]) -> Tool:
     """Return a tool from the data that `asdict` made."""
-    source, label = str(data.get("source") or FOUND), str(data.get("label") or "")
+    source, label = str(data.get("source") or DETECTED), str(data.get("label") or "")
     return Tool(str(data["kind"]), str(data["command"]), str(data.get("folder") or ""), source, label)
 
 

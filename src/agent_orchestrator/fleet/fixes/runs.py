@@ -1,7 +1,7 @@
 """Fixing runs (`ao fix`): create, list and stop them, and carry out their steps. Look here for anything that a fixing run does.
 
 The state of a run follows from events, so a daemon that starts after a crash continues each run where it was. Each step is recorded under
-a key of its own, sessions are created under the key of their cause, and measurements are cached by content: nothing is done twice.
+its key, sessions are created under the key of their cause, and measurements are cached by content: nothing is done twice.
 """
 
 from __future__ import annotations
@@ -440,7 +440,7 @@ class Fixes(Part):
         await self._record(fix, body, f"{round_number}:{fix_group.number}:started")
 
     def _write_spec(self, fix: Fix, fix_round: FixRound, fix_group: FixGroup, cause: Group, report: Report) -> None:
-        """Write the file that tells the verification of a cause which tools to run and which failures must be gone."""
+        """Write the file that specifies for the verification of a cause which tools to run and which failures must be gone."""
         targets = tuple(dict.fromkeys(Target(item.tool, item.id) for item in cause.failures))
         project = self.core.settings.project(fix.project)
         file = verification_file(self.home, fix, fix_round.number, fix_group.number)

@@ -52,7 +52,7 @@ class Completion(Part):
             log.warning("the end of all work could not be recorded", error=str(error))
 
 
-def all_complete(sessions: Mapping[str, SessionFacts], told: Sequence[str]) -> e.AllComplete | None:
+def all_complete(sessions: Mapping[str, SessionFacts], reported: Sequence[str]) -> e.AllComplete | None:
     """Return the event that all sessions are done, or None while one is not or if no session is new since the last event.
 
     A session without a task does not count, and a coordinating agent is never done.
@@ -64,7 +64,7 @@ def all_complete(sessions: Mapping[str, SessionFacts], told: Sequence[str]) -> e
     ]
     if not counted or not all(is_over(facts) for facts in counted):
         return None
-    unreported = [facts for facts in counted if facts.id not in told and facts.spec.reviews is None]
+    unreported = [facts for facts in counted if facts.id not in reported and facts.spec.reviews is None]
     if not unreported:
         return None
     return e.AllComplete(tuple(facts.id for facts in unreported), "\n".join(_line(facts) for facts in unreported[:50]))

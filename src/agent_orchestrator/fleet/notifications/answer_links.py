@@ -46,7 +46,7 @@ class LinkContent:
     """The content of a link's token."""
 
     session: str
-    asked: str
+    reference: str
     """The request that it answers."""
     verb: str
     """`allow` or `deny`."""
@@ -78,7 +78,7 @@ class AnswerLinks:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def asked(self, facts: SessionFacts, trigger: str) -> str:
+    def reference(self, facts: SessionFacts, trigger: str) -> str:
         """Return the reference of the offer or permission request that a notification of this trigger is about, or ""
         if none can be answered by yes or no.
         """
@@ -93,7 +93,7 @@ class AnswerLinks:
     def offered(self, notice: Notice, target: Target, url: str) -> tuple[Notice, list[NotificationAction]]:
         """Return the notice with the full request in its text, and the actions by which its reader may answer."""
         facts = self.flow.sessions.get(notice.session)
-        reference = self.asked(facts, notice.trigger) if facts else ""
+        reference = self.reference(facts, notice.trigger) if facts else ""
         if facts is None or not reference or not target.settings.actions or not url:
             return notice, []
         request_text = self._request_text(facts, reference)
@@ -131,7 +131,7 @@ class AnswerLinks:
         link = self._read_link(token)
         facts = self._require_pending(link)
         verb = "Allow" if link.verb == "allow" else "Deny"
-        request_text = self._request_text(facts, link.asked)
+        request_text = self._request_text(facts, link.reference)
         note = "" if is_whole(request_text) else f"This is not all of it: {_terminal_remedy(facts)}"
         return LinkPreview(link, f"{verb}: {facts.id}", request_text, note)
 
@@ -148,11 +148,11 @@ class AnswerLinks:
         if (actor := current()) is not None:
             actor.actor = answerer
         link_used = e.AnswerLinkUsed(link.verb, answerer, link.notice)
-        key = f"answer-link:{link.session}:{link.asked}"
+        key = f"answer-link:{link.session}:{link.reference}"
         if not await self.flow.append(Event(link_used, self.flow.clock(), "person", key, facts.project, facts.id)):
             raise Conflict("this was answered already", f"see what it does now: ao status {facts.id}")
         self._require_pending(link)
-        kind, _, reference = link.asked.partition(" ")
+        kind, _, reference = link.reference.partition(" ")
         target = {"offer": reference} if kind == "offer" else {"request": reference}
         await self.inbox.answer(facts.id, decision=link.verb, **target, key=key)
         return {"session": facts.id, "verb": link.verb, "by": answerer}
@@ -169,15 +169,15 @@ class AnswerLinks:
         facts = self.flow.sessions.get(link.session)
         if facts is None:
             raise NotFound(f"there is no session {link.session} any more", "see what there is: ao status")
-        kind, _, reference = link.asked.partition(" ")
+        kind, _, reference = link.reference.partition(" ")
         is_pending = (
             any(offer.id == reference for offer in facts.offers)
             if kind == "offer"
-            else self.asked(facts, _PERMISSION[0]) == link.asked
+            else self.reference(facts, _PERMISSION[0]) == link.reference
         )
         if not is_pending:
             raise Conflict(f"{facts.id} does not ask this any more", f"see what it does now: ao status {facts.id}")
-        if link.verb == "allow" and not is_whole(self._request_text(facts, link.asked)):
+        if link.verb == "allow" and not is_whole(self._request_text(facts, link.reference)):
             raise Conflict(f"what {facts.id} asks is too long to be shown here", _terminal_remedy(facts))
         return facts
 
@@ -185,7 +185,7 @@ class AnswerLinks:
 
     def _token(self, link: LinkContent) -> str:
         fields: Sequence[Any] = (
-            *(link.session, link.asked, link.verb, link.notifier, link.notice, int(link.until)),
+            *(link.session, link.reference, link.verb, link.notifier, link.notice, int(link.until)),
             *([1] if link.pressed else []),
         )
         body = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")

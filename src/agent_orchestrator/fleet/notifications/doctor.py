@@ -62,7 +62,7 @@ class NotifierTest:
     async def _check(self, target: Target) -> dict[str, Any]:
         name = f"notifier {target.name}"
         trouble = self.notifying.health.of(target.receiver)
-        if trouble is not None and trouble.told:
+        if trouble is not None and trouble.is_reported:
             return finding(name, "warning", trouble.error, trouble.remedy)
         try:
             await self.notifying.targets.make(target).check()

@@ -33,7 +33,7 @@ class Trouble:
     failures: int = 0
     until: float = 0.0
     """The time before which it is not tried again."""
-    told: bool = False
+    is_reported: bool = False
 
 
 class Health:
@@ -48,7 +48,9 @@ class Health:
         for event in events:
             body = event.body
             if isinstance(body, e.NotifierFailing):
-                trouble = Trouble(body.notifier, event.project or "", event.time, body.error, body.remedy, told=True)
+                trouble = Trouble(
+                    body.notifier, event.project or "", event.time, body.error, body.remedy, is_reported=True
+                )
                 self._troubles[body.receiver] = trouble
             elif isinstance(body, e.NotifierRecovered):
                 self._troubles.pop(body.receiver, None)
@@ -67,15 +69,15 @@ class Health:
         trouble.error, trouble.remedy = error.text, error.remedy
         delay = retry_pause(trouble.failures - 1, FIRST, MOST, *([self._jitter] if self._jitter else []))
         trouble.until = max(now + delay, getattr(error, "until", None) or 0.0) if error.retryable else 0.0
-        if trouble.told or (error.retryable and trouble.failures < REPORT_AFTER_FAILURES):
+        if trouble.is_reported or (error.retryable and trouble.failures < REPORT_AFTER_FAILURES):
             return None
-        trouble.told = True
+        trouble.is_reported = True
         return e.NotifierFailing(notifier, receiver, error.text, error.remedy)
 
     def works(self, notifier: str, receiver: str) -> e.NotifierRecovered | None:
         """Record that a receiver works; return the event that reports it if its failure was reported, else None."""
         trouble = self._troubles.pop(receiver, None)
-        return e.NotifierRecovered(notifier, receiver) if trouble and trouble.told else None
+        return e.NotifierRecovered(notifier, receiver) if trouble and trouble.is_reported else None
 
     def reset(self, receivers: Sequence[str]) -> None:
         """Try the receivers of the changed configuration again at once, and forget the failures of all others."""
@@ -93,7 +95,7 @@ class Health:
                 "why": f"{trouble.error}: {trouble.remedy}" if trouble.remedy else trouble.error,
             }
             for trouble in self._troubles.values()
-            if trouble.told and (project is None or trouble.project in ("", project))
+            if trouble.is_reported and (project is None or trouble.project in ("", project))
         ]
 
     def of(self, receiver: str) -> Trouble | None:

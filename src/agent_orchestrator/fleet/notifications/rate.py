@@ -56,7 +56,7 @@ class Send:
     """The notification is to be sent now, with these others in one message; `taken` are repetitions that count as sent."""
 
     notices: tuple[Notice, ...]
-    taken: tuple[Notice, ...] = ()
+    repetitions: tuple[Notice, ...] = ()
 
 
 Decision = Wait | Skip | Send

@@ -217,7 +217,7 @@ class NotificationSender(Part):
 
     def _mark(self, notice: Notice) -> str:
         facts = self.flow.sessions.get(notice.session)
-        return notice.mark(self.answers.asked(facts, notice.trigger) if facts else "")
+        return notice.mark(self.answers.reference(facts, notice.trigger) if facts else "")
 
     def _is_settled(self, target: Target, notice: Notice) -> bool:
         return f"{target.receiver} {notice.id}" in self._settled

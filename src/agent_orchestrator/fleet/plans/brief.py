@@ -100,7 +100,7 @@ class Surroundings:
     """File → how often branches conflicted on it."""
 
 
-def brief(plan: Plan, project: ProjectConfig, seen: Surroundings) -> str:
+def brief(plan: Plan, project: ProjectConfig, surroundings: Surroundings) -> str:
     """Return the whole brief."""
     request = (
         f"Make a plan for this goal:\n\n<goal>\n{plan.goal}\n</goal>"
@@ -113,13 +113,13 @@ def brief(plan: Plan, project: ProjectConfig, seen: Surroundings) -> str:
         request,
         _RULES,
         f"At most {project.planner.max_tasks} tasks; fewer are better.",
-        _file_map(seen.paths),
-        _readme_section(seen.readme),
+        _file_map(surroundings.paths),
+        _readme_section(surroundings.readme),
         _checks_section(project),
         _profiles_section(project),
-        _issues_section(seen.issues, project.trusted_authors),
-        _sessions_section(seen.sessions),
-        _conflicts_section(seen.conflicts),
+        _issues_section(surroundings.issues, project.trusted_authors),
+        _sessions_section(surroundings.sessions),
+        _conflicts_section(surroundings.conflicts),
         f"Answer with one JSON object that follows this schema, and nothing else:\n\n{SCHEMA}",
     ]
     return clean_text("\n\n".join(part for part in parts if part))

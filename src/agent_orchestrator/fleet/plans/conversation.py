@@ -91,7 +91,7 @@ class Conversation:
                 f"{self.name} ended with exit code {code}: {output.words() or 'it said nothing'}",
                 "run it once by hand: it may have to be logged in",
             )
-        return output.said
+        return output.text
 
 
 class _AgentOutput:
@@ -99,7 +99,7 @@ class _AgentOutput:
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
-        self.said = ""
+        self.text = ""
         self.limited: r.LimitReport | None = None
         self._last_lines: list[str] = []
 
@@ -119,7 +119,7 @@ class _AgentOutput:
             case r.ConversationReport():
                 conversation.id = report.conversation or conversation.id
             case r.TurnReport():
-                self.said = report.text or self.said
+                self.text = report.text or self.text
             case r.LimitReport():
                 self.limited = report
             case r.ProgressReport() if report.step:

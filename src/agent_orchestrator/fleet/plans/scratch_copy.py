@@ -1,6 +1,6 @@
 """A read-only copy of the base branch for an agent that plans: made for one planning, and always removed.
 
-It is a checkout like that of a check (`changes/checks/checkout.py`): a repository of its own that shares the user's objects. Nothing that
+It is a checkout like that of a check (`changes/checks/checkout.py`): a separate repository that shares the user's objects. Nothing that
 happens in it affects the user's repository.
 """
 

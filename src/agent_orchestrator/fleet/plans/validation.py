@@ -74,7 +74,7 @@ def json_in(text: str) -> Any:
     raise ValueError("there is no JSON document in it")
 
 
-def check(answer: Any, known: PlanContext) -> CheckedPlan:
+def check(answer: Any, context: PlanContext) -> CheckedPlan:
     """Check a whole answer: `{"tasks": […], "notes": […]}`, or the tasks alone."""
     data = answer if isinstance(answer, Mapping) else {"tasks": answer}
     task_items = data.get("tasks")
@@ -82,18 +82,18 @@ def check(answer: Any, known: PlanContext) -> CheckedPlan:
         return CheckedPlan(faults=("it has no list `tasks`",))
     if not task_items:
         return CheckedPlan(faults=("it has no task",))
-    if len(task_items) > known.most:
+    if len(task_items) > context.most:
         return CheckedPlan(
-            faults=(f"it has {len(task_items)} tasks, and {known.most} at most are wanted: make larger ones",)
+            faults=(f"it has {len(task_items)} tasks, and {context.most} at most are wanted: make larger ones",)
         )
-    reader = _TaskReader(known)
+    reader = _TaskReader(context)
     tasks = tuple(
         task for position, item in enumerate(task_items, 1) if (task := reader.task(position, item)) is not None
     )
-    reader.faults += _reference_faults(tasks, known)
+    reader.faults += _reference_faults(tasks, context)
     notes = [*_clean_notes(data.get("notes")), *reader.notes]
     if not reader.faults:
-        notes += [*_overlap_notes(tasks), *_duplicate_notes(tasks, known)]
+        notes += [*_overlap_notes(tasks), *_duplicate_notes(tasks, context)]
     faults = reader.faults[:MOST_FAULTS]
     if len(reader.faults) > MOST_FAULTS:
         faults.append(f"and {len(reader.faults) - MOST_FAULTS} more like these")
@@ -103,32 +103,32 @@ def check(answer: Any, known: PlanContext) -> CheckedPlan:
 class _TaskReader:
     """Reads tasks from JSON data, and collects their faults and notes."""
 
-    def __init__(self, known: PlanContext) -> None:
-        self.known = known
+    def __init__(self, context: PlanContext) -> None:
+        self.context = context
         self.faults: list[str] = []
         self.notes: list[str] = []
 
-    def task(self, place: int, given: Any) -> PlannedTask | None:
+    def task(self, place: int, item: Any) -> PlannedTask | None:
         """Return a task of the plan, or None if the data is not an object; `place` is its position, counted from 1."""
-        if not isinstance(given, Mapping):
+        if not isinstance(item, Mapping):
             self.faults.append(f"task {place} is no object")
             return None
-        name = str(given.get("id") or "").strip()
+        name = str(item.get("id") or "").strip()
         called = f"task {name}" if _ID.fullmatch(name) else f"task {place}"
         if not _ID.fullmatch(name):
             self.faults.append(f"{called} has the id {name[:40]!r}: letters, digits, '.', '_' and '-', 32 at most")
         return PlannedTask(
             id=name,
-            title=self._title(called, given.get("title")),
-            description=self._text(called, "description", given.get("description"), LONGEST_TEXT),
-            acceptance=self._list(called, "acceptance", given.get("acceptance")),
-            dependencies=self._list(called, "dependencies", given.get("dependencies")),
-            effort=self._effort(called, given.get("effort")),
-            labels=self._list(called, "labels", given.get("labels"), LONGEST_LABEL),
-            files=self._files(called, given.get("files")),
-            profile=self._profile(called, given.get("profile")),
-            priority=self._whole(called, "priority", given.get("priority"), MOST_PRIORITY) or 0,
-            issue=self._issue(called, given.get("issue")),
+            title=self._title(called, item.get("title")),
+            description=self._text(called, "description", item.get("description"), LONGEST_TEXT),
+            acceptance=self._list(called, "acceptance", item.get("acceptance")),
+            dependencies=self._list(called, "dependencies", item.get("dependencies")),
+            effort=self._effort(called, item.get("effort")),
+            labels=self._list(called, "labels", item.get("labels"), LONGEST_LABEL),
+            files=self._files(called, item.get("files")),
+            profile=self._profile(called, item.get("profile")),
+            priority=self._whole(called, "priority", item.get("priority"), MOST_PRIORITY) or 0,
+            issue=self._issue(called, item.get("issue")),
         )
 
     def _title(self, label: str, value: Any) -> str:
@@ -189,7 +189,7 @@ class _TaskReader:
         name = self._text(label, "profile", value, LONGEST_LABEL).strip()
         if not name:
             return None
-        if name not in self.known.profiles:
+        if name not in self.context.profiles:
             self.notes.append(f"{label}: there is no profile {name}; whoever fits takes it")
             return None
         return name
@@ -206,7 +206,7 @@ class _TaskReader:
     def _issue(self, label: str, value: Any) -> int | None:
         """Return the number of an open issue, or None; an issue that is not open is a fault."""
         number = self._whole(label, "issue", value, MOST_NUMBER)
-        if number is not None and number not in self.known.issues:
+        if number is not None and number not in self.context.issues:
             self.faults.append(f"{label}: there is no open issue {number}")
         return number
 

@@ -1,7 +1,7 @@
 """Carries out reaction rules: decides whether the trigger still applies right before acting, and returns the events of
 the action.
 
-What takes time or touches the outside is only requested by an event and has an effect of its own (`command_action.py`,
+What takes time or touches the outside is only requested by an event and has its own effect (`command_action.py`,
 `spawn_action.py`). Message texts are in `message_text.py`.
 """
 

@@ -1,5 +1,5 @@
-"""What rules send to agents and people: the variables of message templates, a plain description if a rule has no message
-of its own, and attachments (log files of failing checks, the lines around a comment, the commits of both sides of a conflict).
+"""What rules send to agents and people: the variables of message templates, a plain description if a rule has no
+message, and attachments (log files of failing checks, the lines around a comment, the commits of both sides of a conflict).
 """
 
 from __future__ import annotations
@@ -267,19 +267,19 @@ class MessageText:
         trusted = self.projects.trusted_authors(facts.project)
         return find_open_comment(facts, comment, lambda later: is_trusted_text(later, trusted))
 
-    def plain(self, facts: SessionFacts, rule: Rule, told: Mapping[str, Any] | None = None) -> str:
+    def plain(self, facts: SessionFacts, rule: Rule, event_data: Mapping[str, Any] | None = None) -> str:
         """Return what happened in one line, followed by a summary if the rule asks for one."""
         reason = self.views.status(facts).why
-        if rule.trigger == "budget-exceeded" and told:
-            text = f"{told.get('spent')} spent of {told.get('budget')} a {told.get('scope')}"
+        if rule.trigger == "budget-exceeded" and event_data:
+            text = f"{event_data.get('spent')} spent of {event_data.get('budget')} a {event_data.get('scope')}"
         elif rule.trigger == "all-complete":
             text = f"every session of {facts.project} is done"
-        elif told and told.get("files"):
-            other_session = f" with {told['other']}" if told.get("other") else ""
-            text = f"{rule.trigger}{other_session}: {', '.join(map(str, told['files'][:5]))}"
+        elif event_data and event_data.get("files"):
+            other_session = f" with {event_data['other']}" if event_data.get("other") else ""
+            text = f"{rule.trigger}{other_session}: {', '.join(map(str, event_data['files'][:5]))}"
         else:
             text = reason if rule.trigger.startswith("agent-") else f"{rule.trigger}: {reason}"
-        summary = str((told or {}).get("summary") or facts.done or "")
+        summary = str((event_data or {}).get("summary") or facts.done or "")
         return f"{text}\n{summary}" if rule.include_summary and summary else text
 
     def restart_text(self, rule: Rule) -> str:
@@ -305,7 +305,7 @@ def errors(facts: SessionFacts, pr: PullRequest | None, logs: Mapping[str, str] 
 
 def comments(
     pr: PullRequest | None,
-    said: Sequence[Comment],
+    items: Sequence[Comment],
     trigger: str,
     hunks: Mapping[str, str] | None = None,
     trusted: Collection[str] = (),
@@ -316,7 +316,7 @@ def comments(
     hunks_by_comment = hunks or {}
     if trigger == "review-comment":
         return _truncate(
-            "\n\n".join(_take_until_full(_comment_text(pr, comment, hunks_by_comment, trusted) for comment in said)),
+            "\n\n".join(_take_until_full(_comment_text(pr, comment, hunks_by_comment, trusted) for comment in items)),
             MAX_LENGTH,
         )
     review = last_request(pr)

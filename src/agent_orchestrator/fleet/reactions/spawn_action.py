@@ -139,20 +139,20 @@ class SpawnAction(Part):
         return [Event(body, self.clock(), f"rule {rule}", f"{intent.key}:refused", facts.project, facts.id)]
 
 
-def issue_variables(issue: Issue, rule: Rule, told: Mapping[str, Any]) -> dict[str, Any]:
+def issue_variables(issue: Issue, rule: Rule, event_data: Mapping[str, Any]) -> dict[str, Any]:
     """Return all variables that a rule's templates may use if there is an issue and no session."""
-    author = str(told.get("author") or ("person" if told.get("body") else ""))
+    author = str(event_data.get("author") or ("person" if event_data.get("body") else ""))
     values = {
         "trigger": rule.trigger,
         "project": issue.project,
         "title": issue.title,
         "issue": {"id": str(issue.number), "title": issue.title, "labels": list(issue.labels)},
         "labels": list(issue.labels),
-        "label": told.get("label", ""),
-        "comment": "\n".join(f"> {line}" for line in str(told.get("body", "")).splitlines()),
+        "label": event_data.get("label", ""),
+        "comment": "\n".join(f"> {line}" for line in str(event_data.get("body", "")).splitlines()),
         "author": author,
         "by": kind_of(author) if author else "",
-        "event": dict(told),
+        "event": dict(event_data),
         "attempt": 1,
         "retries": rule.retries,
     }

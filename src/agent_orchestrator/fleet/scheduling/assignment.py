@@ -43,7 +43,7 @@ class Entry:
     taker: str | None = None
     profile: bool = False
     reasons: tuple[str, ...] = ()
-    asked: bool = False
+    is_requested: bool = False
     """It only waits for a person to start it, because issues are not taken automatically."""
     match_reason: str = ""
     """Why this agent was chosen."""
@@ -59,7 +59,7 @@ class Entry:
     @property
     def ready(self) -> bool:
         """Whether it may be taken now, automatically or by a person."""
-        return self.asked or not self.reasons
+        return self.is_requested or not self.reasons
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def plan_assignments(
     limits: Sequence[Limit] = (),
     refused: Mapping[str, str] | None = None,
     group_limits: Mapping[str, int] | None = None,
-    wanted: CoordinatorDemand = NO_DEMAND,
+    demand: CoordinatorDemand = NO_DEMAND,
 ) -> list[Entry]:
     """Return the open issues of these projects in the order in which they would be taken: first those that may be taken now.
 
@@ -116,7 +116,7 @@ def plan_assignments(
     working = [facts for facts in sessions if holds_slot(facts) or facts.id in starting]
     places = Places(limits, map(seat_of, working))
     attempts, by_project = Attempts(sessions), _by_project(sessions)
-    remaining_sessions = Counter(wanted.rooms)
+    remaining_sessions = Counter(demand.rooms)
     teams_by_project = {
         team.project: _TeamState(
             team,
@@ -125,7 +125,7 @@ def plan_assignments(
             attempts,
             places,
             group_limits or {},
-            wanted.by,
+            demand.by,
             remaining_sessions,
         )
         for team in teams

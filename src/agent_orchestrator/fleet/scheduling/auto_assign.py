@@ -94,7 +94,7 @@ class AutoAssigner(Part):
         try:
             while self._is_due:
                 self._is_due = False
-                entries = [entry for entry in self.backlog.entries(None) if entry.ready and not entry.asked]
+                entries = [entry for entry in self.backlog.entries(None) if entry.ready and not entry.is_requested]
                 for entry in entries:
                     await self._take_issue(entry)
         finally:

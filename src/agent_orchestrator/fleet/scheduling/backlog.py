@@ -51,12 +51,12 @@ class Backlog:
         teams = [self._team(item) for item in self.config.projects() if project in (None, item.id)]
         home, sessions = self.flow.home, list(self.flow.sessions.values())
         group_limits = {item.id: item.group_limit for item in home.plans.values()}
-        coordinated_issues = self._wanted(project)
+        coordinated_issues = self._coordinator_demand(project)
         return plan_assignments(
             home.issues, sessions, teams, self.config.limits(), self._refused(), group_limits, coordinated_issues
         )
 
-    def _wanted(self, project: str | None) -> CoordinatorDemand:
+    def _coordinator_demand(self, project: str | None) -> CoordinatorDemand:
         """Return which open issues coordinating sessions want."""
         coordinators = {
             f"session {facts.id}": facts

@@ -74,14 +74,14 @@ class LimitKey:
     """Its machine is known; otherwise its machine's limits are checked when one is chosen."""
 
 
-def same_reason(one: str, other: str) -> bool:
+def same_reason(first: str, other: str) -> bool:
     """Return whether two reasons are the same except for figures that are measured again each time."""
-    if one == other:
+    if first == other:
         return True
     shared_beginning = next(
-        (beginning for beginning in MEASURED if one.startswith(beginning) and other.startswith(beginning)), None
+        (beginning for beginning in MEASURED if first.startswith(beginning) and other.startswith(beginning)), None
     )
-    return shared_beginning is not None and _MEASURED_FIGURE.sub("", one) == _MEASURED_FIGURE.sub("", other)
+    return shared_beginning is not None and _MEASURED_FIGURE.sub("", first) == _MEASURED_FIGURE.sub("", other)
 
 
 def seat_of(facts: SessionFacts) -> LimitKey:
@@ -94,13 +94,13 @@ def seat_of(facts: SessionFacts) -> LimitKey:
 class Places:
     """How many sessions work under each limit."""
 
-    def __init__(self, limits: Sequence[Limit], taken: Iterable[LimitKey] = ()) -> None:
+    def __init__(self, limits: Sequence[Limit], used: Iterable[LimitKey] = ()) -> None:
         self._limits = limits
         self._limits_by_project: dict[str, list[tuple[int, Limit]]] = {}
         self._counts: Counter[tuple[int, str | None]] = Counter()
         self._group_counts: Counter[str] = Counter()
         self.projects: Counter[str] = Counter()
-        for seat in taken:
+        for seat in used:
             self.take(seat)
 
     def take(self, seat: LimitKey) -> None:

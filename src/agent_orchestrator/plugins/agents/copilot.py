@@ -146,7 +146,7 @@ class Copilot(Agent):
         while True:
             async for heard in reader.read():
                 yield heard
-            if reader.looks and (screen_report := reader.see(await _screen_text(run))):
+            if reader.reads_screen and (screen_report := reader.see(await _screen_text(run))):
                 yield screen_report
             if not await run.changes.next(reader.patience):
                 async for heard in reader.read():
@@ -174,7 +174,7 @@ class _EventReader:
         run.changes.watch(run.log)
 
     @property
-    def looks(self) -> bool:
+    def reads_screen(self) -> bool:
         """Return whether the screen may show something that is no event: before the first turn, and while a request to the model runs."""
         return self._is_starting or self._events.waits or self._held_interruption is not None
 

@@ -87,7 +87,7 @@ class Demo(Agent):
         return Turn(COMMAND, {"AO_TASK_FILE": str(file), **_task_length(context, prompt)})
 
     def read_turn(self, line: str) -> TurnLine:
-        """Parse one line: a record of the planner; the scripted agent's output is shown, since it reports by itself."""
+        """Parse one line: a record of the planner; the scripted agent's output is shown, since it reports through the spool."""
         try:
             data = json.loads(line)
             kind = data["demo"]

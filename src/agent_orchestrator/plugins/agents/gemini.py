@@ -142,7 +142,7 @@ class Gemini(Agent):
         while True:
             async for heard in listener.read():
                 yield heard
-            if listener.looks and (screen_report := listener.see(await _screen_text(run))):
+            if listener.reads_screen and (screen_report := listener.see(await _screen_text(run))):
                 yield screen_report
             if not await run.changes.next(listener.patience):
                 async for heard in listener.read():
@@ -178,13 +178,13 @@ class _Listener:
         self._state = Activity.STARTING
         self._ready_title: tuple[Title, float] | None = None
         self._screen_reads = 0
-        self.looks = not run.plugin_data.get("prompt")
+        self.reads_screen = not run.plugin_data.get("prompt")
         """Whether the screen must be read, since it shows something that is in no record."""
 
     @property
     def patience(self) -> float | None:
         """Return the seconds to wait for a change while something is due, otherwise None."""
-        return LOOK_AGAIN if self._ready_title or (self.looks and self._screen_reads) else None
+        return LOOK_AGAIN if self._ready_title or (self.reads_screen and self._screen_reads) else None
 
     async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new chat records, then those of new titles."""
@@ -200,7 +200,7 @@ class _Listener:
                     reports = [report for report in reports if not isinstance(report, r.ActivityReport)]
                 for report in reports:
                     if isinstance(report, r.ActivityReport):
-                        self._state, self.looks = report.state, False
+                        self._state, self.reads_screen = report.state, False
                 if reports and line.end > cursor:
                     yield journal.heard(line, *reports)
         for title in self._titles.read():
@@ -219,26 +219,26 @@ class _Listener:
     def _read_title(self, title: Title) -> Iterator[ReportBatch]:
         """Yield the report of a title: waiting for a permission, working, or ready."""
         if title.text.startswith("✋"):
-            self._ready_title, self.looks, self._screen_reads = None, True, 1
+            self._ready_title, self.reads_screen, self._screen_reads = None, True, 1
         elif title.text.startswith(("✦", "⏲")):
-            self._ready_title, self.looks = None, False
+            self._ready_title, self.reads_screen = None, False
             if self._state != Activity.ACTIVE:
                 self._state = Activity.ACTIVE
                 yield self._titles.heard(title, r.ActivityReport(Activity.ACTIVE))
         elif title.text.startswith("◇"):
             if self._conversation.open:
-                self._ready_title, self.looks = (title, time.monotonic() + SETTLE), False
+                self._ready_title, self.reads_screen = (title, time.monotonic() + SETTLE), False
             elif self._state == Activity.STARTING:
-                self.looks, self._screen_reads = True, 1
+                self.reads_screen, self._screen_reads = True, 1
 
     def _end_settled_turn(self) -> Iterator[ReportBatch]:
         """Yield the end of the turn once the title has shown it and the last text is recorded, or `SETTLE` seconds have passed."""
         if self._ready_title and not self._conversation.open:
             self._ready_title = None
-        elif self._ready_title and (self._conversation.said or time.monotonic() > self._ready_title[1]):
+        elif self._ready_title and (self._conversation.last_text or time.monotonic() > self._ready_title[1]):
             title, self._ready_title = self._ready_title[0], None
             self._conversation.open, self._state = False, Activity.IDLE
-            yield self._titles.heard(title, r.TurnReport(self._conversation.said))
+            yield self._titles.heard(title, r.TurnReport(self._conversation.last_text))
 
     def see(self, screen: str) -> ReportBatch | None:
         """Return a report if the screen shows a dialog, or a state before the first turn; None if not drawn yet."""
@@ -249,9 +249,9 @@ class _Listener:
         self._screen_reads += 1
         # The screen is not drawn yet, or the first prompt is about to be taken.
         if report is None or (is_idle and self._run.plugin_data.get("prompt")):
-            self.looks = self._screen_reads < MOST_LOOKS
+            self.reads_screen = self._screen_reads < MOST_LOOKS
             return None
-        self._state, self.looks = Activity.IDLE if is_idle else Activity.BLOCKED, False
+        self._state, self.reads_screen = Activity.IDLE if is_idle else Activity.BLOCKED, False
         return ReportBatch((report,), "screen")
 
 
@@ -264,7 +264,7 @@ class Chat:
         """Whether a turn is running; one that an earlier process left unfinished does not count."""
         self.begun = False
         """Whether this process has set its conversation up; what is typed before that is not sent."""
-        self.said = ""
+        self.last_text = ""
         """The last text of this turn, if the turn may end with it."""
         self._counted_ids: set[str] = set()
         self._last_progress: tuple[int, int, str] | None = None
@@ -278,7 +278,7 @@ class Chat:
         text = _text(record.get("displayContent") or record.get("content"))
         match record.get("type"):
             case "user":
-                self.said = ""
+                self.last_text = ""
                 if not text or text.startswith("<session_context>"):
                     return []
                 self.open = now
@@ -288,7 +288,7 @@ class Chat:
                 ]
             case "gemini":
                 calls = record.get("toolCalls") or []
-                self.said = "" if calls else text
+                self.last_text = "" if calls else text
                 return [*self._usage(record, timestamp), *self._progress(calls, timestamp)]
             case "info" if text.startswith("Request cancelled"):
                 self.open = False

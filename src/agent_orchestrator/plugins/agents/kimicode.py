@@ -135,7 +135,7 @@ class KimiCode(Agent):
         while True:
             async for heard in reader.read():
                 yield heard
-            if reader.looks and (screen_report := reader.see(await _screen_text(run))):
+            if reader.reads_screen and (screen_report := reader.see(await _screen_text(run))):
                 yield screen_report
             if not await run.changes.next(reader.patience):
                 async for heard in reader.read():
@@ -158,14 +158,14 @@ class _WireReader:
         run.changes.watch(run.log)
 
     @property
-    def looks(self) -> bool:
+    def reads_screen(self) -> bool:
         """Return whether nothing was reported yet, so that the screen may show why."""
         return self._state == Activity.STARTING and self._screen_reads < MOST_LOOKS
 
     @property
     def patience(self) -> float | None:
         """Return the seconds to wait for a change while something is due, otherwise None."""
-        return LOOK_AGAIN if self.looks else None
+        return LOOK_AGAIN if self.reads_screen else None
 
     async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new records: everything of the main agent, only the usage of its subagents."""

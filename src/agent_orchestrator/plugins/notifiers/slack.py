@@ -107,7 +107,7 @@ class Slack(Notifier):
         return {"channel": self._channel, **body} if self._channel else body
 
     def _buttons(self, notification: Notification) -> list[dict[str, Any]]:
-        """Return the buttons; a message that had to be cut gets none that answers it, because nobody has seen all of it."""
+        """Return the buttons; a message that had to be cut gets none that answers it, because not all of it was visible."""
         is_complete = texts.is_whole(notification, SECTION, texts.escape_slack)
         buttons = []
         for number, action in enumerate(texts.actions(notification)[:25]):

@@ -18,7 +18,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class HolderClient(Protocol):
     """A way to start holders and connect to them."""
 
-    def command(self, told: Path) -> Sequence[str]:
+    def command(self, spec_file: Path) -> Sequence[str]:
         """Return the command that starts a holder with this specification file."""
         ...
 
@@ -34,9 +34,9 @@ class HolderClient(Protocol):
 class Unix:
     """Holders of the operating system's PTYs, reached by Unix sockets."""
 
-    def command(self, told: Path) -> Sequence[str]:
+    def command(self, spec_file: Path) -> Sequence[str]:
         """Return the command without unneeded start-up work: it starts three times as fast."""
-        return (sys.executable, "-I", "-S", "-c", _START.format("holder"), str(_HERE), str(told))
+        return (sys.executable, "-I", "-S", "-c", _START.format("holder"), str(_HERE), str(spec_file))
 
     def environment(self) -> Mapping[str, str]:
         """Return a minimal environment, without the daemon's variables."""
@@ -50,9 +50,9 @@ class Unix:
 class Loopback:
     """Holders of Windows' pseudo consoles, reached over loopback."""
 
-    def command(self, told: Path) -> Sequence[str]:
+    def command(self, spec_file: Path) -> Sequence[str]:
         """Return the command with the installed packages available: pywinpty is one of them."""
-        return (sys.executable, "-P", "-c", _START.format("conpty"), str(_HERE), str(told))
+        return (sys.executable, "-P", "-c", _START.format("conpty"), str(_HERE), str(spec_file))
 
     def environment(self) -> Mapping[str, str]:
         """Return the daemon's environment: Windows needs some of its variables to start any program."""

@@ -7,7 +7,7 @@ Guarantees:
   a killed holder leaves a delivery uncertain.
 - *Exit is reported at once.* The kernel reports the agent's exit; the holder leaves the exit status in a file. A killed holder hangs up
   on its agent; an agent that survives that counts as alive until its process has ended, but nothing can be delivered to it any more.
-- *Somebody is typing*: an attached person pressed a key within the last 30 s and neither Enter nor Ctrl-C after it.
+- *A person is typing*: an attached person pressed a key within the last 30 s and neither Enter nor Ctrl-C after it.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class SandboxMounts:
 
     hidden: tuple[Path, ...] = ()
     """Paths that look empty; missing ones are skipped."""
-    shown: tuple[Path, ...] = ()
+    visible: tuple[Path, ...] = ()
     """Paths that are read-only, also within hidden folders."""
     writable: tuple[Path, ...] = ()
     own: tuple[Mount, ...] = ()
@@ -139,7 +139,7 @@ def _mount_options(walls: SandboxMounts) -> Iterator[str]:
     entries = [
         *(("scratch", path) for path in _SCRATCH_FOLDERS),
         *(("hidden", path) for path in (*run, *walls.hidden)),
-        *(("shown", path) for path in (*(_RUN / name for name in _RUN_SHOWN), *program_folders, *walls.shown)),
+        *(("shown", path) for path in (*(_RUN / name for name in _RUN_SHOWN), *program_folders, *walls.visible)),
         *(("writable", path) for path in walls.writable),
         *(("writable", mount.target) for mount in walls.own),
         *(("fixed", path) for path in walls.fixed),

@@ -1,4 +1,4 @@
-"""The `tmux` runtime: each launch is a session of its own in Agent Orchestrator's own tmux server.
+"""The `tmux` runtime: each launch is a separate session in Agent Orchestrator's own tmux server.
 
 Guarantees:
 
@@ -11,7 +11,7 @@ Guarantees:
 - *Exit is reported at once.* The kernel reports the end of the process; then the pane has the exit status. An agent that survives the
   death of the tmux server (it ignores the hang-up) counts as alive until its process has ended, but nothing can be delivered to it any
   more.
-- *Somebody is typing*: an attached person pressed a key within the last 30 s and neither Enter nor Ctrl-C after it.
+- *A person is typing*: an attached person pressed a key within the last 30 s and neither Enter nor Ctrl-C after it.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Tmux(Runtime):
     # -- start ---------------------------------------------------------------------------------------------------------
 
     async def launch(self, spec: LaunchSpec) -> Handle:
-        """Start the process in a tmux session of its own, or return the handle of the one that was started before.
+        """Start the process in a new tmux session, or return the handle of the one that was started before.
 
         Raises `Temporary` if tmux cannot start it.
         """

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
 VARIABLES = ("command", "cwd", "session", "url")
-"""`command` as a word of its own becomes the command's words; inside another word it is one text, quoted for a shell.
+"""`command` as a separate word becomes the command's words; inside another word it is one text, quoted for a shell.
 
-A shell may read that word: a folder whose name a shell could interpret is passed only as a word of its own.
+A shell may read that word: a folder whose name a shell could interpret is passed only as a separate word.
 """
 
 _EXAMPLE = "for example command: [foot, --title, '{{session}}', '{{command}}']"

@@ -1,4 +1,4 @@
-"""kitty: a tab of the person's kitty, if it accepts remote control, otherwise a window of its own."""
+"""kitty: a tab of the person's kitty, if it accepts remote control, otherwise a new window."""
 
 from __future__ import annotations
 

@@ -57,13 +57,13 @@ class RecordingHost(LocalHost):
         return 0
 
 
-def terminal(wanted: Mapping[str, Any], host: Host, environ: Mapping[str, str]) -> tuple[str, Terminal]:
+def terminal(settings: Mapping[str, Any], host: Host, environ: Mapping[str, str]) -> tuple[str, Terminal]:
     """Return the name and the plugin that a project's configuration selects here."""
-    name, options = str(wanted["plugin"]), dict(wanted.get("options") or {})
+    name, options = str(settings["plugin"]), dict(settings.get("options") or {})
     if name == "auto":
         name, detected = choose_terminal(host, environ)
         options = {**detected, **options}
-    admitted = {file["path"]: file["sha256"] for file in wanted.get("files") or ()}
+    admitted = {file["path"]: file["sha256"] for file in settings.get("files") or ()}
     registry = Registry(
         [{"path": path} for path in admitted],
         installed=[("terminal", name)],
@@ -73,18 +73,18 @@ def terminal(wanted: Mapping[str, Any], host: Host, environ: Mapping[str, str]) 
     return name, plugin
 
 
-async def show(asked: Mapping[str, Any], *, only_tell: bool = False) -> dict[str, Any]:
+async def show(request: Mapping[str, Any], *, only_tell: bool = False) -> dict[str, Any]:
     """Show one window; return its result line."""
     host = RecordingHost() if only_tell else LocalHost()
-    result: dict[str, Any] = {"session": asked["session"], "terminal": str(asked["terminal"]["plugin"])}
+    result: dict[str, Any] = {"session": request["session"], "terminal": str(request["terminal"]["plugin"])}
     try:
-        result["terminal"], plugin = terminal(asked["terminal"], host, os.environ)
-        cwd = Path(asked["cwd"])
+        result["terminal"], plugin = terminal(request["terminal"], host, os.environ)
+        cwd = Path(request["cwd"])
         window = Window(
-            str(asked["session"]),
-            tuple(map(str, asked["command"])),
+            str(request["session"]),
+            tuple(map(str, request["command"])),
             cwd if cwd.is_dir() else Path.home(),
-            str(asked.get("url") or ""),
+            str(request.get("url") or ""),
         )
         await plugin.open(window)
     except AoError as error:

@@ -1,4 +1,4 @@
-"""WezTerm: a tab of the person's WezTerm, otherwise a window of its own."""
+"""WezTerm: a tab of the person's WezTerm, otherwise a new window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`clone`: a repository of its own that borrows the main one's objects: own configuration, own hooks, own refs.
+"""`clone`: a separate repository that borrows the main one's objects: own configuration, own hooks, own refs.
 
 Borrowed objects must not be deleted from the main repository: `refs/ao/keep/<session>` there holds the commit that the clone began at
 until the clone is removed, whatever happens to the branches. The session's branch exists in the main repository too; `publish` updates

@@ -293,7 +293,7 @@ def _checked_path(name: str, key: str) -> str:
 
 
 def _matching_paths(top: Path, pattern: str) -> list[Path]:
-    """Return the paths of a checkout that match a pattern, without those that symlinks lead out of it."""
+    """Return the paths of a checkout that match a pattern, without those outside it that symlinks lead to."""
     literal = top / pattern
     paths = [literal] if os.path.lexists(literal) else sorted(_expand_glob(top, pattern.split("/")))
     real = top.resolve()

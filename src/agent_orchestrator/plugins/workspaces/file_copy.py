@@ -31,7 +31,7 @@ THREADS = 4
 
 
 class CopyStopped(Exception):
-    """Raised in a copy that was told to stop."""
+    """Raised in a copy that was asked to stop."""
 
 
 class Copier:
@@ -145,7 +145,7 @@ class Copier:
         return True
 
     def _write(self, source_fd: int, target_fd: int) -> None:
-        """Copy the content block by block. Raises `Stopped` if told to stop."""
+        """Copy the content block by block. Raises `Stopped` if asked to stop."""
         while block := os.read(source_fd, _BLOCK):
             if self._stop.is_set():
                 raise CopyStopped

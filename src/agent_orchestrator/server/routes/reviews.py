@@ -156,7 +156,7 @@ async def merge_session(
         session, options.strategy, force=options.force, key=key, by=actor_name(identity)
     )
     if options.wait:
-        accepted = await services.reviews.landed(session, options.timeout)
+        accepted = await services.reviews.wait_until_merged(session, options.timeout)
     return as_json(accepted, 200 if accepted["status"] == "merged" else 202)
 
 

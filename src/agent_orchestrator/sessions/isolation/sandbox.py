@@ -157,7 +157,7 @@ async def in_sandbox(
     user_home = Path(spec.env.get("HOME") or Path.home())
     walls = sandbox.SandboxMounts(
         hidden=(home.path, home.socket("x").parent, *(user_home / name for name in SECRETS)),
-        shown=(user_home, home.programs, Path(facts.spec.repo), spec.private),
+        visible=(user_home, home.programs, Path(facts.spec.repo), spec.private),
         writable=(spec.cwd, cache, turns_folder(spec.private), spool, *agent_state.writable, *git_writable),
         own=agent_state.own,
         fixed=(*git_fixed, *(path for path in agent_state.fixed if not path.is_symlink())),
@@ -272,7 +272,7 @@ class SandboxedGitHost(LocalHost):
         user_home = Path.home()
         walls = sandbox.SandboxMounts(
             hidden=(*self._hidden, *(user_home / name for name in SECRETS)),
-            shown=(user_home, Path(facts.spec.repo)),
+            visible=(user_home, Path(facts.spec.repo)),
             writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in git_paths)),
             fixed=fixed,
         )
@@ -289,7 +289,7 @@ class SandboxedGitHost(LocalHost):
             for path_text in paths
             if path_text.startswith("/")
         )
-        walls = sandbox.SandboxMounts(shown=(repo,), writable=(layout.common, *existing_parents))
+        walls = sandbox.SandboxMounts(visible=(repo,), writable=(layout.common, *existing_parents))
         return sandbox.sandbox_command(argv, walls, program)
 
     def _without_submodules(self, argv: Sequence[str], workspace: Path) -> Sequence[str]:

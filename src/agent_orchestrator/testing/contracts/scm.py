@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.protocols.forge import SCM, Hint, Known, Merged, Merging, PullSpec, PullState, Unmergeable
+from agent_orchestrator.protocols.forge import SCM, Hint, KnownPull, Merged, Merging, PullSpec, PullState, Unmergeable
 
 SPEC = PullSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
 
@@ -126,7 +126,7 @@ class SCMContract:
         assert pull.head == head, "the head is the last pushed commit"
         assert pull.checks == () and pull.checks_expected is not True
         assert pull.mergeable in ("yes", "unknown")
-        hint = await scm.changed([Known(opened.number, opened.id, opened.head, settled=False, read_at=0.0)])
+        hint = await scm.changed([KnownPull(opened.number, opened.id, opened.head, settled=False, read_at=0.0)])
         assert isinstance(hint, Hint) and hint.repo == scm.repo
 
     @pytest.mark.usefixtures("clone")

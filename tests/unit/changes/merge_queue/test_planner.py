@@ -111,11 +111,11 @@ def test_a_retried_check_counts_against_the_limit() -> None:
 
 
 def test_green_entries_are_merged_from_the_front_without_a_second_check() -> None:
-    assert plan_chain({"base+a+b": "good"}).land is None
+    assert plan_chain({"base+a+b": "good"}).merge is None
     plan_now = plan_chain({"base+a": "good", "base+a+b": "good"})
-    assert plan_now.land is not None and plan_now.land.entry == A
+    assert plan_now.merge is not None and plan_now.merge.entry == A
     later = plan([B, C], "base+a", CHAIN, {"base+a+b": "good"}, 8)
-    assert later.land is not None and later.land.entry == B and list(later.checks) == ["base+a+b+c"]
+    assert later.merge is not None and later.merge.entry == B and list(later.checks) == ["base+a+b+c"]
 
 
 def test_an_entry_failing_on_a_green_chain_is_dropped() -> None:
@@ -132,10 +132,10 @@ def test_an_entry_failing_on_an_unfinished_chain_is_not_blamed() -> None:
 def test_one_failure_blocks_the_merge_while_the_others_are_checked_without_it() -> None:
     builds = {**CHAIN, (B, "base"): Built("base+b", "t4", "base")}
     plan_now = plan_chain({"base+a": "doubtful", "base+b": "good"}, builds)
-    assert states_by_session(plan_now)["a"] == "doubtful" and plan_now.land is None and plan_now.build == (C, "base+b")
+    assert states_by_session(plan_now)["a"] == "doubtful" and plan_now.merge is None and plan_now.build == (C, "base+b")
     assert "base+a" in plan_now.checks
     after = plan_chain({"base+a": "bad", "base+b": "good"}, builds)
-    assert [place.entry for place in after.drops] == [A] and after.land is not None and after.land.entry == B
+    assert [place.entry for place in after.drops] == [A] and after.merge is not None and after.merge.entry == B
 
 
 def test_a_conflict_with_the_base_is_dropped_and_one_with_earlier_entries_waits() -> None:
@@ -153,9 +153,9 @@ def test_a_conflict_with_the_base_is_dropped_and_one_with_earlier_entries_waits(
 def test_a_forced_or_empty_entry_needs_no_check() -> None:
     forced = Entry("a", "head-a", 0, 0.0, unchecked=True)
     plan_now = plan([forced], "base", {(forced, "base"): ON_BASE}, {}, 8)
-    assert plan_now.land is not None and not plan_now.checks
+    assert plan_now.merge is not None and not plan_now.checks
     same = plan([A], "base", {(A, "base"): Built("base", "t0", "base", up_to_date=True)}, {}, 8)
-    assert same.land is not None and not same.checks
+    assert same.merge is not None and not same.checks
 
 
 # -- any queue -------------------------------------------------------------------------------------------------------------
@@ -226,18 +226,20 @@ def test_any_queue_ends_with_exactly_the_bad_entries_dropped(
         for place in plan_now.drops:
             del queue[place.entry.session]
             dropped[place.entry.session] = place.state
-        steps = ["build"] * bool(plan_now.build) + ["land"] * bool(plan_now.land) + ["check"] * bool(plan_now.checks)
+        steps = ["build"] * bool(plan_now.build) + ["land"] * bool(plan_now.merge) + ["check"] * bool(plan_now.checks)
         assert steps or plan_now.drops, "a queue that does nothing is a queue that is stuck"
         match chance.choice(steps) if steps and not plan_now.drops else "":
             case "build" if plan_now.build:
                 world.builds[plan_now.build] = world.merge(*plan_now.build)
             case "check":
                 world.check(chance.choice(list(plan_now.checks)))
-            case "land" if plan_now.land and isinstance(plan_now.land.built, Built):
-                assert plan_now.land.built.base_before == base and world.verdicts[plan_now.land.built.commit] == "good"
-                base = plan_now.land.built.commit
-                merged.append(plan_now.land.entry.session)
-                del queue[plan_now.land.entry.session]
+            case "land" if plan_now.merge and isinstance(plan_now.merge.built, Built):
+                assert (
+                    plan_now.merge.built.base_before == base and world.verdicts[plan_now.merge.built.commit] == "good"
+                )
+                base = plan_now.merge.built.commit
+                merged.append(plan_now.merge.entry.session)
+                del queue[plan_now.merge.entry.session]
     assert not queue
     assert sorted([*merged, *dropped]) == sorted(names), "no entry is lost or merged twice"
     places = [names.index(name) for name in merged]

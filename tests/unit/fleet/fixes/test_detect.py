@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.fleet.fixes.detection import configured_tools, detect_tools
-from agent_orchestrator.fleet.fixes.model import CI, Tool, with_unique_names
+from agent_orchestrator.fleet.fixes.model import FROM_CI, Tool, with_unique_names
 from agent_orchestrator.fleet.fixes.tools import tool_commands, tool_kind_of
 
 
@@ -166,10 +166,10 @@ def test_package_json_scripts_run_through_their_package_manager(tmp_path: Path) 
     top = project(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
     tools = configured_tools(top, ["npm test", "pnpm lint", "npm run fix", "npm run spec"])
     assert tools == [
-        Tool("vitest", "npm test", source=CI),
-        Tool("eslint", "pnpm lint", source=CI),
-        Tool("eslint", "npm run fix", source=CI),
-        Tool("command", "npm run spec", source=CI),
+        Tool("vitest", "npm test", source=FROM_CI),
+        Tool("eslint", "pnpm lint", source=FROM_CI),
+        Tool("eslint", "npm run fix", source=FROM_CI),
+        Tool("command", "npm run spec", source=FROM_CI),
     ]
     commands = [tool_commands(tool, "R", scripts)[0].command for tool in tools]
     assert commands == [

@@ -87,7 +87,7 @@ async def test_a_request_that_cannot_be_shown_completely_cannot_be_allowed_by_li
     links = asking.links()
     assert list(links) == ["Deny"]
     page = asking.answers.show(links["Deny"])
-    request = asking.answers.asked(asking.facts, "agent-blocked").partition(" ")[2]
+    request = asking.answers.reference(asking.facts, "agent-blocked").partition(" ")[2]
     assert f"ao answer app-x --allow --request {request}" in page.note
     word = asking.answers._word(links["Deny"])
     allow = asking.answers._token(replace(word, verb="allow"))

@@ -106,7 +106,7 @@ def test_equal_profiles_share_the_issues() -> None:
 
 
 def test_an_entry_is_ready_if_only_a_request_is_missing() -> None:
-    assert Entry(issue(1), "a").ready and Entry(issue(1), "a", reasons=("x",), asked=True).ready
+    assert Entry(issue(1), "a").ready and Entry(issue(1), "a", reasons=("x",), is_requested=True).ready
     assert not Entry(issue(1), "a", reasons=("x",)).ready
 
 
@@ -127,7 +127,7 @@ def test_issues_of_a_plan_are_started_by_priority() -> None:
     entries = plan_assignments(
         {f"app#{item.number}": item for item in (task(1), task(2, 5), task(3, start=False))}, [], [team]
     )
-    assert [(entry.issue.number, entry.asked, entry.reasons) for entry in entries] == [
+    assert [(entry.issue.number, entry.is_requested, entry.reasons) for entry in entries] == [
         (2, False, ()),
         (1, False, ()),
         (3, True, ("autoAssign is off: take it by ao new 3",)),
@@ -145,7 +145,7 @@ def test_a_plan_limits_its_parallel_sessions() -> None:
 def test_a_coordinator_has_a_limit_of_sessions() -> None:
     issues = {f"app#{number}": task(number) for number in (1, 2, 3)} | {"app#4": issue(4)}
     demand = CoordinatorDemand(dict.fromkeys(("app#1", "app#2", "app#3"), "app-coordinator"), {"app-coordinator": 2})
-    entries = plan_assignments(issues, [], [TEAM], wanted=demand)
+    entries = plan_assignments(issues, [], [TEAM], demand=demand)
     full = ("app-coordinator has as many unfinished sessions as it may have",)
     assert [(entry.issue.number, entry.parent, entry.reasons) for entry in entries] == [
         (1, "app-coordinator", ()),
@@ -154,7 +154,7 @@ def test_a_coordinator_has_a_limit_of_sessions() -> None:
         (3, "app-coordinator", full),
     ]
     without_auto = plan_assignments(
-        issues, [], [replace(TEAM, auto=False)], wanted=CoordinatorDemand(dict.fromkeys(issues, "app-coordinator"))
+        issues, [], [replace(TEAM, auto=False)], demand=CoordinatorDemand(dict.fromkeys(issues, "app-coordinator"))
     )
     assert {entry.issue.number: entry.ready for entry in without_auto}[4], "a person may always ask for it"
 

@@ -10,13 +10,13 @@ import pytest
 from agent_orchestrator.errors import Denied, NotFound
 from agent_orchestrator.plugins.forges.github.polls import MOST_TRIES, NO_ACTIONS_FOR, SAME_SECOND, Poll
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http, Keep
-from agent_orchestrator.protocols.forge import Known, PullCheck, PullState
+from agent_orchestrator.protocols.forge import KnownPull, PullCheck, PullState
 
 pytestmark = pytest.mark.anyio
 
 NOW = 1_800_000_000.0
 HEAD = "a" * 40
-PULL_REQUEST = Known(1, "PR_1", HEAD, True, NOW)
+PULL_REQUEST = KnownPull(1, "PR_1", HEAD, True, NOW)
 
 
 class Listing:
@@ -106,7 +106,7 @@ async def test_runs_of_settled_pull_requests_are_requested_less_often() -> None:
 
 async def test_unsettled_commits_each_have_their_turn() -> None:
     poll, host = Poll(lambda: NOW), Listing()
-    pull_requests = [Known(number, f"PR_{number}", f"{number:040x}", False, NOW) for number in range(12)]
+    pull_requests = [KnownPull(number, f"PR_{number}", f"{number:040x}", False, NOW) for number in range(12)]
     for _ in range(3):
         await poll.changed(host.http, "o/n", pull_requests)
     assert host.requests.count("check-runs") == 15
@@ -116,7 +116,7 @@ async def test_unsettled_commits_each_have_their_turn() -> None:
 async def test_a_commit_that_is_gone_is_worth_one_look() -> None:
     poll = Poll(lambda: NOW)
     host = Listing(**{"check-runs": NotFound("no commit")})
-    pull_requests = [Known(7, "PR_7", HEAD, False, NOW)]
+    pull_requests = [KnownPull(7, "PR_7", HEAD, False, NOW)]
     assert (await poll.changed(host.http, "o/n", pull_requests)).pulls == (7,)
     assert (await poll.changed(host.http, "o/n", pull_requests)).pulls == ()
 
@@ -126,7 +126,7 @@ async def test_unpushed_commits_are_not_requested() -> None:
     there = "b" * 40
     listed = {"number": 1, "updated_at": "2020-01-01T00:00:00Z", "head": {"sha": there}, "state": "open"}
     host = Listing(pulls=[listed])
-    ahead = Known(1, "PR_1", HEAD, False, NOW)
+    ahead = KnownPull(1, "PR_1", HEAD, False, NOW)
     await poll.changed(host.http, "o/n", [ahead])
     assert [path for path in host.paths if HEAD in path] == []
     assert [path for path in host.paths if there in path] != []
@@ -141,7 +141,7 @@ async def test_checks_that_were_read_already_are_no_news() -> None:
     )
     checks = (PullCheck("5", "CI / tests", "running", job="5"), PullCheck("SC", "ci", "running"))
     poll.was_read(state("yes", checks=checks), "")
-    unsettled = Known(1, "PR_1", HEAD, False, NOW)
+    unsettled = KnownPull(1, "PR_1", HEAD, False, NOW)
     assert (await poll.changed(host.http, "o/n", [unsettled])).heads == ()
     run |= {"status": "completed", "conclusion": "failure"}
     assert (await poll.changed(host.http, "o/n", [unsettled])).heads == (HEAD,)

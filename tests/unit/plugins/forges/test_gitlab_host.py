@@ -119,6 +119,6 @@ def test_unchanged_responses_count_as_our_own_requests() -> None:
     budget = Budget(lambda: 1_000.0)
     for left in (100, 99, 98):
         headers = {"ratelimit-limit": "2000", "ratelimit-remaining": str(left), "ratelimit-reset": "1060"}
-        budget.seen(headers, 304)
-    [row] = budget.shown()
+        budget.record(headers, 304)
+    [row] = budget.rows()
     assert (row.remaining, row.others) == (98, 0)

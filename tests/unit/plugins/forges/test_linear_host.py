@@ -68,6 +68,6 @@ def test_headers_that_are_no_numbers_do_no_harm(value: str) -> None:
     kinds = [
         f"x-ratelimit-{kind}-{name}" for kind in ("requests", "complexity") for name in ("limit", "remaining", "reset")
     ]
-    budget.seen({**dict.fromkeys(kinds, value), "x-complexity": value})
+    budget.record({**dict.fromkeys(kinds, value), "x-complexity": value})
     assert budget.until() is None
     assert budget.requests == 1

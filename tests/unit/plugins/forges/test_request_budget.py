@@ -46,28 +46,28 @@ def rate_headers(
 def test_at_first_no_request_waits(budget: Budget) -> None:
     assert budget.wait() == 0
     assert budget.until() is None
-    assert budget.shown() == []
+    assert budget.rows() == []
 
 
 def test_with_much_remaining_no_request_waits(budget: Budget) -> None:
-    budget.seen(rate_headers(4000))
+    budget.record(rate_headers(4000))
     assert budget.wait() == 0
 
 
 def test_background_reading_spreads_what_is_left_above_the_reserve(budget: Budget) -> None:
-    budget.seen(rate_headers(2000))
+    budget.record(rate_headers(2000))
     assert budget.wait() == pytest.approx(3600 / 1000)
     assert budget.until() is None
 
 
 def test_the_reserve_is_for_people(budget: Budget) -> None:
-    budget.seen(rate_headers(900))
+    budget.record(rate_headers(900))
     assert budget.wait() == 3600
     assert budget.until() is None
 
 
 def test_without_remaining_requests_all_wait_for_the_reset(budget: Budget, clock: Clock) -> None:
-    budget.seen(rate_headers(0))
+    budget.record(rate_headers(0))
     assert budget.until() == NOW + 3600
     clock.now += 3600
     assert budget.until() is None
@@ -75,15 +75,15 @@ def test_without_remaining_requests_all_wait_for_the_reset(budget: Budget, clock
 
 
 def test_each_resource_is_counted_by_itself(budget: Budget) -> None:
-    budget.seen(rate_headers(0, resource="graphql"))
-    budget.seen(rate_headers(4999))
+    budget.record(rate_headers(0, resource="graphql"))
+    budget.record(rate_headers(4999))
     assert budget.until("graphql") is not None
     assert budget.until("core") is None
-    assert [(row.resource, row.remaining) for row in budget.shown()] == [("core", 4999), ("graphql", 0)]
+    assert [(row.resource, row.remaining) for row in budget.rows()] == [("core", 4999), ("graphql", 0)]
 
 
 def test_a_reset_time_in_the_past_does_not_block(budget: Budget, clock: Clock) -> None:
-    budget.seen(rate_headers(0, reset=NOW - 100))
+    budget.record(rate_headers(0, reset=NOW - 100))
     held = budget.until()
     assert held is not None and held <= NOW + 60
     clock.now = held
@@ -91,15 +91,15 @@ def test_a_reset_time_in_the_past_does_not_block(budget: Budget, clock: Clock) -
 
 
 def test_a_reset_absurdly_far_away_is_no_reset(budget: Budget) -> None:
-    budget.seen(rate_headers(0, reset=NOW + 10_000_000))
+    budget.record(rate_headers(0, reset=NOW + 10_000_000))
     held = budget.until()
     assert held is not None and held <= NOW + 60
 
 
 def test_an_answer_that_was_overtaken_gives_nothing_back(budget: Budget) -> None:
-    budget.seen(rate_headers(10))
-    budget.seen(rate_headers(12))
-    assert budget.shown()[0].remaining == 10
+    budget.record(rate_headers(10))
+    budget.record(rate_headers(12))
+    assert budget.rows()[0].remaining == 10
 
 
 def test_a_secondary_limit_is_honoured_to_the_second(budget: Budget, clock: Clock) -> None:
@@ -122,7 +122,7 @@ def test_without_a_word_the_pauses_grow_and_stay_bounded(budget: Budget, clock: 
         clock.now += pauses[-1]
     assert pauses[:3] == [60, 120, 240]
     assert max(pauses) == LONGEST_PAUSE
-    budget.seen({}, 200)
+    budget.record({}, 200)
     assert budget.refused({}, secondary=True) - clock.now == 60
 
 
@@ -138,7 +138,7 @@ def test_a_primary_refusal_lasts_until_the_reset_and_a_past_one_grows(budget: Bu
 )
 def test_no_headers_ever_make_it_crash_or_wait_for_more_than_a_day(headers: dict[str, str], secondary: bool) -> None:
     budget = Budget(lambda: NOW)
-    budget.seen(headers)
+    budget.record(headers)
     assert 0 < budget.refused(headers, secondary=secondary) - NOW <= 86_400
     assert 0 <= budget.wait() <= 86_400
 
@@ -147,32 +147,32 @@ def test_no_headers_ever_make_it_crash_or_wait_for_more_than_a_day(headers: dict
 def test_spreading_never_uses_up_the_reserve(remaining: int, left: int, cost: int) -> None:
     clock = Clock()
     budget = Budget(clock)
-    budget.seen(rate_headers(remaining, reset=NOW + left))
+    budget.record(rate_headers(remaining, reset=NOW + left))
     for _ in range(6000):
         pause = budget.wait(cost=cost)
         if clock.now + pause >= NOW + left:
             break
         clock.now += pause + 0.5
         remaining -= cost
-        budget.seen(rate_headers(remaining, reset=NOW + left))
+        budget.record(rate_headers(remaining, reset=NOW + left))
         assert remaining >= 1000 - 1e-6
 
 
 def test_use_of_the_token_by_others_is_counted(budget: Budget, clock: Clock) -> None:
     """Agents by their own `gh`, or people."""
     for remaining in (4990, 4989, 4988):
-        budget.seen(rate_headers(remaining))
-    budget.seen(rate_headers(4988), 304)
-    assert budget.shown()[0].others == 0
-    budget.seen(rate_headers(4887))
-    assert budget.shown()[0].others == 100
+        budget.record(rate_headers(remaining))
+    budget.record(rate_headers(4988), 304)
+    assert budget.rows()[0].others == 0
+    budget.record(rate_headers(4887))
+    assert budget.rows()[0].others == 100
     clock.now += 3600
-    budget.seen(rate_headers(4999, reset=clock.now + 3600))
-    assert budget.shown()[0].others == 0
+    budget.record(rate_headers(4999, reset=clock.now + 3600))
+    assert budget.rows()[0].others == 0
 
 
 def test_the_cost_of_our_queries_is_counted_as_ours(budget: Budget) -> None:
-    budget.seen(rate_headers(5000, resource="graphql"))
-    budget.seen(rate_headers(4970, resource="graphql"))
+    budget.record(rate_headers(5000, resource="graphql"))
+    budget.record(rate_headers(4970, resource="graphql"))
     budget.record_cost("graphql", 20)
-    assert budget.shown()[0].others == 10
+    assert budget.rows()[0].others == 10

@@ -40,8 +40,8 @@ class _Go:
     compiled: list[Test] = field(default_factory=list)
     """Compiler errors in the package whose name is printed below them."""
     states: dict[tuple[str, str], str] = field(default_factory=dict)
-    said: dict[tuple[str, str], str] = field(default_factory=dict)
-    said_last: str = ""
+    messages: dict[tuple[str, str], str] = field(default_factory=dict)
+    last_message: str = ""
     first: int = -1
     last: int = -1
     stopped: bool = False
@@ -115,7 +115,7 @@ def _add_json_event(go: _Go, line: str, number: int) -> None:
                 Test(stable_name(f"{match['file']}: {stable_text(match['message'])}"), UNLOADED, one_line(text))
             )
         elif text and not text.startswith(("=== ", "--- ", "FAIL", "ok ", "PASS", "exit status")):
-            go.said.setdefault(test_key, one_line(text))
+            go.messages.setdefault(test_key, one_line(text))
     elif action in ("pass", "fail", "skip"):
         go.states[test_key] = _GO_STATES[str(action)]
 
@@ -126,9 +126,9 @@ def _add_json_tests(go: _Go) -> None:
     failed = {package for (package, test), state in go.states.items() if test and state == FAILED}
     for (package, test), state in go.states.items():
         if test:
-            go.tests.append((package, Test(test, state, go.said.get((package, test), ""))))
+            go.tests.append((package, Test(test, state, go.messages.get((package, test), ""))))
         elif state == FAILED and package not in failed and not go.compiled:
-            message = go.said.get((package, ""), "the tests ended without a result")
+            message = go.messages.get((package, ""), "the tests ended without a result")
             go.tests.append(("", Test(package, FAILED, message)))
         elif state == PASSED and package not in named:
             go.tests.append(("", Test(package, PASSED)))

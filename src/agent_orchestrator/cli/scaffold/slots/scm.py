@@ -14,7 +14,7 @@ from agent_orchestrator.protocols import (
     Author,
     Hint,
     Host,
-    Known,
+    KnownPull,
     Merged,
     Merging,
     PullComment,
@@ -77,9 +77,9 @@ class TheClass(SCM):
         """Return the current state of these pull requests, without those that do not exist."""
         return [await self._state(pull_request) for pull_request in self._load() if str(pull_request["number"]) in ids]
 
-    async def changed(self, known: Sequence[Known]) -> Hint:
+    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:
         """Return which pull requests to read; reading files costs nothing, so all of them."""
-        return Hint(self.repo, pulls=tuple(pull_request.number for pull_request in known))
+        return Hint(self.repo, pulls=tuple(pull.number for pull in pulls))
 
     async def log(self, job: str, most: int) -> bytes:
         """Return the output of a check; here there are no checks."""

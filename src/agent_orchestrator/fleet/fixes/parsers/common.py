@@ -66,24 +66,24 @@ def is_own(path: str) -> bool:
 
 
 def tool_failure(
-    said: ToolOutput, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = ""
+    output: ToolOutput, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = ""
 ) -> Failure:
     """Return the failure for an error of a linter, compiler or type checker."""
-    text = said.inside(" ".join(message.split()))
+    text = output.inside(" ".join(message.split()))
     return Failure(
-        tool=said.tool.name,
+        tool=output.tool.name,
         id=stable_id(file, rule, text),
         message=text[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=shorten_middle(said.inside(detail) or (f"{text}\n{hint}" if hint else text)),
+        detail=shorten_middle(output.inside(detail) or (f"{text}\n{hint}" if hint else text)),
         rule=rule,
         frames=(Frame(file, line),) if is_own(file) and line else (),
     )
 
 
 def test_failure(
-    said: ToolOutput,
+    output: ToolOutput,
     name: str,
     file: str,
     message: str,
@@ -94,12 +94,12 @@ def test_failure(
 ) -> Failure:
     """Return the failure for a test."""
     return Failure(
-        tool=said.tool.name,
+        tool=output.tool.name,
         id=name,
-        message=said.inside(" ".join(message.split()))[:LONGEST_MESSAGE],
+        message=output.inside(" ".join(message.split()))[:LONGEST_MESSAGE],
         file=file,
         line=line,
-        detail=shorten_middle(said.inside(strip_escapes(detail))),
+        detail=shorten_middle(output.inside(strip_escapes(detail))),
         rule=rule,
         test=True,
         frames=tuple(frames),

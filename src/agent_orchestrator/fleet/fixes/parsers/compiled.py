@@ -27,34 +27,34 @@ _LINE_SUFFIX = re.compile(r" \(line \d+\)")
 _PANICKED = re.compile(r"panicked at (?:'(?P<old>.*)', )?(?P<file>[^\s:']+\.rs):(?P<line>\d+)(?::\d+)?:?$")
 
 
-def go(said: ToolOutput) -> ParseResult:
+def go(output: ToolOutput) -> ParseResult:
     """Parse the events of `go test -json`; compiler errors are in separate events or on stderr."""
     findings = ParseResult()
-    output: dict[tuple[str, str], list[str]] = defaultdict(list)
+    text: dict[tuple[str, str], list[str]] = defaultdict(list)
     states: dict[tuple[str, str], str] = {}
     build_output: list[str] = []
-    for event in json_lines(said.out):
+    for event in json_lines(output.out):
         test_key = str(event.get("Package") or ""), str(event.get("Test") or "")
         action = event.get("Action")
         if action == "output":
-            output[test_key].append(str(event.get("Output") or ""))
+            text[test_key].append(str(event.get("Output") or ""))
         elif action == "build-output":
             build_output.append(str(event.get("Output") or ""))
         elif action in _STATES:
             states[test_key] = _STATES[str(action)]
     packages = [package for package, test in states if not test]
     module = _module_of(packages)
-    text_of_build = "".join(build_output) + "\n" + said.err
-    _add_build_errors(said, text_of_build, findings)
+    text_of_build = "".join(build_output) + "\n" + output.err
+    _add_build_errors(output, text_of_build, findings)
     for (package, test), state in states.items():
         name = f"{package}.{test}" if test else package
         if test:
             findings.tests[name] = state
         if state == "failed" and not (test and _has_failed_child(states, package, test)):
-            _add_go_failure(said, findings, states, (package, test), output, module)
-    if said.code and not findings.failures:
-        lines = [line.strip() for line in said.lines if line.strip() and not line.startswith("{")]
-        findings.problem = (lines or [f"it ended with exit code {said.code}"])[0][:300]
+            _add_go_failure(output, findings, states, (package, test), text, module)
+    if output.code and not findings.failures:
+        lines = [line.strip() for line in output.lines if line.strip() and not line.startswith("{")]
+        findings.problem = (lines or [f"it ended with exit code {output.code}"])[0][:300]
     return findings
 
 
@@ -123,23 +123,23 @@ def _module_of(packages: list[str]) -> str:
     return min(packages, key=len, default="")
 
 
-def cargo(said: ToolOutput) -> ParseResult:
+def cargo(output: ToolOutput) -> ParseResult:
     """Parse the compiler's messages as JSON, then the tests' text."""
     findings = ParseResult()
     has_built = True
-    for message_data in json_lines(said.out):
+    for message_data in json_lines(output.out):
         if message_data.get("reason") == "build-finished":
             has_built = bool(message_data.get("success"))
         message = message_data.get("message")
         if message_data.get("reason") == "compiler-message" and isinstance(message, dict):
-            _add_compiler_error(said, message, findings)
+            _add_compiler_error(output, message, findings)
     if not has_built:
         findings.hidden.append(EVERYTHING)
-    findings.tests, failed = cargo_text(said)
+    findings.tests, failed = cargo_text(output)
     findings.failures += failed
-    if said.code and not findings.failures:
-        lines = [line.strip() for line in said.err.split("\n") if line.strip().startswith("error")]
-        findings.problem = (lines or [f"it ended with exit code {said.code}"])[0][:300]
+    if output.code and not findings.failures:
+        lines = [line.strip() for line in output.err.split("\n") if line.strip().startswith("error")]
+        findings.problem = (lines or [f"it ended with exit code {output.code}"])[0][:300]
     return findings
 
 
@@ -160,12 +160,12 @@ def _add_compiler_error(output: ToolOutput, message: dict[str, object], findings
         findings.failures.append(failure)
 
 
-def cargo_text(said: ToolOutput) -> tuple[dict[str, str], list[Failure]]:
+def cargo_text(output: ToolOutput) -> tuple[dict[str, str], list[Failure]]:
     """Return the state of each test, and the failed tests with their output."""
     tests: dict[str, str] = {}
     output_of: dict[str, list[str]] = {}
     test_name = ""
-    for line in said.out.split("\n"):
+    for line in output.out.split("\n"):
         if match := _CARGO_TEST.match(line):
             result = match["state"]
             tests[_without_line(match["name"])] = {"ok": "passed", "FAILED": "failed"}.get(result, "skipped")
@@ -179,7 +179,7 @@ def cargo_text(said: ToolOutput) -> tuple[dict[str, str], list[Failure]]:
     failures = []
     for name, state in tests.items():
         if state == "failed":
-            failures.append(_cargo_failure(said, name, output_of.get(name, [])))
+            failures.append(_cargo_failure(output, name, output_of.get(name, [])))
     return tests, failures
 
 

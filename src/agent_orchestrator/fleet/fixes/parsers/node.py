@@ -28,45 +28,45 @@ _ERROR = re.compile(r"^(?P<type>\w*(?:Error|Exception))\b")
 _STATES = {"passed": "passed", "failed": "failed"}
 
 
-def eslint(said: ToolOutput) -> ParseResult:
+def eslint(output: ToolOutput) -> ParseResult:
     """Parse eslint's JSON: errors, and warnings only if eslint fails because of them."""
     findings = ParseResult()
     try:
-        files = json.loads(said.out[said.out.index("[") :])
+        files = json.loads(output.out[output.out.index("[") :])
     except ValueError:
-        findings.problem = _first_line(said)
+        findings.problem = _first_line(output)
         return findings
     warnings: list[Failure] = []
     for file in files:
-        path = said.path(str(file.get("filePath") or ""))
+        path = output.path(str(file.get("filePath") or ""))
         for message in file.get("messages") or ():
             rule = str(message.get("ruleId") or "parse-error")
             failure = tool_failure(
-                said, path, as_number(message.get("line")), rule, str(message.get("message") or rule)
+                output, path, as_number(message.get("line")), rule, str(message.get("message") or rule)
             )
             (findings.failures if message.get("severity") == 2 else warnings).append(failure)
             if message.get("fatal"):
                 findings.hidden.append(path)
-    if said.code == 1 and not findings.failures:
+    if output.code == 1 and not findings.failures:
         findings.failures = warnings
-    if said.code == 2:
-        findings.problem = _first_line(said)
+    if output.code == 2:
+        findings.problem = _first_line(output)
     return findings
 
 
-def tsc(said: ToolOutput) -> ParseResult:
+def tsc(output: ToolOutput) -> ParseResult:
     """Parse tsc's text."""
     findings = ParseResult()
-    findings.failures = tsc_text(said)
-    if said.code and not findings.failures:
-        findings.problem = _first_line(said)
+    findings.failures = tsc_text(output)
+    if output.code and not findings.failures:
+        findings.problem = _first_line(output)
     return findings
 
 
-def tsc_text(said: ToolOutput) -> list[Failure]:
+def tsc_text(output: ToolOutput) -> list[Failure]:
     """Return tsc's errors with their continuation lines."""
     failures: list[Failure] = []
-    lines = said.lines
+    lines = output.lines
     for number, line in enumerate(lines):
         if match := _TSC.match(line):
             continuation = []
@@ -75,22 +75,22 @@ def tsc_text(said: ToolOutput) -> list[Failure]:
                     break
                 continuation.append(following)
             detail = "\n".join([match["message"], *continuation])
-            file = said.path(match["file"])
-            failures.append(tool_failure(said, file, int(match["line"]), match["code"], match["message"], detail))
+            file = output.path(match["file"])
+            failures.append(tool_failure(output, file, int(match["line"]), match["code"], match["message"], detail))
         elif match := _TSC_GLOBAL.match(line):
-            failures.append(tool_failure(said, "", 0, match["code"], match["message"]))
+            failures.append(tool_failure(output, "", 0, match["code"], match["message"]))
     return failures
 
 
-def jest(said: ToolOutput) -> ParseResult:
+def jest(output: ToolOutput) -> ParseResult:
     """Parse the JSON report of jest, or of vitest, which has the same format."""
     findings = ParseResult()
-    data = _read_report(said)
+    data = _read_report(output)
     if data is None:
-        findings.problem = _first_line(said)
+        findings.problem = _first_line(output)
         return findings
     for suite in data.get("testResults") or ():
-        file = said.path(str(suite.get("name") or ""))
+        file = output.path(str(suite.get("name") or ""))
         for assertion in suite.get("assertionResults") or ():
             name = (
                 f"{file} > {' > '.join([*(assertion.get('ancestorTitles') or ()), str(assertion.get('title') or '')])}"
@@ -100,13 +100,13 @@ def jest(said: ToolOutput) -> ParseResult:
             if state == "failed":
                 text = strip_escapes("\n".join(str(text) for text in assertion.get("failureMessages") or ()))
                 line = as_number((assertion.get("location") or {}).get("line"))
-                findings.failures.append(_suite_failure(said, name, file, text, line))
+                findings.failures.append(_suite_failure(output, name, file, text, line))
         if suite.get("status") == "failed" and not suite.get("assertionResults"):
             findings.hidden.append(file)
             text = strip_escapes(str(suite.get("message") or "the file could not be run"))
-            findings.failures.append(_suite_failure(said, file, file, text, 0))
-    if said.code and not findings.failures:
-        findings.problem = _first_line(said)
+            findings.failures.append(_suite_failure(output, file, file, text, 0))
+    if output.code and not findings.failures:
+        findings.problem = _first_line(output)
     return findings
 
 
@@ -125,11 +125,11 @@ def _suite_failure(output: ToolOutput, name: str, file: str, text: str, line: in
     return test_failure(output, name, file, message, text, error["type"] if error else "", frames, line)
 
 
-def frames_in(said: ToolOutput, text: str) -> list[Frame]:
+def frames_in(output: ToolOutput, text: str) -> list[Frame]:
     """Return the project's own places in a stack trace, the innermost first."""
     frames = []
     for match in _STACK.finditer(text):
-        file = said.path(match["file"])
+        file = output.path(match["file"])
         if is_own(file):
             frames.append(Frame(file, int(match["line"]), match["function"] or ""))
     return frames

@@ -30,48 +30,48 @@ _MYPY = re.compile(
 _COLLECTION_FAILURE = "collection failure"
 
 
-def pytest(said: ToolOutput) -> ParseResult:
+def pytest(output: ToolOutput) -> ParseResult:
     """Parse the JUnit report that pytest was asked to write."""
     findings = ParseResult()
     cases: list[Case] = []
-    for report in said.reports:
+    for report in output.reports:
         try:
             cases += read_cases(report)
         except ValueError:
             continue
-    if said.code in (3, 4) or (not cases and said.code not in (0, 5)):
-        findings.problem = _error_line(said)
+    if output.code in (3, 4) or (not cases and output.code not in (0, 5)):
+        findings.problem = _error_line(output)
         return findings
     for case in cases:
-        read_case(said, case, findings)
+        read_case(output, case, findings)
     return findings
 
 
-def read_case(said: ToolOutput, case: Case, found: ParseResult) -> None:
+def read_case(output: ToolOutput, case: Case, result: ParseResult) -> None:
     """Add one test of a JUnit report of pytest; one that stands for a file is a file that could not be imported."""
     is_test = bool(case.classname) and case.message != _COLLECTION_FAILURE
-    file = said.path(case.file or _module_file(case.classname or case.name))
+    file = output.path(case.file or _module_file(case.classname or case.name))
     name = _node_id(case, file) if is_test else file
-    if is_test and found.tests.get(name) != "failed":
-        found.tests[name] = case.state
-    if case.state != "failed" or any(failure.id == name for failure in found.failures):
+    if is_test and result.tests.get(name) != "failed":
+        result.tests[name] = case.state
+    if case.state != "failed" or any(failure.id == name for failure in result.failures):
         return
     if not is_test:
-        found.hidden.append(file)
+        result.hidden.append(file)
     lines = _ERROR_LINE.findall(case.text)
     error = _ERROR.search(case.text)
     rule = error["type"].rpartition(".")[2] if error else ("AssertionError" if lines else case.kind)
     message = lines[0] if lines else case.message.partition("\n")[0] or rule
-    found.failures.append(
-        test_failure(said, name, file, message, case.text, rule, frames_in(said, case.text), case.line)
+    result.failures.append(
+        test_failure(output, name, file, message, case.text, rule, frames_in(output, case.text), case.line)
     )
 
 
-def frames_in(said: ToolOutput, text: str) -> list[Frame]:
+def frames_in(output: ToolOutput, text: str) -> list[Frame]:
     """Return the project's own places in a traceback of pytest's format, the innermost last."""
     frames: list[Frame] = []
     for match in _FRAME.finditer(text):
-        file, line = said.path(match["file"]), int(match["line"])
+        file, line = output.path(match["file"]), int(match["line"])
         if is_own(file) and (not frames or (frames[-1].file, frames[-1].line) != (file, line)):
             frames.append(Frame(file, line, match["function"] or ""))
     return frames
@@ -104,59 +104,59 @@ def _error_line(output: ToolOutput) -> str:
     return (error_lines or lines or [f"it ended with exit code {output.code}"])[0 if error_lines else -1][:300]
 
 
-def ruff(said: ToolOutput) -> ParseResult:
+def ruff(output: ToolOutput) -> ParseResult:
     """Parse ruff's JSON."""
     findings = ParseResult()
     try:
-        violations = json.loads(said.out)
+        violations = json.loads(output.out)
         assert isinstance(violations, list)
     except (ValueError, AssertionError):
-        findings.problem = _error_line(said) if said.code else "it wrote no JSON"
+        findings.problem = _error_line(output) if output.code else "it wrote no JSON"
         return findings
     for violation in violations:
-        file = said.path(str(violation.get("filename") or ""))
+        file = output.path(str(violation.get("filename") or ""))
         line = as_number((violation.get("location") or {}).get("row"))
         rule = str(violation.get("code") or violation.get("name") or "invalid-syntax")
         findings.failures.append(
             tool_failure(
-                said, file, line, rule, str(violation.get("message") or rule), hint=str(violation.get("url") or "")
+                output, file, line, rule, str(violation.get("message") or rule), hint=str(violation.get("url") or "")
             )
         )
     return findings
 
 
-def mypy(said: ToolOutput) -> ParseResult:
+def mypy(output: ToolOutput) -> ParseResult:
     """Parse mypy's JSON lines, or its text if there is no JSON."""
     findings = ParseResult()
     notes: dict[tuple[str, int], list[str]] = {}
-    for entry in json_lines(said.out):
-        file, line = said.path(str(entry.get("file") or "")), as_number(entry.get("line"))
+    for entry in json_lines(output.out):
+        file, line = output.path(str(entry.get("file") or "")), as_number(entry.get("line"))
         message, hint = str(entry.get("message") or ""), str(entry.get("hint") or "")
         if entry.get("severity") == "error":
             findings.failures.append(
-                tool_failure(said, file, line, str(entry.get("code") or "misc"), message, hint=hint)
+                tool_failure(output, file, line, str(entry.get("code") or "misc"), message, hint=hint)
             )
         else:
             notes.setdefault((file, line), []).append(message)
     if not findings.failures:
-        findings.failures += mypy_text(said)
-    if said.code == 2:
+        findings.failures += mypy_text(output)
+    if output.code == 2:
         blocking_errors = [entry for entry in findings.failures if entry.rule in ("syntax", "misc")]
         if not blocking_errors:
             findings.failures.clear()
-            findings.problem = _error_line(said)
+            findings.problem = _error_line(output)
         else:
             findings.hidden.append(EVERYTHING)
-    elif said.code and not findings.failures:
-        findings.problem = _error_line(said)
+    elif output.code and not findings.failures:
+        findings.problem = _error_line(output)
     return findings
 
 
-def mypy_text(said: ToolOutput) -> list[Failure]:
+def mypy_text(output: ToolOutput) -> list[Failure]:
     """Return mypy's errors from its text, which has one error per line."""
-    matches = (_MYPY.match(line) for line in said.lines)
+    matches = (_MYPY.match(line) for line in output.lines)
     return [
-        tool_failure(said, said.path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"])
+        tool_failure(output, output.path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"])
         for match in matches
         if match
     ]

@@ -32,19 +32,19 @@ LONGEST_EXCERPT = 40
 """Lines of output that an excerpt has at most."""
 
 
-def command(said: ToolOutput) -> ParseResult:
+def command(output: ToolOutput) -> ParseResult:
     """Parse the most detailed source: reports first, then the text, then the exit code."""
     findings = ParseResult()
-    if said.code in _NOT_RUN_CODES:
-        lines = [line.strip() for line in said.lines if line.strip()]
+    if output.code in _NOT_RUN_CODES:
+        lines = [line.strip() for line in output.lines if line.strip()]
         findings.problem = (lines or ["the command was not found"])[-1][:300]
         return findings
-    _parse_junit(said, findings)
+    _parse_junit(output, findings)
     if findings.failures:
         return findings
-    _parse_text(said, findings)
-    if said.code:
-        findings.failures = findings.failures[:MOST] or [as_a_whole(said)]
+    _parse_text(output, findings)
+    if output.code:
+        findings.failures = findings.failures[:MOST] or [as_a_whole(output)]
     return findings
 
 
@@ -141,8 +141,8 @@ def _errors_with_position(output: ToolOutput) -> list[Failure]:
     return list(failures.values())
 
 
-def as_a_whole(said: ToolOutput) -> Failure:
+def as_a_whole(output: ToolOutput) -> Failure:
     """Return one failure that stands for the whole command."""
-    excerpt = relevant_output("\n".join(said.lines))
-    message = f"{said.tool.command} ends with exit code {said.code}"
-    return Failure(said.tool.name, stable_id("exit", said.tool.command), message, detail=excerpt)
+    excerpt = relevant_output("\n".join(output.lines))
+    message = f"{output.tool.command} ends with exit code {output.code}"
+    return Failure(output.tool.name, stable_id("exit", output.tool.command), message, detail=excerpt)

@@ -188,7 +188,7 @@ class Chat:
             return
         reports: list[Report] = [self.end_turn()] if self.turn else []
         reports += [MessageTakenReport(message.text), ActivityReport(Activity.ACTIVE)]
-        self.turn = prompts.turn(known=self._has_caught_up)
+        self.turn = prompts.turn(has_caught_up=self._has_caught_up)
         self.turns += 1
         self.story.begin()
         if message.end > self._cursor:

@@ -192,7 +192,9 @@ class Aider(Agent):
         run.changes.watch(run.log)
         handled_prompt, is_asking, is_alive = -1, False, True
         while True:
-            prompt = prompts.look()  # read before the chat history, which then has everything that led to this prompt
+            prompt = (
+                prompts.current()
+            )  # read before the chat history, which then has everything that led to this prompt
             async for heard in chat.read(prompts, final=not is_alive):
                 yield heard
             async for line in events.lines():
@@ -224,7 +226,7 @@ class Aider(Agent):
         """
         del text
         prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
-        prompt = prompts.look()
+        prompt = prompts.current()
         if prompt is not None:
             return (
                 ReadyToType()

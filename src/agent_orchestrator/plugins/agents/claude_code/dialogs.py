@@ -45,20 +45,20 @@ class Dialog:
     options: tuple[Option, ...]
 
 
-def asked(given: Mapping[str, Any], workspace: Path) -> tuple[str, str]:
+def permission_subject(arguments: Mapping[str, Any], workspace: Path) -> tuple[str, str]:
     """Return what a tool is to be used for, and the agent's reason."""
-    key = next((key for key in _SUBJECT_KEYS if given.get(key)), "")
-    subject = str(given[key]) if key else ""
-    if not subject and given:
-        subject = json.dumps(given, ensure_ascii=False, sort_keys=True)
+    key = next((key for key in _SUBJECT_KEYS if arguments.get(key)), "")
+    subject = str(arguments[key]) if key else ""
+    if not subject and arguments:
+        subject = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
     if key in _PATH_KEYS and subject.startswith(f"{workspace}/"):
         subject = subject[len(str(workspace)) + 1 :]
-    return subject, str(given.get("description") or "")[:LONGEST]
+    return subject, str(arguments.get("description") or "")[:LONGEST]
 
 
-def can_be_typed(given: Mapping[str, Any]) -> bool:
+def can_be_typed(arguments: Mapping[str, Any]) -> bool:
     """Return whether typed text answers the request: a single question does; several, or one with several answers, need keys."""
-    questions = given.get("questions")
+    questions = arguments.get("questions")
     return isinstance(questions, list) and len(questions) == 1 and not _is_multiple(questions[0])
 
 
@@ -67,9 +67,9 @@ def _is_multiple(question: object) -> bool:
     return isinstance(question, dict) and bool(question.get("multiSelect"))
 
 
-def question(given: Mapping[str, Any]) -> str:
+def question(arguments: Mapping[str, Any]) -> str:
     """Return the text of the questions of a dialog, each with its options."""
-    questions = [item for item in given.get("questions") or () if isinstance(item, dict)]
+    questions = [item for item in arguments.get("questions") or () if isinstance(item, dict)]
     return "\n\n".join(_question_text(item) for item in questions)[:LONGEST] or "a question"
 
 
@@ -163,9 +163,9 @@ def draft(screen: str) -> str:
     return first_line.removeprefix("❯").strip() if first_line.startswith("❯") else ""
 
 
-def is_put_back(shown: str, message: str) -> bool:
+def is_put_back(screen_text: str, message: str) -> bool:
     """Return whether the text in the prompt is the interrupted message; a long one is shown as a mark."""
-    beginning = _squeeze(shown)[:COMPARED]
+    beginning = _squeeze(screen_text)[:COMPARED]
     return bool(beginning) and (beginning.startswith("[Pastedtext") or _squeeze(message).startswith(beginning))
 
 

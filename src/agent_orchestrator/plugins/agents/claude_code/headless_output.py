@@ -11,7 +11,7 @@ from agent_orchestrator.plugins.agents.claude_code.transcript import limited_mod
 from agent_orchestrator.protocols import Activity, TurnLine
 from agent_orchestrator.protocols import reports as r
 
-SHOWN = 2000
+MAX_SHOWN_RESULT = 2000
 """The number of characters of a tool's output that the terminal shows."""
 
 
@@ -60,26 +60,26 @@ def _parse_limit(info: object) -> TurnLine:
 
 def _parse_assistant(data: Mapping[str, Any]) -> TurnLine:
     """Parse a message of the model: show its text and tool calls."""
-    shown = []
+    parts = []
     for block in _blocks(data):
         if block.get("type") == "text":
-            shown.append(str(block.get("text") or ""))
+            parts.append(str(block.get("text") or ""))
         elif block.get("type") == "tool_use":
             arguments = block.get("input")
             subject = arguments.get("command") or arguments.get("file_path") if isinstance(arguments, dict) else None
-            shown.append(f"* {block.get('name')}: {subject or json.dumps(arguments, ensure_ascii=False)}")
+            parts.append(f"* {block.get('name')}: {subject or json.dumps(arguments, ensure_ascii=False)}")
     failed = data.get("is_api_error_message")
-    return TurnLine("\n".join(shown), () if failed else (r.ActivityReport(Activity.ACTIVE),))
+    return TurnLine("\n".join(parts), () if failed else (r.ActivityReport(Activity.ACTIVE),))
 
 
 def _render_results(data: Mapping[str, Any]) -> str:
     """Return the output of tools, indented and cut."""
-    shown = []
+    parts = []
     for block in _blocks(data):
         content = block.get("content")
         if block.get("type") == "tool_result" and isinstance(content, str) and content.strip():
-            shown.append("\n".join(f"  {line}" for line in content[:SHOWN].splitlines()))
-    return "\n".join(shown)
+            parts.append("\n".join(f"  {line}" for line in content[:MAX_SHOWN_RESULT].splitlines()))
+    return "\n".join(parts)
 
 
 def _parse_result(data: Mapping[str, Any]) -> TurnLine:

@@ -2,7 +2,7 @@
 hooks.
 
 The record (`sessions/<pid>.json` in its configuration folder) is right about busy, idle and waiting also after Esc, but holds
-nothing more; the transcript tells how a turn ended, some tenths of a second later. A version without the record is read by its
+nothing more; the transcript says how a turn ended, some tenths of a second later. A version without the record is read by its
 transcript alone. Look here when the state of a Claude Code session is wrong or late.
 """
 
@@ -68,9 +68,9 @@ class Request:
     """A request of a dialog, from a hook or the transcript."""
 
     tool: str
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     id: str
-    seen: float
+    received_at: float
 
 
 class Listener:
@@ -329,7 +329,7 @@ class Listener:
     async def _report_waiting(self, record: Record) -> list[ReportBatch]:
         """Report the request or dialog that the agent waits on."""
         request = self._request
-        if request is None or request.seen < record.at.timestamp() - LATE_BY:
+        if request is None or request.received_at < record.at.timestamp() - LATE_BY:
             request = self._waiting_call()
             if not self._is_settled():
                 self._is_settling = True
@@ -337,21 +337,24 @@ class Listener:
         if request and request.tool == "AskUserQuestion":
             return self._report_question(request)
         if request and record.waits_for in ("", "permission prompt"):
-            return self._report_permission(request, *dialogs.asked(request.given, self.run.workspace))
+            return self._report_permission(request, *dialogs.permission_subject(request.arguments, self.run.workspace))
         dialog = dialogs.read(await self.run.screen())
         return self._report_state(Activity.BLOCKED, dialog.title if dialog else record.waits_for or "a dialog")
 
     def _waiting_call(self) -> Request | None:
         """Return the oldest tool call without a result, which is the one that waits, or None."""
         return next(
-            (Request(tool, arguments, call, self._clock()) for call, (tool, arguments) in self._story.asked.items()),
+            (
+                Request(tool, arguments, call, self._clock())
+                for call, (tool, arguments) in self._story.open_calls.items()
+            ),
             None,
         )
 
     def _report_question(self, request: Request) -> list[ReportBatch]:
         """Report a question; one that cannot be answered by typing is reported as a permission request."""
-        question = dialogs.question(request.given)
-        if not dialogs.can_be_typed(request.given):
+        question = dialogs.question(request.arguments)
+        if not dialogs.can_be_typed(request.arguments):
             return self._report_permission(request, question, SEVERAL)
         if self._last_report == (Activity.WAITING_INPUT, request.id):
             return []
@@ -401,7 +404,7 @@ class Listener:
 
 
 def text_put_back(run: RunningLaunch, folder: Path) -> str:
-    """Return the message that Escape put back into the prompt before the model answered, as far as the files tell, or ""."""
+    """Return the message that Escape put back into the prompt before the model answered, as far as the files show, or ""."""
     record = read_record(record_file(run, folder), "" if run.container_pid else run.started)
     if record is None or record.status != "idle":
         return ""

@@ -57,7 +57,7 @@ class TranscriptState:
     """How the turn ended by the lines so far; it may still go on."""
     over: list[Ending] = field(default_factory=list)
     """Turns that have certainly ended, since the next one began."""
-    asked: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    open_calls: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Tool calls without a result, by the call's id, oldest first: the tool and its arguments."""
     _last_text: str = ""
     _message_id: str = ""
@@ -138,7 +138,7 @@ class TranscriptState:
         outcome = data.get("toolUseResult")
         for block in content:
             call = str(block.get("tool_use_id")) if _is_block(block, "tool_result") else ""
-            tool, _ = self.asked.pop(call, ("", {}))
+            tool, _ = self.open_calls.pop(call, ("", {}))
             if not isinstance(outcome, dict):
                 continue
             if tool == "AskUserQuestion":
@@ -183,7 +183,7 @@ class TranscriptState:
         tool, arguments = str(block.get("name") or ""), block.get("input")
         arguments = arguments if isinstance(arguments, dict) else {}
         call = str(block.get("id") or "")
-        self.asked[call] = (tool, arguments)
+        self.open_calls[call] = (tool, arguments)
         if tool == "TodoWrite":
             todos = [todo for todo in arguments.get("todos") or () if isinstance(todo, dict)]
             self._tasks = {
@@ -235,7 +235,7 @@ class TranscriptState:
         self._close_ended_turn()
         self.in_turn, self.began = True, parse_time(data.get("timestamp"))
         self._last_text, self._message_id = "", ""
-        self.asked.clear()
+        self.open_calls.clear()
 
     def _close_ended_turn(self) -> None:
         """Move the ending to `over`, since a new message was taken."""

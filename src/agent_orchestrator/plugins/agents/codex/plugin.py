@@ -369,10 +369,12 @@ class _Listener:
             return r.PermissionReport(dialog.tool or "shell", calls[0].command, dialog.reason, calls[0].id)
         if dialog.cut or not dialog.tool:
             # The hidden part may differ next time, so this text must be unique.
-            shown = f"$ {dialog.command} … (seen in part, {datetime.now(UTC).isoformat(timespec='milliseconds')})"
+            command_text = (
+                f"$ {dialog.command} … (seen in part, {datetime.now(UTC).isoformat(timespec='milliseconds')})"
+            )
         else:
-            shown = f"$ {dialog.command}" if dialog.tool == "shell" else dialog.command
-        return r.PermissionReport(dialog.tool or "shell", shown, dialog.reason)
+            command_text = f"$ {dialog.command}" if dialog.tool == "shell" else dialog.command
+        return r.PermissionReport(dialog.tool or "shell", command_text, dialog.reason)
 
     def _report_now(self, source: str, report: r.ActivityReport | r.PermissionReport) -> ReportBatch:
         """Return a report with the current time, and remember that time: older rollout lines must not replace it."""

@@ -60,19 +60,19 @@ class Dialog:
         return (yes.key,) if yes.key else (yes.number,)
 
     def shows(self, command: str) -> bool:
-        """Return whether the dialog may show this command, as far as the screen tells."""
+        """Return whether the dialog may show this command, as far as the screen shows it."""
         squeezed_command = _squeeze(command)
-        shown = [_squeeze(text) for text in (self.command, *self.others)]
+        texts = [_squeeze(text) for text in (self.command, *self.others)]
         return any(
-            text and (squeezed_command.startswith(text) if self.cut else squeezed_command == text) for text in shown
+            text and (squeezed_command.startswith(text) if self.cut else squeezed_command == text) for text in texts
         )
 
     def may_be(self, permission: str) -> bool:
         """Return whether this can be the dialog of a permission request that was reported."""
         squeezed_permission = _squeeze(permission)
-        shown = [_squeeze(text) for text in (self.command, *self.others)]
+        texts = [_squeeze(text) for text in (self.command, *self.others)]
         return not self.command or any(
-            text in squeezed_permission if self.cut else squeezed_permission.endswith(text) for text in shown
+            text in squeezed_permission if self.cut else squeezed_permission.endswith(text) for text in texts
         )
 
 

@@ -90,12 +90,12 @@ class Listener:
         return (
             bool(self._read_until)
             or self._is_settling
-            or (self._turn is not None and self._turn.doubtful(self.prompts.look(), monotonic()))
+            or (self._turn is not None and self._turn.doubtful(self.prompts.current(), monotonic()))
         )
 
     async def hear(self) -> AsyncIterator[ReportBatch]:
         """Yield everything new."""
-        prompt = self.prompts.look()
+        prompt = self.prompts.current()
         if self._is_store_due():
             await run_in_own_thread(self._query_store)
         async for heard in self._read_all(prompt):
@@ -161,7 +161,7 @@ class Listener:
         if role == "user" and text:
             reports += [self._end_turn()] if self._turn else []
             reports += [MessageTakenReport(text), ActivityReport(Activity.ACTIVE)]
-            self._turn, self._last_text = self.prompts.turn(known=self._has_caught_up), ""
+            self._turn, self._last_text = self.prompts.turn(has_caught_up=self._has_caught_up), ""
             self._turns += 1
             self._has_answer = False
         elif role == "user":
@@ -295,9 +295,9 @@ class _Spending:
         self._reported = (int(reported[0]), int(reported[1]), float(reported[2]))
 
     @skip_malformed
-    def since(self, given: int, taken: int, cost: float | None, model: str) -> Iterator[ReportBatch]:
+    def since(self, input_tokens: int, output_tokens: int, cost: float | None, model: str) -> Iterator[ReportBatch]:
         """Yield the usage since the last call."""
-        reported, sums = self._reported, (given, taken, float(cost or 0))
+        reported, sums = self._reported, (input_tokens, output_tokens, float(cost or 0))
         if sums[0] + sums[1] <= reported[0] + reported[1]:
             return
         with self._path.open("a") as file:
@@ -305,15 +305,18 @@ class _Spending:
         self._reported = sums
         dollars = sums[2] - reported[2]
         report = UsageReport(
-            model, max(0, given - reported[0]), max(0, taken - reported[1]), usd=dollars if dollars > 0 else None
+            model,
+            max(0, input_tokens - reported[0]),
+            max(0, output_tokens - reported[1]),
+            usd=dollars if dollars > 0 else None,
         )
-        yield ReportBatch((report,), "record", USAGE, reported[0] + reported[1], given + taken)
+        yield ReportBatch((report,), "record", USAGE, reported[0] + reported[1], input_tokens + output_tokens)
 
 
-def shows_dialog(shown: str) -> bool:
+def shows_dialog(screen: str) -> bool:
     """Return whether goose waits for an answer to a dialog."""
-    dialogs = list(_DIALOG.finditer(shown))
-    return bool(dialogs) and not _ANSWERED_DIALOG.search(shown, dialogs[-1].end())
+    dialogs = list(_DIALOG.finditer(screen))
+    return bool(dialogs) and not _ANSWERED_DIALOG.search(screen, dialogs[-1].end())
 
 
 def parse_request(region: bytes, started: list[str], workspace: Path) -> Permission | None:

@@ -126,7 +126,7 @@ class Goose(Agent):
         """Return `ReadyToType` at goose's own prompt, otherwise `NotReady`: text typed during a turn is joined to what is typed next."""
         del text
         prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
-        if prompts.look() is not None:
+        if prompts.current() is not None:
             return ReadyToType()
         if shows_dialog(prompts.tail()):
             return NotReady("the agent waits for a permission")

@@ -63,7 +63,7 @@ class ConversationReader:
         self._cursors = cursors
         self._family: set[str] = set()
         self._waiting_messages: dict[str, _Message] = {}
-        self._taken: set[str] = set()
+        self._answered_messages: set[str] = set()
         self._stranded_ids: set[str] = set()
         self._last: Data = {}
         self._last_text: dict[str, str] = {}
@@ -137,7 +137,7 @@ class ConversationReader:
         """Handle a new or changed message: a user's waits for an answer, an answer takes the messages before it and reports its usage."""
         session, key = str(info.get("sessionID") or ""), str(info.get("id") or "")
         main = session == self.conversation
-        if info.get("role") == "user" and main and key not in self._taken:
+        if info.get("role") == "user" and main and key not in self._answered_messages:
             self._waiting_messages.setdefault(key, _Message(_time(info, "created")))
             self._awaits_message = self._awaits_message and _time(info, "created") < self._since
         elif info.get("role") == "assistant" and (main or session in self._family):
@@ -180,15 +180,15 @@ class ConversationReader:
             step = next((str(todo.get("content")) for todo in steps if todo.get("status") == "in_progress"), "")
             yield _without_cursor(r.ProgressReport(done, len(steps), step))
 
-    def permission(self, asked: Data) -> Iterator[ReportBatch]:
+    def permission(self, request: Data) -> Iterator[ReportBatch]:
         """Report a permission request of the agent or a subagent."""
-        self._permissions[str(asked.get("id"))] = asked
+        self._permissions[str(request.get("id"))] = request
         yield from self._report_first_request()
 
-    def question(self, asked: Data) -> Iterator[ReportBatch]:
+    def question(self, request: Data) -> Iterator[ReportBatch]:
         """Report a question with options, once."""
-        if str(asked.get("id")) not in self._questions:
-            self._questions[str(asked.get("id"))] = asked
+        if str(request.get("id")) not in self._questions:
+            self._questions[str(request.get("id"))] = request
             yield from self._report_first_request()
 
     # -- reports derived from them --------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class ConversationReader:
         answered = {key: message for key, message in self._waiting_messages.items() if message.created <= created}
         for key in answered:
             del self._waiting_messages[key]
-        self._taken.update(answered)
+        self._answered_messages.update(answered)
         reports = tuple(r.MessageTakenReport(message.text) for message in answered.values() if message.text)
         if reports and self._is_new("took", created):
             yield ReportBatch(

@@ -104,9 +104,9 @@ def as_argument(text: str) -> str:
     return f" {text}" if text.startswith("-") else text
 
 
-def is_beginning(text: str, shown: str) -> bool:
+def is_beginning(text: str, shown_text: str) -> bool:
     """Return whether the text begins with what an input line shows."""
-    head = " ".join(shown.split())[:40]
+    head = " ".join(shown_text.split())[:40]
     return bool(head) and " ".join(text.split()).startswith(head)
 
 

@@ -74,7 +74,7 @@ class PromptLog:
         """Return the number of bytes read."""
         return self._position
 
-    def look(self) -> Prompt | None:
+    def current(self) -> Prompt | None:
         """Read on and return the open prompt, or None."""
         try:
             with self._log.open("rb") as file:
@@ -91,9 +91,9 @@ class PromptLog:
         """Return the end of the text shown since a prompt was closed."""
         return _as_text(self._earlier_output)
 
-    def turn(self, *, known: bool) -> OpenTurn:
+    def turn(self, *, has_caught_up: bool) -> OpenTurn:
         """Return a turn that begins now; `known` is False while reading what happened before."""
-        return OpenTurn(self.last, monotonic() + LAG) if known else OpenTurn(-1, 0.0)
+        return OpenTurn(self.last, monotonic() + LAG) if has_caught_up else OpenTurn(-1, 0.0)
 
     def _read_chunk(self, chunk: bytes) -> None:
         """Read a chunk of the log: find the last switch and keep the text shown after it."""
@@ -120,9 +120,9 @@ class PromptLog:
             self._earlier_output = (self._earlier_output + chunk)[-_MAX_SHOWN:]
 
 
-def _as_text(shown: bytes) -> str:
+def _as_text(output: bytes) -> str:
     """Return output as text without control sequences."""
-    return clean_text(shown.decode(errors="replace"))
+    return clean_text(output.decode(errors="replace"))
 
 
 def log_size(context: AgentContext) -> int:

@@ -82,11 +82,11 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
             yield line
 
 
-def journals_in(folder: Path, known: Collection[Path] = ()) -> list[Path]:
+def journals_in(folder: Path, previous: Collection[Path] = ()) -> list[Path]:
     """Return the journals of a folder by name, the known ones included, at most `MOST_BESIDE`: an agent could create any number."""
     journals = {path for path in entries_in(folder) if path.name.endswith(".jsonl")}
-    new = sorted(journals.difference(known))[: max(0, MAX_JOURNALS - len(known))]
-    return sorted((*known, *new))
+    new = sorted(journals.difference(previous))[: max(0, MAX_JOURNALS - len(previous))]
+    return sorted((*previous, *new))
 
 
 def entries_in(*folders: Path) -> list[Path]:

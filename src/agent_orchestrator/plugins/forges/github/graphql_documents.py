@@ -22,7 +22,7 @@ fragment Review on PullRequestReview {{
 }}
 """
 
-_SAID = f"""
+_COMMENT_FRAGMENT = f"""
 fragment Said on IssueComment {{ id body createdAt isMinimized {_WHO} }}
 """
 
@@ -63,7 +63,7 @@ fragment Pull on PullRequest {{
 }}
 """
 
-_ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _SAID
+_ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _COMMENT_FRAGMENT
 
 PARTS = ("commits", "reviewThreads", "comments")
 """The parts that a query can leave out: if GitHub fails to read one of them, it returns nothing of the whole pull request."""
@@ -86,7 +86,7 @@ GET = (
 
 MORE = {
     "comments": f"""query MoreComments($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequest {{
-  page: comments(first: $some, after: $after) {{ nodes {{ ...Said }} {_PAGE} }} }} }} }}{_SAID}""",
+  page: comments(first: $some, after: $after) {{ nodes {{ ...Said }} {_PAGE} }} }} }} }}{_COMMENT_FRAGMENT}""",
     "reviews": f"""query MoreReviews($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequest {{
   page: reviews(first: $some, after: $after) {{ nodes {{ ...Review }} {_PAGE} }} }} }} }}{_REVIEW}""",
     "reviewThreads": f"""query MoreThreads($id: ID!, $after: String, $some: Int = 80) {{ node(id: $id) {{ ... on PullRequest {{

@@ -33,10 +33,10 @@ async def merge_or_enqueue(at: GitHubHost, repo: str, pull: PullState, how: Merg
     if blocker is not None:
         return blocker
     if current.get("isMergeQueueEnabled"):
-        return await _asked(at, documents.ENQUEUE, {"id": pull.id, "head": how.head}, QUEUED)
+        return await _request_merge(at, documents.ENQUEUE, {"id": pull.id, "head": how.head}, QUEUED)
     if current.get("mergeStateStatus") == "BLOCKED" and current.get("viewerCanEnableAutoMerge"):
         request = {"id": pull.id, "head": how.head, "method": how.strategy.upper()}
-        return await _asked(
+        return await _request_merge(
             at, documents.AUTO_MERGE, {**request, **_commit_message(how, "title", "body")}, AUTO_MERGE_REASON
         )
     return await merge_now(await at.http(), repo, pull, how, undecided=current.get("mergeable") == "UNKNOWN")
@@ -78,7 +78,9 @@ async def cancel_auto_merge(at: GitHubHost, pull: PullState) -> None:
     raise Temporary(f"GitHub still lands #{pull.number} by itself", "it is tried again")
 
 
-async def _asked(host: GitHubHost, document: str, variables: Mapping[str, Any], reason: str) -> Waiting | Unmergeable:
+async def _request_merge(
+    host: GitHubHost, document: str, variables: Mapping[str, Any], reason: str
+) -> Waiting | Unmergeable:
     """Request a merge by a mutation. Return that it waits, or why GitHub refuses."""
     try:
         data, errors = await host.graphql(document, variables, safe=False)

@@ -32,9 +32,9 @@ def author(who: Any, association: Any) -> Author:
     return Author(name, "bot" if is_bot else "person", _WRITE_ACCESS.get(str(association), "unknown"))
 
 
-def is_same_login(one: str, other: str) -> bool:
+def is_same_login(first: str, second: str) -> bool:
     """Return whether two logins are the same account, with or without the suffix of a bot."""
-    return bool(one) and one.removesuffix("[bot]").casefold() == other.removesuffix("[bot]").casefold()
+    return bool(first) and first.removesuffix("[bot]").casefold() == second.removesuffix("[bot]").casefold()
 
 
 def parse_time(text: Any) -> float:

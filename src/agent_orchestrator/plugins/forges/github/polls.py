@@ -15,7 +15,7 @@ from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.plugins.forges.github.people import parse_time
 from agent_orchestrator.plugins.forges.github.pull_request_reader import check_state
 from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPull, PullState
 
 MAX_AGE = 1_800.0
 """Seconds after which a pull request is read again although no change was seen."""
@@ -108,26 +108,26 @@ class Poll:
         if self._unknown_mergeable.get(pull.number, ("", "", 0))[:2] != (pull.head, pull.base_head):
             self._unknown_mergeable[pull.number] = (pull.head, pull.base_head, MOST_TRIES)
 
-    async def changed(self, http: Http, repo: str, known: Sequence[Known]) -> Hint:
+    async def changed(self, http: Http, repo: str, pulls: Sequence[KnownPull]) -> Hint:
         """Return what is worth reading."""
         findings = self._findings
         now = self._clock()
-        await self._poll_pulls(http, repo, known, findings)
-        known = [self._with_head_at_github(pull) for pull in known]
-        busy = [pull for pull in known if not pull.settled]
+        await self._poll_pulls(http, repo, pulls, findings)
+        pulls = [self._with_head_at_github(pull) for pull in pulls]
+        busy = [pull for pull in pulls if not pull.settled]
         if (busy or self._calls % 2 == 0) and now >= self._no_actions_until:
-            await self._poll_runs(http, repo, known, findings)
+            await self._poll_runs(http, repo, pulls, findings)
         self._calls += 1
         await self._poll_checks(http, repo, busy, findings)
-        for pull in known:
+        for pull in pulls:
             head, base, tries = self._unknown_mergeable.get(pull.number, ("", "", 0))
             if tries > 0:
                 self._unknown_mergeable[pull.number] = (head, base, tries - 1)
                 findings.pulls.add(pull.number)
         findings.pulls |= {
-            pull.number for pull in known if now - pull.read_at > self._max_age or self._needs_second_read(pull, now)
+            pull.number for pull in pulls if now - pull.read_at > self._max_age or self._needs_second_read(pull, now)
         }
-        self._forget(known)
+        self._forget(pulls)
         self._findings = _Findings()
         return Hint(
             self.repo or repo,
@@ -136,7 +136,7 @@ class Poll:
             tuple(sorted(findings.branches)),
         )
 
-    def _needs_second_read(self, known_pull: Known, now: float) -> bool:
+    def _needs_second_read(self, known_pull: KnownPull, now: float) -> bool:
         """Return whether a pull request must be read once more because it was read in the second of its last change.
 
         GitHub shows no other change of that second in its listing.
@@ -152,12 +152,12 @@ class Poll:
         self._reread_after[known_pull.number] = listed.updated
         return is_first
 
-    def _with_head_at_github(self, known_pull: Known) -> Known:
+    def _with_head_at_github(self, known_pull: KnownPull) -> KnownPull:
         """Return the pull request with its head at GitHub; the local head may have commits that are not pushed yet."""
         listed = (self._pulls or {}).get(known_pull.number)
         return replace(known_pull, head=listed.head) if listed and listed.head else known_pull
 
-    async def _poll_pulls(self, http: Http, repo: str, known_pulls: Sequence[Known], findings: _Findings) -> None:
+    async def _poll_pulls(self, http: Http, repo: str, known_pulls: Sequence[KnownPull], findings: _Findings) -> None:
         """Read the listing of pull requests, newest change first, back to what is known, and note the changed ones."""
         former_pulls = self._pulls
         by_number = {known_pull.number: known_pull for known_pull in known_pulls}
@@ -193,7 +193,7 @@ class Poll:
                 findings.branches.add(pull.base)
         self._pulls = {**(former_pulls or {}), **pulls}
 
-    async def _poll_runs(self, http: Http, repo: str, known_pulls: Sequence[Known], findings: _Findings) -> None:
+    async def _poll_runs(self, http: Http, repo: str, known_pulls: Sequence[KnownPull], findings: _Findings) -> None:
         """Read the listing of workflow runs; note the heads whose runs changed, and the base branches with a new run."""
         try:
             answer = await http.get(f"repos/{repo}/actions/runs?per_page=100", keep=_runs)
@@ -215,7 +215,7 @@ class Poll:
         self._runs = {run.id: run for run in answer.data}
         self.bases |= {base: checks for base in bases if (checks := _base_checks(answer.data, base))}
 
-    async def _poll_checks(self, http: Http, repo: str, busy: Sequence[Known], findings: _Findings) -> None:
+    async def _poll_checks(self, http: Http, repo: str, busy: Sequence[KnownPull], findings: _Findings) -> None:
         """Read the checks of a few commits per call, in rotation, and note those that changed."""
         if not busy:
             return
@@ -234,7 +234,7 @@ class Poll:
                 findings.pulls |= {pull.number} if states is _COMMIT_GONE else set()
             self._checks[pull.head] = states
 
-    def _forget(self, known_pulls: Sequence[Known]) -> None:
+    def _forget(self, known_pulls: Sequence[KnownPull]) -> None:
         """Forget everything that the next call does not compare with."""
         heads = {entry.head for entry in known_pulls}
         self._checks = {head: checks for head, checks in self._checks.items() if head in heads}

@@ -46,7 +46,7 @@ from agent_orchestrator.protocols.forge import (
     Author,
     BaseChecks,
     Hint,
-    Known,
+    KnownPull,
     Merged,
     Merging,
     PullSpec,
@@ -265,9 +265,9 @@ class GitHub(SCM):
         """Return the checks of the base branches as of the last poll."""
         return self._poll.bases
 
-    async def changed(self, known: Sequence[Known]) -> Hint:
+    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:
         """Return what may have changed since the last call."""
-        hint = await self._poll.changed(await self._at.http(), self._repo, known)
+        hint = await self._poll.changed(await self._at.http(), self._repo, pulls)
         self._repo = hint.repo
         return hint
 

@@ -147,7 +147,7 @@ class GitLabIssues(Tracker):
     async def _assignee_ids(self, assignee: str | None) -> Sequence[int] | None:
         """Return the ids for a new assignee, or None for no change.
 
-        `@me` is the token's account; "" and `none` stand for nobody, which is `[0]` in GitLab's API.
+        `@me` is the token's account; "" and `none` remove the assignee, which is `[0]` in GitLab's API.
         """
         if assignee is None:
             return None

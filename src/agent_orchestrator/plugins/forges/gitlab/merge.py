@@ -19,7 +19,7 @@ _REFUSAL_STATUSES = (400, 401, 403, 405, 406, 409, 422)
 """Statuses by which GitLab refuses a merge."""
 
 
-async def land(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+async def merge(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
     """Merge exactly `how.head`, or have GitLab merge it later. A merge request that is merged or waits already is reported as such."""
     project, _, number = pull.id.partition("!")
     path = f"projects/{project}/merge_requests/{number}"

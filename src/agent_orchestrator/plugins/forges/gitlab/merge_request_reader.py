@@ -129,9 +129,9 @@ def pull_state(parts: Parts, who: Who, us: str) -> PullState:
     )
 
 
-def merge_request_id(one: Node) -> str:
+def merge_request_id(merge_request: Node) -> str:
     """Return the permanent id of a merge request: the project's number, which does not change with its path, and its own."""
-    return f"{one.get('target_project_id') or one.get('project_id')}!{one['iid']}"
+    return f"{merge_request.get('target_project_id') or merge_request.get('project_id')}!{merge_request['iid']}"
 
 
 def plain_title(title: str) -> str:
@@ -139,24 +139,32 @@ def plain_title(title: str) -> str:
     return DRAFT.sub("", title, count=1) if DRAFT.match(title) else title
 
 
-def merge_commit_of(one: Node) -> str:
+def merge_commit_of(merge_request: Node) -> str:
     """Return the commit that a merge request was merged as; a fast-forward has no merge commit, so its head counts."""
-    return str(one.get("merge_commit_sha") or one.get("squash_commit_sha") or one.get("sha") or "")
+    return str(
+        merge_request.get("merge_commit_sha")
+        or merge_request.get("squash_commit_sha")
+        or merge_request.get("sha")
+        or ""
+    )
 
 
-def mergeable(one: Node) -> str:
+def mergeable(merge_request: Node) -> str:
     """Return `no` if a merge request conflicts with its base, `yes` if not, `unknown` if GitLab has not decided."""
-    detailed, status = str(one.get("detailed_merge_status") or ""), str(one.get("merge_status") or "")
+    detailed, status = (
+        str(merge_request.get("detailed_merge_status") or ""),
+        str(merge_request.get("merge_status") or ""),
+    )
     if detailed in _UNDECIDED or status in _UNDECIDED:
         return "unknown"
-    if detailed == "conflict" or one.get("has_conflicts") or status == "cannot_be_merged":
+    if detailed == "conflict" or merge_request.get("has_conflicts") or status == "cannot_be_merged":
         return "no"
     return "yes" if status == "can_be_merged" or detailed in ("mergeable", "need_rebase") else "unknown"
 
 
-def blocked(one: Node) -> str:
+def blocked(merge_request: Node) -> str:
     """Return what GitLab demands before the merge request can be merged, or ""."""
-    status = str(one.get("detailed_merge_status") or "")
+    status = str(merge_request.get("detailed_merge_status") or "")
     return "" if status in _NO_DEMAND else _DEMANDS.get(status, f"GitLab says {status}")
 
 

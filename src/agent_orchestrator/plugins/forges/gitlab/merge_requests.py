@@ -18,7 +18,7 @@ from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, Usag
 from agent_orchestrator.plugins.forges.github.comment_marks import LONGEST_TITLE, cut_to_limit, has_mark, with_mark
 from agent_orchestrator.plugins.forges.github.people import is_same_login
 from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost
-from agent_orchestrator.plugins.forges.gitlab.merge import call_off, land
+from agent_orchestrator.plugins.forges.gitlab.merge import call_off, merge
 from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import (
     DRAFT,
     Node,
@@ -41,7 +41,7 @@ from agent_orchestrator.protocols.forge import (
     Author,
     BaseChecks,
     Hint,
-    Known,
+    KnownPull,
     Lack,
     Merged,
     Merging,
@@ -239,7 +239,7 @@ class GitLab(SCM):
     async def _head_pipeline(self, http: Http, whole: Node) -> Node | None:
         """Return the pipeline of the head, or None.
 
-        Right after a push GitLab still names the pipeline of the former head. A merged-results pipeline runs on a commit of its own, whose
+        Right after a push GitLab still names the pipeline of the former head. A merged-results pipeline runs on a separate commit, whose
         parents include the head.
         """
         pipeline = whole.get("head_pipeline")
@@ -321,9 +321,9 @@ class GitLab(SCM):
         """Return the checks of the base branches as of the last poll."""
         return self._poll.bases
 
-    async def changed(self, known: Sequence[Known]) -> Hint:
+    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:
         """Return what may have changed since the last call."""
-        return await self._poll.changed(await self._at.http(), await self._at.project(), self.repo, known)
+        return await self._poll.changed(await self._at.http(), await self._at.project(), self.repo, pulls)
 
     # -- doing ---------------------------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class GitLab(SCM):
 
     async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
         """Merge exactly `how.head`, or have GitLab merge it later."""
-        return await land(await self._at.http(), pull, how)
+        return await merge(await self._at.http(), pull, how)
 
     async def call_off(self, pull: PullState) -> None:
         """Cancel an automatic merge and leave the merge train."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from agent_orchestrator.errors import Denied, NotFound
 from agent_orchestrator.plugins.forges.github.people import parse_time
 from agent_orchestrator.plugins.forges.shared.http import FEW, Http, TooLarge
-from agent_orchestrator.protocols.forge import BaseChecks, Hint, Known, PullState
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPull, PullState
 
 MAX_AGE = 1_800.0
 """Seconds after which a merge request is read again although no change was seen."""
@@ -99,22 +99,22 @@ class Poll:
         elif self._unknown_mergeable.get(pull.number, ("", "", 0))[:2] != (pull.head, pull.base_head):
             self._unknown_mergeable[pull.number] = (pull.head, pull.base_head, MOST_TRIES)
 
-    async def changed(self, http: Http, project: int, repo: str, known: Sequence[Known]) -> Hint:
+    async def changed(self, http: Http, project: int, repo: str, pulls: Sequence[KnownPull]) -> Hint:
         """Return what is worth reading."""
         findings, now = self._findings, self._clock()
-        await self._poll_merge_requests(http, project, known, findings)
-        busy = [pull for pull in known if not pull.settled]
+        await self._poll_merge_requests(http, project, pulls, findings)
+        busy = [pull for pull in pulls if not pull.settled]
         if (busy or self._calls % 2 == 0) and now >= self._no_pipelines_until:
-            await self._poll_pipelines(http, project, known, findings)
+            await self._poll_pipelines(http, project, pulls, findings)
         self._calls += 1
         await self._poll_jobs(http, busy, findings)
-        for pull in known:
+        for pull in pulls:
             head, base, tries = self._unknown_mergeable.get(pull.number, ("", "", 0))
             if tries > 0:
                 self._unknown_mergeable[pull.number] = (head, base, tries - 1)
                 findings.pulls.add(pull.number)
-        findings.pulls |= {pull.number for pull in known if now - pull.read_at > self._max_age}
-        numbers = {pull.number for pull in known}
+        findings.pulls |= {pull.number for pull in pulls if now - pull.read_at > self._max_age}
+        numbers = {pull.number for pull in pulls}
         self._running = {number: jobs for number, jobs in self._running.items() if number in numbers}
         self._unknown_mergeable = {
             number: tries for number, tries in self._unknown_mergeable.items() if number in numbers
@@ -125,7 +125,7 @@ class Poll:
         )
 
     async def _poll_merge_requests(
-        self, http: Http, project: int, known_pulls: Sequence[Known], findings: _Findings
+        self, http: Http, project: int, known_pulls: Sequence[KnownPull], findings: _Findings
     ) -> None:
         """Read the listing of merge requests and note the changed ones."""
         former_requests, by_number = self._merge_requests, {entry.number: entry for entry in known_pulls}
@@ -175,7 +175,7 @@ class Poll:
         return merge_requests
 
     async def _poll_pipelines(
-        self, http: Http, project: int, known_pulls: Sequence[Known], findings: _Findings
+        self, http: Http, project: int, known_pulls: Sequence[KnownPull], findings: _Findings
     ) -> None:
         """Read the listing of pipelines; note the changed ones and update the checks of the base branches."""
         former_pipelines = self._pipelines
@@ -200,7 +200,7 @@ class Poll:
         bases = {merge_request.base for merge_request in (self._merge_requests or {}).values()}
         self.bases |= {base: checks for base in bases if (checks := _base_checks(pipelines.values(), base))}
 
-    async def _poll_jobs(self, http: Http, busy: Sequence[Known], findings: _Findings) -> None:
+    async def _poll_jobs(self, http: Http, busy: Sequence[KnownPull], findings: _Findings) -> None:
         """Read the jobs of a few running pipelines per call, in rotation, and note those that changed."""
         running = [pull.number for pull in busy if pull.number in self._running and pull.number not in findings.pulls]
         if not running:

@@ -409,41 +409,41 @@ class JiraIssues(Tracker):
         )
 
 
-def is_in_state(now: Status, wanted: str, names: Mapping[str, str]) -> bool:
+def is_in_state(now: Status, state: str, names: Mapping[str, str]) -> bool:
     """Return whether an issue is in the wanted state. Raise `UsageError` if there is no such state."""
-    if wanted not in _CONFIG_KEYS:
-        raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
-    if wanted in names:
-        return now.name.casefold() == names[wanted].casefold()
-    if wanted == "in_review":
+    if state not in _CONFIG_KEYS:
+        raise UsageError(f"{state!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
+    if state in names:
+        return now.name.casefold() == names[state].casefold()
+    if state == "in_review":
         return _is_review(now, names)
-    return now.category == _CATEGORIES[wanted] and not (wanted == "in_progress" and _is_review(now, names))
+    return now.category == _CATEGORIES[state] and not (state == "in_progress" and _is_review(now, names))
 
 
 def next_transition(
-    now: Status, ways: Sequence[Transition], wanted: str, names: Mapping[str, str], seen: frozenset[str]
+    now: Status, ways: Sequence[Transition], state: str, names: Mapping[str, str], visited: frozenset[str]
 ) -> Transition | None:
     """Return the next transition toward the wanted state.
 
     Return None if the issue stays in progress because no status is for reviews. Raise `UsageError` if no transition leads nearer.
     """
-    direct = next((transition for transition in ways if is_in_state(transition.to, wanted, names)), None)
+    direct = next((transition for transition in ways if is_in_state(transition.to, state, names)), None)
     if direct is not None:
         return direct
-    if wanted == "in_review" and wanted not in names:
+    if state == "in_review" and state not in names:
         if now.category == "indeterminate":
             return None
         return next((transition for transition in ways if transition.to.category == "indeterminate"), None)
-    target_rank, current_rank = _RANK[_CATEGORIES[wanted]], _RANK.get(now.category, 1)
+    target_rank, current_rank = _RANK[_CATEGORIES[state]], _RANK.get(now.category, 1)
     nearer = [
         transition
         for transition in ways
-        if transition.to.name.casefold() not in seen
+        if transition.to.name.casefold() not in visited
         and min(current_rank, target_rank) <= _RANK.get(transition.to.category, 1) <= max(current_rank, target_rank)
     ]
     if not nearer:
         offered = ", ".join(transition.to.name for transition in ways) or "nothing"
-        raise UsageError(f"no transition leads from {now.name} to {wanted}: Jira offers {offered}", _remedy(wanted))
+        raise UsageError(f"no transition leads from {now.name} to {state}: Jira offers {offered}", _remedy(state))
     return min(nearer, key=lambda transition: abs(_RANK.get(transition.to.category, 1) - target_rank))
 
 

@@ -25,10 +25,10 @@ _LINEAR_RESOURCES = {"core": "requests", "complexity": "complexity"}
 class LinearBudget(Budget):
     """The budget of Linear, which limits requests and, separately, complexity. Its times are in milliseconds."""
 
-    def seen(self, headers: Mapping[str, str], status: int = 200) -> None:
+    def record(self, headers: Mapping[str, str], status: int = 200) -> None:
         """Record both rate limits of an answer."""
         for ours, theirs in _LINEAR_RESOURCES.items():
-            super().seen(_common_headers(headers, ours, theirs), status)
+            super().record(_common_headers(headers, ours, theirs), status)
         self.requests -= 1
         cost = headers.get("x-complexity", "")
         if cost.isascii() and cost.isdigit():

@@ -301,37 +301,38 @@ class LinearIssues(Tracker):
         return str(users[0]["id"])
 
 
-def target_state(states: Sequence[State], now: State, wanted: str, names: Mapping[str, str]) -> State | None:
+def target_state(states: Sequence[State], now: State, state_name: str, names: Mapping[str, str]) -> State | None:
     """Return the state that an issue is to move to, or None if it can stay.
 
     Raise `UsageError` if the team has no such state.
     """
-    if wanted not in _CONFIG_KEYS:
-        raise UsageError(f"{wanted!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
+    if state_name not in _CONFIG_KEYS:
+        raise UsageError(f"{state_name!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
     ordered = sorted(states, key=lambda state: state.position)
-    if wanted in names:
-        configured = next((state for state in ordered if state.name.casefold() == names[wanted].casefold()), None)
+    if state_name in names:
+        configured = next((state for state in ordered if state.name.casefold() == names[state_name].casefold()), None)
         if configured is None:
             state_names = ", ".join(state.name for state in ordered)
             raise UsageError(
-                f"the team has no state {names[wanted]!r}",
-                f"tracker.states.{_CONFIG_KEYS[wanted]}: one of {state_names}",
+                f"the team has no state {names[state_name]!r}",
+                f"tracker.states.{_CONFIG_KEYS[state_name]}: one of {state_names}",
             )
         return None if configured.id == now.id else configured
     reviews = [state for state in ordered if state.type == "started" and _is_review(state, names)]
-    if wanted == "in_review":
+    if state_name == "in_review":
         if reviews:
             return None if now.id in {state.id for state in reviews} else reviews[0]
-        wanted = "in_progress"  # no state is for reviews: the issue stays, or becomes, work in progress
+        state_name = "in_progress"  # no state is for reviews: the issue stays, or becomes, work in progress
     candidates = [
-        state for kind in _STATE_TYPES[wanted] for state in ordered if state.type == kind and state not in reviews
+        state for kind in _STATE_TYPES[state_name] for state in ordered if state.type == kind and state not in reviews
     ]
-    accepted_types = (*_STATE_TYPES[wanted], "duplicate") if wanted == "closed" else _STATE_TYPES[wanted]
+    accepted_types = (*_STATE_TYPES[state_name], "duplicate") if state_name == "closed" else _STATE_TYPES[state_name]
     if now.type in accepted_types and now.id not in {state.id for state in reviews}:
         return None
     if not candidates:
         raise UsageError(
-            f"the team has no state of the type {_STATE_TYPES[wanted][0]}", f"set tracker.states.{_CONFIG_KEYS[wanted]}"
+            f"the team has no state of the type {_STATE_TYPES[state_name][0]}",
+            f"set tracker.states.{_CONFIG_KEYS[state_name]}",
         )
     return candidates[0]
 

@@ -64,7 +64,7 @@ class LocalIssues(Tracker):
         """Return an issue by its number. Raises `NotFound`."""
         digits = name.removeprefix("#")
         is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS
-        found = self._records.get(int(digits)) if is_number else None
-        if found is None:
+        record = self._records.get(int(digits)) if is_number else None
+        if record is None:
             raise NotFound(f"there is no issue {name}", "see them: ao issues")
-        return found
+        return record

@@ -16,7 +16,7 @@ from agent_orchestrator.protocols.forge import (
     SCM,
     Author,
     Hint,
-    Known,
+    KnownPull,
     Merging,
     PullSpec,
     PullState,
@@ -67,22 +67,22 @@ class LocalForge(SCM):
 
     async def find(self, branch: str) -> PullState | None:
         """Return the open pull request of a branch, else its newest one."""
-        found = self._records.find(branch)
-        return None if found is None else self._state(found)
+        record = self._records.find(branch)
+        return None if record is None else self._state(record)
 
     async def get(self, number: int) -> PullState:
         """Return a pull request by its number."""
-        found = self._records.get(number)
-        if found is None:
+        record = self._records.get(number)
+        if record is None:
             raise NotFound(f"{self._repo} has no pull request #{number}", "see what there is: ao status")
-        return self._state(found)
+        return self._state(record)
 
     async def read(self, ids: Sequence[str]) -> list[PullState]:
         """Return those of these pull requests that exist; an id is the number."""
-        found = [self._records.get(int(pull_id)) for pull_id in ids if pull_id.isdecimal()]
-        return [self._state(pull) for pull in found if pull is not None]
+        records = [self._records.get(int(pull_id)) for pull_id in ids if pull_id.isdecimal()]
+        return [self._state(pull) for pull in records if pull is not None]
 
-    async def changed(self, known: Sequence[Known]) -> Hint:  # noqa: ARG002 - nothing happens elsewhere
+    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:  # noqa: ARG002 - nothing happens elsewhere
         """Return that nothing has to be read: what happens is recorded as it happens."""
         return Hint(self._repo)
 
@@ -136,7 +136,7 @@ class LocalForge(SCM):
         await self._records.resolve(thread)
 
     async def request_review(self, pull: PullState, people: Sequence[str]) -> None:  # noqa: ARG002
-        """Raise `Conflict`: nobody else sees it."""
+        """Raise `Conflict`: other people cannot see it."""
         raise Conflict(f"pull request #{pull.number} is here, where nobody else sees it", "have an agent review it")
 
     # -- what the daemon does ------------------------------------------------------------------------------------------

@@ -351,7 +351,7 @@ class Http:
         self.answers[raw.status] += 1
         if (skew := _clock_skew(raw.headers.get("date", ""), self._clock())) is not None:
             self.skew = skew
-        self.budget.seen(raw.headers, raw.status)
+        self.budget.record(raw.headers, raw.status)
         self.rejected = raw.status == 401
         return raw
 

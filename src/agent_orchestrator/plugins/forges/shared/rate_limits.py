@@ -9,16 +9,16 @@ def longest_wait(http: Http | None) -> float:
     """Return how many seconds background reading should wait; 0 if nothing has been requested yet."""
     if http is None:
         return 0.0
-    return max([http.budget.wait(), *(row.pause for row in http.budget.shown())])
+    return max([http.budget.wait(), *(row.pause for row in http.budget.rows())])
 
 
 def rate_limit_lines(http: Http | None) -> list[str]:
-    """Return one line per kind of request: `graphql: 4,998 of 5,000 left, anew in 41 min`."""
+    """Return one line per kind of request: its remaining requests, their limit and the time until the reset."""
     if http is None:
         return []
     return [
         f"{row.resource}: {row.remaining:,} of {row.limit:,} left, anew in {row.resets_in / 60:.0f} min"
         + (f"; {row.others:,} used by others with this token" if row.others else "")
         + (f"; background reading pauses {row.pause:.0f} s" if row.pause else "")
-        for row in http.budget.shown()
+        for row in http.budget.rows()
     ]

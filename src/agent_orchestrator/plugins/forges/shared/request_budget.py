@@ -35,7 +35,7 @@ class Allowance:
     limit: int
     remaining: int
     reset: float
-    seen: float
+    seen_at: float
     first: int = 0
     """Points that were already used when this window was first seen."""
     ours: int = 0
@@ -70,7 +70,7 @@ class Budget:
         self.requests = 0
         self.unchanged = 0
 
-    def seen(self, headers: Mapping[str, str], status: int = 200) -> None:
+    def record(self, headers: Mapping[str, str], status: int = 200) -> None:
         """Record the rate limits of an answer. Any answer other than a refusal ends the doubling of pauses."""
         self.requests += 1
         self.unchanged += status == 304
@@ -91,7 +91,7 @@ class Budget:
             previous is not None
             and previous.reset == until
             and previous.remaining < remaining
-            and previous.seen > now - 5.0
+            and previous.seen_at > now - 5.0
         ):
             return  # this answer is older than the one that was recorded last
         total, remaining_points = int(limit), max(0, int(remaining))
@@ -155,7 +155,7 @@ class Budget:
         seconds_left = allowance.reset - now
         return seconds_left if usable < cost else seconds_left * cost / usable
 
-    def shown(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """Return a row per resource, for people."""
         now = self._clock()
         rows = []

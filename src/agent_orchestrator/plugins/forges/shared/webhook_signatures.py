@@ -14,13 +14,13 @@ _MAX_TIME = 1 << 53
 """The largest number that JSON represents exactly in every language; a later time is rejected."""
 
 
-def is_signed(body: bytes, shown: str, secrets: Sequence[str], prefix: str = "") -> bool:
+def is_signed(body: bytes, signature: str, secrets: Sequence[str], prefix: str = "") -> bool:
     """Return whether one of the secrets made this hexadecimal HMAC-SHA256 of the body. An empty secret never matches."""
-    signature = shown.strip().lower().encode("utf-8", "replace")
+    candidate = signature.strip().lower().encode("utf-8", "replace")
     is_match = False
     for secret in secrets:
         digest = hmac.new(as_bytes(secret), body, hashlib.sha256).hexdigest()
-        is_match |= hmac.compare_digest(f"{prefix}{digest}".encode(), signature) and bool(secret)
+        is_match |= hmac.compare_digest(f"{prefix}{digest}".encode(), candidate) and bool(secret)
     return is_match
 
 

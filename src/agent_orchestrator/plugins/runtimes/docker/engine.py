@@ -38,7 +38,7 @@ class Engine:
     version: str
     rootless: bool = False
     remapped: bool = False
-    """Whether the daemon maps the containers' user ids to others, unless told not to."""
+    """Whether the daemon maps the containers' user ids to others by default."""
     desktop: bool = False
     """Whether it runs in its own virtual machine: this machine's sockets cannot be mounted into its containers."""
 
@@ -52,10 +52,10 @@ class Engine:
         return (*(("--userns", "host") if self.remapped else ()), "--user", user_and_group)
 
 
-async def find_engine(host: Host, wanted: str = "auto") -> Engine:
+async def find_engine(host: Host, requested: str = "auto") -> Engine:
     """Return the wanted engine, or the first that responds. Raises `Missing` if none does."""
     problems = []
-    for name in NAMES if wanted == "auto" else (wanted,):
+    for name in NAMES if requested == "auto" else (requested,):
         if host.which(name) is None:
             problems.append(f"{name} is not installed")
             continue

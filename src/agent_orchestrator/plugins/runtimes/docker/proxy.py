@@ -175,5 +175,5 @@ async def main(sockets: str, log: str, daemon: str, *allowed: str) -> None:
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8", errors="surrogateescape") as rules:
-        asked = rules.read().split("\n")
-    asyncio.run(main(*asked))
+        lines = rules.read().split("\n")
+    asyncio.run(main(*lines))

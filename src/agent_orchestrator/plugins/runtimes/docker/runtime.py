@@ -2,7 +2,7 @@
 
 Guarantees beyond those of `process`:
 
-- *Started once.* A container is run by the holder, of which there is never a second one, and has a name of its own for each session and
+- *Started once.* A container is run by the holder, of which there is never a second one, and has a separate name for each session and
   generation, which the engine accepts once.
 - *Exit is reported at once.* The kernel reports the end of the agent's own process, as this machine sees it. If the engine runs in a
   virtual machine that process is not visible: then its client is watched.

@@ -1,9 +1,9 @@
-"""Holds one agent's terminal: a PTY, its log, its scrollback and its attachments. Runs as a process of its own and outlives the daemon.
+"""Holds one agent's terminal: a PTY, its log, its scrollback and its attachments. Runs as a separate process and outlives the daemon.
 
 `holder.py` is the process, `spec.py` its specification and the files it writes, `terminal.py` what it tracks of terminals, `lease.py`
 the deadline until which the agent may run; they import only the standard library's core modules (those beginning with an underscore:
 the public ones would triple the time to start; a holder with a lease can afford `ctypes`) and each other. `conpty.py` is the process on
-Windows, which can afford more. `attach.py` is the client for a person's terminal, a script of its own. They are started by
+Windows, which can afford more. `attach.py` is the client for a person's terminal, a separate script. They are started by
 `runtimes/process.py`:
 
     python -I -S -c "…; from pty_holder.holder import main; main()" FOLDER SPEC

@@ -1,6 +1,6 @@
 """Shows a held terminal in a person's terminal: `python -I attach.py SOCKET NAME [watch]`. Ctrl-] detaches.
 
-A script of its own that needs only the standard library. It restores the terminal's state when it ends, whatever the reason.
+A separate script that needs only the standard library. It restores the terminal's state when it ends, whatever the reason.
 """
 
 from __future__ import annotations

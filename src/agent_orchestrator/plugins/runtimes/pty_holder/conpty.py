@@ -93,10 +93,10 @@ class SocketPoll:
 class ConsoleHolder(Holder):
     """The loop around one pseudo console."""
 
-    def __init__(self, spec: Spec, shown: Console, listener: socket, log: int, token: bytes) -> None:
-        self.set_initial_state(spec, shown.pid, listener, log)
-        self.console, self.token = shown, token
-        self.known: set[Client] = set()
+    def __init__(self, spec: Spec, console: Console, listener: socket, log: int, token: bytes) -> None:
+        self.set_initial_state(spec, console.pid, listener, log)
+        self.console, self.token = console, token
+        self.authenticated: set[Client] = set()
         self.output: deque[bytes] = deque()
         self.receiver, self.waker = socketpair()
         self.receiver.setblocking(False)
@@ -108,7 +108,7 @@ class ConsoleHolder(Holder):
         self.reader.start()
 
     def read(self) -> None:
-        """Read the console's output until its program has ended; runs in a thread of its own."""
+        """Read the console's output until its program has ended; runs in a separate thread."""
         while True:
             try:
                 text = self.console.read(blocking=True)
@@ -167,20 +167,20 @@ class ConsoleHolder(Holder):
 
     def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
         """Handle one frame; a connection that has not sent the token is closed."""
-        if client in self.known:
+        if client in self.authenticated:
             super().on_frame(client, kind, body)
         elif kind == b"T" and body == self.token:
-            self.known.add(client)
+            self.authenticated.add(client)
         else:
             client.closing = True
 
     def drop(self, client: Client) -> None:
         """Close a connection."""
-        self.known.discard(client)
+        self.authenticated.discard(client)
         super().drop(client)
 
 
-def spawn(spec: Spec, shown: Console) -> None:
+def spawn(spec: Spec, console: Console) -> None:
     """Start the agent's program. Exits with an error if that fails, or if it needs standard input from a file."""
     if spec.stdin is not None:
         raise SystemExit(
@@ -193,15 +193,15 @@ def spawn(spec: Spec, shown: Console) -> None:
         program, argv = sys.executable, [sys.executable, "-c", _REPORT_NOT_FOUND, argv[0]]
     environment_block = "\0".join(f"{name}={value}" for name, value in env.items()) + "\0"
     arguments = subprocess.list2cmdline(argv[1:])
-    if not shown.spawn(
+    if not console.spawn(
         program, cmdline=f" {arguments}" if arguments else None, cwd=os.fsdecode(spec.cwd), env=environment_block
     ):
         raise SystemExit(f"{program} could not be started")
 
 
-def main(told: str) -> None:
+def main(spec_file: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
-    spec = Spec(told)
+    spec = Spec(spec_file)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not try_lock(lock) or lines(spec.file("holder") + ".json"):
         return

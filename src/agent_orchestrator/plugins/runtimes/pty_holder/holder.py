@@ -93,7 +93,7 @@ class Holder:
         self.leader: Client | None = None
         self.modes = Modes()
         self.scrollback = Scrollback()
-        self.asked = b""
+        self.output_tail = b""
         self.pending = bytearray()
         self.enter_at: float | None = None
         self.enter_pause: float | None = None
@@ -216,11 +216,11 @@ class Holder:
             pass
         self.modes.feed(output)
         self.scrollback.add(output)
-        recent_output = self.asked + output
+        recent_output = self.output_tail + output
         for question, answer in ANSWERS:
-            if self.leader is None and recent_output.count(question) > self.asked.count(question):
+            if self.leader is None and recent_output.count(question) > self.output_tail.count(question):
                 self.type(answer)
-        self.asked = recent_output[-4:]
+        self.output_tail = recent_output[-4:]
         for client in list(self.clients.values()):
             if client.attached:
                 self.show(client, output)
@@ -420,9 +420,9 @@ class Holder:
             self.poll.modify(client.fileno(), POLLIN | (POLLOUT if client.outbox else 0))
 
 
-def main(told: str) -> None:
+def main(spec_file: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
-    spec = Spec(told)
+    spec = Spec(spec_file)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not try_lock(lock) or lines(spec.file("holder") + ".json"):
         return

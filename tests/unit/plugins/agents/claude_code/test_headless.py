@@ -61,7 +61,7 @@ def test_the_output_of_a_turn_is_parsed(agent: ClaudeCode) -> None:
 def test_a_command_is_reported_completely() -> None:
     """`WORKSPACE/git` is a program in the workspace, and the end of a long command counts too."""
     workspace = Path("/w")
-    assert dialogs.asked({"command": "/w/git status"}, workspace)[0] == "/w/git status"
-    assert dialogs.asked({"file_path": "/w/src/a.py"}, workspace)[0] == "src/a.py"
+    assert dialogs.permission_subject({"command": "/w/git status"}, workspace)[0] == "/w/git status"
+    assert dialogs.permission_subject({"file_path": "/w/src/a.py"}, workspace)[0] == "src/a.py"
     long = "git add " + "a " * 3000 + "&& evil"
-    assert dialogs.asked({"command": long}, workspace)[0] == long
+    assert dialogs.permission_subject({"command": long}, workspace)[0] == long

@@ -25,23 +25,23 @@ def show(log: Path, text: str) -> None:
 
 def test_a_prompt_is_open_between_its_two_switches(log: Path) -> None:
     prompts = PromptLog(log, 0)
-    assert prompts.look() is None
+    assert prompts.current() is None
     show(log, f"hello\r\n{OPENS}\x1b[0m> ")
-    prompt = prompts.look()
+    prompt = prompts.current()
     assert prompt is not None
     assert (prompt.start, prompt.text, prompt.before) == (7, "> ", "hello\n")
     show(log, f"typed\r\n{CLOSES}working")
-    assert prompts.look() is None
+    assert prompts.current() is None
     assert prompts.tail() == "working"
     show(log, f" hard{OPENS}> ")
-    again = prompts.look()
+    again = prompts.current()
     assert again is not None and again.start > prompt.start and again.before == "working hard"
 
 
 def test_a_prompt_that_came_and_went_between_two_looks_is_closed(log: Path) -> None:
     prompts = PromptLog(log, 0)
     show(log, f"{OPENS}> quick\r\n{CLOSES}working")
-    assert prompts.look() is None and prompts.began
+    assert prompts.current() is None and prompts.began
     assert (prompts.last, prompts.tail()) == (0, "working")
 
 
@@ -49,20 +49,20 @@ def test_a_prompt_that_came_and_went_between_two_looks_is_closed(log: Path) -> N
 def test_a_switch_cut_in_two_is_seen(log: Path, cut: int) -> None:
     prompts = PromptLog(log, 0)
     show(log, "x" + OPENS[:cut])
-    assert prompts.look() is None
+    assert prompts.current() is None
     show(log, OPENS[cut:] + "> ")
-    prompt = prompts.look()
+    prompt = prompts.current()
     assert prompt is not None and (prompt.start, prompt.text) == (1, "> ")
     show(log, CLOSES[:cut])
-    assert prompts.look() is not None
+    assert prompts.current() is not None
     show(log, CLOSES[cut:])
-    assert prompts.look() is None
+    assert prompts.current() is None
 
 
 def test_a_long_log_is_read_from_its_last_switch(log: Path) -> None:
     show(log, f"{OPENS}> {CLOSES}" + "x" * 200_000 + OPENS + "> " + "y" * 100_000)
     prompts = PromptLog(log, 0)
-    prompt = prompts.look()
+    prompt = prompts.current()
     assert prompt is not None and prompt.start == len(f"{OPENS}> {CLOSES}") + 200_000
     assert prompt.text.startswith("> y")
 
@@ -71,22 +71,22 @@ def test_output_of_an_earlier_launch_does_not_count(log: Path) -> None:
     show(log, f"{OPENS}> killed at its prompt")
     size = log.stat().st_size
     prompts = PromptLog(log, size)
-    assert prompts.look() is None and not prompts.began
+    assert prompts.current() is None and not prompts.began
     show(log, f"starting{OPENS}> ")
-    prompt = prompts.look()
+    prompt = prompts.current()
     assert prompt is not None and prompt.start == size + len("starting")
 
 
 def test_a_turn_is_over_at_a_later_prompt_or_when_the_log_had_time_to_tell(log: Path) -> None:
     prompts = PromptLog(log, 0)
     show(log, f"{OPENS}> ")
-    prompt = prompts.look()
+    prompt = prompts.current()
     assert prompt is not None
-    turn = prompts.turn(known=True)
+    turn = prompts.turn(has_caught_up=True)
     assert not turn.over(prompt, turn.until - 0.1) and turn.doubtful(prompt, turn.until - 0.1)
     assert turn.over(prompt, turn.until)
     show(log, f"text{CLOSES}work{OPENS}> ")
-    later = prompts.look()
+    later = prompts.current()
     assert later is not None and turn.over(later, turn.until - 0.1)
 
 
