@@ -65,7 +65,7 @@ async def test_the_same_content_is_checked_once(stage: Stage) -> None:
     second = await Checks(stage.home, stage.host).run(spec)
     assert (first.cached, second.cached) == (False, True)
     assert replace(second, cached=False) == first
-    assert await stage.checks.known(spec) == second
+    assert await stage.checks.stored_result(spec) == second
     assert len(stage.lines("runs")) == 1
     await stage.checks.run(spec, again=True)
     assert len(stage.lines("runs")) == 2
@@ -107,7 +107,7 @@ async def test_a_failure_is_summarized_by_its_relevant_lines(stage: Stage) -> No
     assert head.endswith("ended with exit code 2")
     assert "calc.py:2: error: sum" in lines
     assert "line 3" not in lines
-    cached = await stage.checks.known(stage.spec(""))
+    cached = await stage.checks.stored_result(stage.spec(""))
     assert cached is None
 
 
@@ -127,7 +127,7 @@ async def test_results_unrelated_to_the_content_are_not_cached(
     result = await stage.checks.run(spec)
     assert (result.state, result.exit_code) == ("failure", code)
     assert problem in result.summary.splitlines()[0]
-    assert await stage.checks.known(spec) is None
+    assert await stage.checks.stored_result(spec) is None
 
 
 SPAWNS_CHILDREN = (
@@ -142,7 +142,7 @@ async def test_a_check_that_exceeds_its_timeout_is_killed(stage: Stage) -> None:
     assert result.state == "timed_out"
     assert "did not finish within 0.5 s" in result.summary
     assert stage.alive("pids") == []
-    assert await stage.checks.known(stage.spec(SPAWNS_CHILDREN)) is None
+    assert await stage.checks.stored_result(stage.spec(SPAWNS_CHILDREN)) is None
     assert stage.checkout_names() == []
 
 
@@ -161,7 +161,7 @@ async def test_cancelling_a_check_kills_everything_it_started(stage: Stage) -> N
     assert stage.checks.cancel("app", trees[0], "test")
     assert (await task).state == "cancelled"
     assert stage.alive("pids") == []
-    assert await stage.checks.known(spec) is None
+    assert await stage.checks.stored_result(spec) is None
     assert not stage.checks.cancel("app", trees[0], "test")
     task = asyncio.create_task(stage.checks.run(spec))
     await asyncio.to_thread(stage.until, lambda: len(stage.lines("pids")) == 6)
@@ -239,7 +239,9 @@ async def test_failures_of_the_base_are_known_and_unrunnable_checks_have_no_resu
     )
     for command, state, new, known_count in cases:
         assessment = await assess(stage.checks, stage.spec(command, commit=head), base)
-        assert (assessment.state, len(assessment.new), len(assessment.known)) == (state, new, known_count), command
+        assert (assessment.state, len(assessment.new), len(assessment.known_failures)) == (state, new, known_count), (
+            command
+        )
 
 
 async def test_a_missing_commit_or_repository_is_not_found(stage: Stage, tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ async def test_an_unreadable_cached_result_is_ignored(stage: Stage) -> None:
     file = (await stage.checks.run(spec)).log.with_suffix(".json")
     for text in ("", "{", "[]", '{"key": 1}', file.read_text().replace('"success"', '"timed_out"')):
         file.write_text(text)
-        assert await stage.checks.known(spec) is None
+        assert await stage.checks.stored_result(spec) is None
 
 
 @pytest.mark.parametrize("replacement", ["mkfifo", "ln -s /dev/zero", "mkdir"])

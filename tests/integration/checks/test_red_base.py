@@ -53,12 +53,12 @@ async def assess_change(stage: Stage, runner: Runner, base: str, head: str, *, m
 async def test_new_and_known_failures_are_distinguished(stage: Stage, runner: Runner) -> None:
     adds, subtracts, _ = runner.names
     assessment = await assess_change(stage, runner, "one", "two")
-    assert (assessment.state, set(assessment.new), set(assessment.known)) == ("failure", {subtracts}, {adds})
+    assert (assessment.state, set(assessment.new), set(assessment.known_failures)) == ("failure", {subtracts}, {adds})
     assert not drops_tests(assessment) and not assessment.is_known
     task = f"Repair {adds.replace('::', ' ').split()[-1].split(' > ')[-1]}, please."
-    assert owned_failures(task, assessment.known, "main") == (adds,)
+    assert owned_failures(task, assessment.known_failures, "main") == (adds,)
     assessment = await assess_change(stage, runner, "one", "one", mark="3")
-    assert assessment.is_known and set(assessment.known) == {adds} and not drops_tests(assessment)
+    assert assessment.is_known and set(assessment.known_failures) == {adds} and not drops_tests(assessment)
 
 
 @runners
@@ -97,4 +97,4 @@ async def test_a_failure_with_varying_output_is_known(stage: Stage, tmp_path: Pa
     base = stage.commit({"b.txt": "x\n"})
     head = stage.commit({"c.txt": "x\n"})
     assessment = await assess(stage.checks, stage.spec(command, commit=head, base="main"), base)
-    assert assessment.is_known, (assessment.new, assessment.known)
+    assert assessment.is_known, (assessment.new, assessment.known_failures)

@@ -81,7 +81,7 @@ async def test_a_failing_set_up_fails_the_check_and_is_not_cached(stage: Stage) 
     assert "error: no network" in result.summary.splitlines()
     assert list(stage.outside.iterdir()) == []
     assert stage.checkout_names() == []
-    assert await stage.checks.known(spec) is None
+    assert await stage.checks.stored_result(spec) is None
 
 
 async def test_copies_and_symlinks_are_made_as_in_a_workspace(stage: Stage) -> None:

@@ -68,7 +68,7 @@ class ConflictWorld:
             git(path, "commit", "-qm", "work")
 
     async def pairs(self, stale: Collection[str] = ()) -> list[tuple[str, str, tuple[str, ...], str]]:
-        conflicts = await self.outlook.look(list(self.branches.values()), stale)
+        conflicts = await self.outlook.predict(list(self.branches.values()), stale)
         return [(pair.a, pair.b, pair.files, pair.kind) for pair in conflicts]
 
 

@@ -74,16 +74,16 @@ async def play(
                 box.request_merge(target)
             case "push":
                 box.push({target if target == "shared.txt" else f"own{number}.txt": f"push {number}"}, f"push {number}")
-                box.lane.look()
-            case "force" if target in box.changes and target not in box.outcomes and not box.lane.lands(target):
+                box.lane.schedule_cycle()
+            case "force" if target in box.changes and target not in box.outcomes and not box.lane.is_merging(target):
                 forced.add(target)
                 box.force(target)
-                box.lane.look()
+                box.lane.schedule_cycle()
             case "call off" if target in box.joined and box.withdraw(target):
                 withdrawn.add(target)
             case "predict":
                 box.predicted = {**box.predicted, target: frozenset(NAMES[: number % 4])}
-                box.lane.look()
+                box.lane.schedule_cycle()
             case "crash":
                 await box.crash()
             case "die":

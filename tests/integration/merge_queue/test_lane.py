@@ -119,7 +119,7 @@ async def test_a_later_prediction_discards_no_check(tmp_path: Path) -> None:
     box.request_merge(*"abcde")
     await box.until(lambda: len(box.checked) == 3)
     box.predicted = {"a": frozenset("bcde"), "b": frozenset("a"), "d": frozenset("ab")}
-    box.lane.look()
+    box.lane.schedule_cycle()
     await box.until(lambda: [position.entry.session for position in box.lane.plan.places] == ["a", "b", "c", "e", "d"])
     assert [position.ahead for position in box.lane.plan.places[:3]] == [(), ("a",), ("a", "b")]
     box.release.set()
@@ -133,7 +133,7 @@ async def test_changes_are_rebuilt_and_checked_again_if_the_base_moves(tmp_path:
     box.request_merge("a", "b")
     await box.until(lambda: len(box.checked) == 2)
     box.push({"theirs.txt": "x"}, "theirs")
-    box.lane.look()
+    box.lane.schedule_cycle()
     await box.until(lambda: len(box.checked) == 4)
     assert all("theirs.txt" in names for names in box.checked[2:])
     await box.until(lambda: box.running == 2)
@@ -149,7 +149,7 @@ async def test_a_base_that_keeps_moving_is_reported(tmp_path: Path) -> None:
     for number in range(6):
         await box.until(lambda count=number: len(box.checked) > count)  # type: ignore[misc]
         box.push({f"t{number}": "x"}, f"push {number}")
-        box.lane.look()
+        box.lane.schedule_cycle()
     await box.until(lambda: box.wait_reasons.get("a"))
     assert box.wait_reasons["a"] == ["main to come to rest"]
     box.release.set()
@@ -165,7 +165,7 @@ async def test_the_count_of_base_moves_restarts_after_a_merge(tmp_path: Path) ->
             await box.until(lambda: box.checked and f"{name}.txt" in box.checked[-1])
             count = len(box.checked)
             box.push({f"{name}{number}": "x"}, f"push {name}{number}")
-            box.lane.look()
+            box.lane.schedule_cycle()
             await box.until(lambda count=count: len(box.checked) > count)  # type: ignore[misc]
 
     box.release = first = asyncio.Event()
@@ -201,7 +201,7 @@ async def test_a_change_that_is_being_merged_can_be_neither_paused_nor_withdrawn
     box, slow = make_world(tmp_path, [Change("a"), Change("b")]), SlowMerge(monkeypatch)
     box.request_merge("a", "b")
     await box.until(lambda: slow.attempts)
-    assert box.lane.lands("a") and not box.lane.lands("b")
+    assert box.lane.is_merging("a") and not box.lane.is_merging("b")
     assert not box.lane.pause("a") and not box.withdraw("a")
     assert box.withdraw("b")
     slow.go.set()
@@ -230,7 +230,7 @@ async def test_a_blocked_merge_is_not_retried_at_every_update(tmp_path: Path, mo
     box.request_merge("a", "b")
     await box.until(lambda: box.wait_reasons.get("a") and len(box.checked) == 2 and not box.running)
     for _ in range(10):
-        box.lane.look()
+        box.lane.schedule_cycle()
         await asyncio.sleep(0.02)
     assert slow.attempts == 1
     assert box.withdraw("a")
@@ -258,7 +258,7 @@ async def test_a_force_pushed_branch_leaves_the_queue_without_blocking_others(tm
     box.request_merge(*"abc")
     await box.until(lambda: len(box.checked) == 3)
     forced = box.force("a")
-    box.lane.look()
+    box.lane.schedule_cycle()
     await box.until(lambda: "a" in box.outcomes)
     assert box.outcomes["a"] == merge.BranchMoved(forced)
     box.release.set()

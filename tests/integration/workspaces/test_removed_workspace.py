@@ -148,11 +148,11 @@ async def test_conflicts_are_read_while_a_workspace_is_removed(world: RemovalWor
         Branch("other", "main", git(world.repo, "rev-parse", "other"), start, tmp_path / "other", 1.0),
     ]
     outlook = RepositoryPrediction(world.host, world.repo / ".git", tmp_path / "work")
-    assert len(await outlook.look(branches, ())) == 1
+    assert len(await outlook.predict(branches, ())) == 1
 
     async def read_conflicts() -> Any:
         write(world.workspace, {"loose.txt": str(world.host.remaining)})  # a new change to compare
-        return await outlook.look(branches, ["x"])
+        return await outlook.predict(branches, ["x"])
 
     results = await world.every_removal(when, read_conflicts)
     assert len(results) > 2
