@@ -22,7 +22,7 @@ class Merges:
         self._flow = flow
         self._queue = queue
         self._forge = forge
-        self._merge_at_forge = retry_until_done(forge.merge, is_host_error)
+        self._merge_at_forge = retry_until_done(forge.merge_change, is_host_error)
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""

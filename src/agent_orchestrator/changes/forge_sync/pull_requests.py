@@ -244,7 +244,7 @@ class ForgePullRequests(Part):
 
     # -- merging -------------------------------------------------------------------------------------------------------
 
-    async def merge(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def merge_change(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Merge the requested commit at the forge, or hand it to the forge's own merge queue."""
         async with self._merge_locks[intent.session]:
             return await self._merge(intent)
