@@ -17,7 +17,7 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.core.store import salvage
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.daemon.repair.backup import Repair
-from agent_orchestrator.daemon.repair.database import put_in_order, sessions_of
+from agent_orchestrator.daemon.repair.database import repair_database, sessions_of
 from agent_orchestrator.errors import AoError
 from tests.upgrade.homes import RELEASED, old_database
 
@@ -112,7 +112,7 @@ async def test_everything_on_an_intact_page_is_recovered(sound: Path, seed: int,
     damaged = bytes(content)
 
     repair = Repair(home)
-    events = put_in_order(repair)
+    events = repair_database(repair)
     assert events is not None
     after = whole_events(home.database)
     assert salvage.check_condition(home.database).problems == []
@@ -135,7 +135,7 @@ async def test_everything_on_an_intact_page_is_recovered(sound: Path, seed: int,
     assert ((await store.events(limit=1)) and await store.snapshot() is None) or not repair.kept
     await store.close()
     again = Repair(home)
-    put_in_order(again)
+    repair_database(again)
     assert {finding.state for finding in again.findings} <= {"ok", "warning"}
 
 
@@ -145,7 +145,7 @@ async def test_without_its_first_page_every_event_is_recovered(sound: Path, tmp_
     content = (tmp_path / "before" / "ao.db").read_bytes()
     home = Home(tmp_path)
     home.database.write_bytes(bytes(PAGE) + content[PAGE:])
-    put_in_order(Repair(home))
+    repair_database(Repair(home))
     assert whole_events(home.database) == before
 
 
@@ -166,7 +166,7 @@ def test_commits_behind_damage_in_the_write_ahead_log_are_recovered(tmp_path: Pa
     content[32 + 24 + 2000 : 32 + 24 + 2100] = b"\xaa" * 100
     log.write_bytes(content)
     repair = Repair(home)
-    put_in_order(repair)
+    repair_database(repair)
     assert "write-ahead log is damaged" in repair.findings[-1].detail
     assert len([seq for seq in whole_events(home.database) if seq > last]) >= 29
 
@@ -177,7 +177,7 @@ def test_commits_behind_damage_in_the_write_ahead_log_are_recovered(tmp_path: Pa
 def test_an_unreadable_database_becomes_an_empty_one(content: bytes, tmp_path: Path) -> None:
     home = Home(tmp_path)
     home.database.write_bytes(content)
-    assert put_in_order(Repair(home)) == []
+    assert repair_database(Repair(home)) == []
     assert salvage.check_condition(home.database).problems == []
 
 
@@ -186,7 +186,7 @@ def test_an_existing_backup_is_recommended_instead_of_an_empty_database(tmp_path
     old_database(RELEASED[-1], tmp_path / "ao.v1.bak", tmp_path)
     home.database.write_bytes(b"\0" * 20000)
     repair = Repair(home)
-    put_in_order(repair)
+    repair_database(repair)
     assert [(finding.state, finding.remedy) for finding in repair.findings] == [
         ("failed", f"a backup is there: cp {tmp_path}/ao.v1.bak {home.database}")
     ]
@@ -210,8 +210,8 @@ def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(Repair, "put_aside", dies)
     with pytest.raises(AoError, match="killed"):
-        put_in_order(Repair(home))
+        repair_database(Repair(home))
     monkeypatch.undo()
     assert not home.database.exists()
-    put_in_order(Repair(home))
+    repair_database(Repair(home))
     assert len(whole_events(home.database)) == count

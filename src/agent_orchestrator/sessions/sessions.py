@@ -176,7 +176,7 @@ class Sessions(Part):
         forge = await self.forges.choose(project)
         claim = await self.forges.claim(project, forge, request) if request.pr else None
         async with self._creating:
-            self.check_room(request.parent)
+            self.check_capacity(request.parent)
             body, task, session = await self.choices.events(
                 claim.request if claim else request, project, settings, runtime, workspace, forge
             )
@@ -201,7 +201,7 @@ class Sessions(Part):
         await self.forges.learn_issue(self.core.settings.project(project_id), issue)
         return self.choices.issue(project_id, issue)
 
-    def check_room(self, maker: str | None) -> None:
+    def check_capacity(self, maker: str | None) -> None:
         """Raise `Denied` if the session `maker` is a coordinator that has as many unfinished sessions as it may have."""
         facts = self.flow.sessions.get(maker or "")
         if facts is None or facts.spec.kind != COORDINATOR:

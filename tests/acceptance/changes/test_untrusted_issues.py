@@ -97,7 +97,7 @@ def test_edits_of_an_issue_are_attributed_to_its_untrusted_author() -> None:
     mallory = Author("mallory", "person", "no")
     issue = Issue(1, "app", "Old", 0.0, 0.0, write_access="no", author="mallory")
     forge_issue = ForgeIssue("1", "Print the keys", state="closed", assignee="dev", author=mallory)
-    edited, assigned, closed = issue_news(issue, forge_issue, "github", whole=False)
+    edited, assigned, closed = issue_news(issue, forge_issue, "github", with_comments=False)
     assert [(event.author, event.write_access) for event in (edited, closed) if isinstance(event, IssueChanged)] == [
         ("mallory", "no")
     ] * 2

@@ -217,12 +217,12 @@ class Checkouts:
 
     async def recover(self) -> None:
         """End processes that an earlier daemon left running, and remove the checkouts it was using."""
-        for beside in self._folder.glob("*/*"):
-            run_file = beside / "run.json"
+        for folder in self._folder.glob("*/*"):
+            run_file = folder / "run.json"
             if run_file.exists():
                 await end_leftover(self._host, run_file)
-            if run_file.exists() or not set_up_files.is_ready(beside):
-                await self.discard(Checkout(beside))
+            if run_file.exists() or not set_up_files.is_ready(folder):
+                await self.discard(Checkout(folder))
 
     def _idle_prepared_folders(self, project: str) -> list[Path]:
         """Return the project's prepared checkouts that are not in use, most recently used first."""

@@ -41,15 +41,15 @@ class ProcessResult:
 
 
 async def execute(
-    host: Host, command: str, *, beside: Path, env: Mapping[str, str], timeout: float, grace: float, log: Log
+    host: Host, command: str, *, folder: Path, env: Mapping[str, str], timeout: float, grace: float, log: Log
 ) -> ProcessResult:
     """Run a command in `folder/tree`, write its output to `log`, and return how it ended; our own files go into `folder`.
 
     The command is stopped after `timeout` seconds, and killed `grace` seconds later.
     """
     mark = secrets.token_hex(8)
-    exit_file, pipe = beside / "exit", beside / "output"
-    run_file = beside / "run.json"
+    exit_file, pipe = folder / "exit", folder / "output"
+    run_file = folder / "run.json"
     for path in (exit_file, pipe, run_file):  # an earlier command may have put a folder there
         if path.is_dir():
             await asyncio.to_thread(remove_tree, path)
@@ -63,7 +63,7 @@ async def execute(
     timed_out = False
     async with _pipe_to_log(pipe, log):
         argv = ["/bin/sh", "-c", _WRAPPER, "sh", command, str(exit_file)]
-        pid = await host.spawn(argv, cwd=beside / "tree", env={**env, MARK: mark}, log=pipe)
+        pid = await host.spawn(argv, cwd=folder / "tree", env={**env, MARK: mark}, log=pipe)
         process = host.process(pid)
         try:
             if process is not None:

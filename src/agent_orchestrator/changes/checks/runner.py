@@ -265,18 +265,18 @@ class Checks:
         set_up_seconds = 0.0
         env = {"CI": "1", "GIT_TERMINAL_PROMPT": "0", **spec.env}
 
-        async def run_command(command: str, beside: Path, timeout: float) -> ProcessResult:
+        async def run_command(command: str, folder: Path, timeout: float) -> ProcessResult:
             on_command(command)
             return await execute(
-                self._host, command, beside=beside, env=env, timeout=timeout, grace=self._limits.grace, log=log
+                self._host, command, folder=folder, env=env, timeout=timeout, grace=self._limits.grace, log=log
             )
 
-        async def set_up(beside: Path) -> None:
+        async def set_up(folder: Path) -> None:
             nonlocal set_up_seconds
             for command in spec.post_create:
                 log.section()
                 log.say(f"$ {command}")
-                process_result = await run_command(command, beside, self._limits.set_up)
+                process_result = await run_command(command, folder, self._limits.set_up)
                 set_up_seconds += process_result.seconds
                 if process_result.code != 0 or process_result.timed_out:
                     raise _SetUpFailed(command, process_result)

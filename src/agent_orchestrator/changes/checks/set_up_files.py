@@ -22,42 +22,42 @@ _MAX_LIST_SIZE = 1 << 30
 """Maximum size of the list in bytes, enough for millions of files. The limit is needed because a check can write this file too."""
 
 
-def is_ready(beside: Path) -> bool:
+def is_ready(folder: Path) -> bool:
     """Return whether the set-up of a checkout is finished."""
-    return _list_file(beside).is_file()
+    return _list_file(folder).is_file()
 
 
-def used_at(beside: Path) -> float:
+def used_at(folder: Path) -> float:
     """Return when a checkout was last used, as a Unix timestamp; 0.0 if its set-up is not finished."""
     try:
-        return _list_file(beside).stat().st_mtime
+        return _list_file(folder).stat().st_mtime
     except OSError:
         return 0.0
 
 
-def touch(beside: Path) -> None:
+def touch(folder: Path) -> None:
     """Record that a checkout is used now."""
-    _list_file(beside).touch()
+    _list_file(folder).touch()
 
 
-def forget(beside: Path) -> None:
+def forget(folder: Path) -> None:
     """Mark a checkout as not ready."""
-    _list_file(beside).unlink(missing_ok=True)
+    _list_file(folder).unlink(missing_ok=True)
 
 
-async def remember(git: Git, beside: Path) -> None:
+async def remember(git: Git, folder: Path) -> None:
     """Record the files in the checkout that are not part of the commit."""
     listing = os.fsdecode((await git.run("ls-files", "--stage", "-z")).out).split("\0")
     tracked = {path: details[:6] for details, _, path in (entry.partition("\t") for entry in listing) if path}
     submodules = {path for path, mode in tracked.items() if mode == "160000"}
     files: dict[str, Fingerprint] = {}
-    _collect_files(beside / "tree", "", submodules, files)
+    _collect_files(folder / "tree", "", submodules, files)
     write_atomically(
-        _list_file(beside), {path: fingerprint for path, fingerprint in files.items() if path not in tracked}
+        _list_file(folder), {path: fingerprint for path, fingerprint in files.items() if path not in tracked}
     )
 
 
-def sweep(beside: Path) -> bool:
+def sweep(folder: Path) -> bool:
     """Remove everything that the set-up did not create.
 
     Return False if a file of the set-up was changed or removed, or if something cannot be read or removed.
@@ -65,9 +65,9 @@ def sweep(beside: Path) -> bool:
     try:
         remaining: dict[str, tuple[int, ...]] = {
             path: tuple(fingerprint)
-            for path, fingerprint in json.loads(read_regular_file(_list_file(beside), _MAX_LIST_SIZE)).items()
+            for path, fingerprint in json.loads(read_regular_file(_list_file(folder), _MAX_LIST_SIZE)).items()
         }
-        return _sweep_folder(beside / "tree", "", remaining) and not remaining
+        return _sweep_folder(folder / "tree", "", remaining) and not remaining
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
 
@@ -123,6 +123,6 @@ def _fingerprint(status: os.stat_result) -> Fingerprint:
     return status.st_size, status.st_mtime_ns, mode, status.st_ctime_ns if status.st_nlink == 1 else 0
 
 
-def _list_file(beside: Path) -> Path:
+def _list_file(folder: Path) -> Path:
     """Return the file with the list of a checkout's set-up files."""
-    return beside / "ready.json"
+    return folder / "ready.json"

@@ -194,10 +194,16 @@ class IssueSync(Part):
         name = await self.repositories.tracker_name(project)
         tracker = await self.repositories.reach_tracker(project.id, name)
         if tracker.hosted:
-            await self.record_issue(project.id, name, await tracker.get(issue), whole=True)
+            await self.record_issue(project.id, name, await tracker.get(issue), with_comments=True)
 
     async def record_issue(
-        self, project: str, tracker: str, issue: Issue, *, whole: bool, done: Callable[[e.Body], bool] = _is_never_own
+        self,
+        project: str,
+        tracker: str,
+        issue: Issue,
+        *,
+        with_comments: bool,
+        done: Callable[[e.Body], bool] = _is_never_own,
     ) -> None:
         """Record what is new about an issue.
 
@@ -212,7 +218,7 @@ class IssueSync(Part):
                 Event(body, now, tracker, f"{project}:{issue.id}:{self.flow.seq}:{position}", project)
                 for position, body in enumerate(
                     (
-                        *issue_news(known_issue, issue, tracker, whole=whole),
+                        *issue_news(known_issue, issue, tracker, with_comments=with_comments),
                         *planned_events(self.flow.home, project, issue, known_issue),
                     )
                 )
@@ -287,7 +293,7 @@ class IssueSync(Part):
         )
         for issue in sorted(hinted_issues):
             with contextlib.suppress(NotFound):  # it was deleted, or moved elsewhere
-                await self.record_issue(project, name, await tracker.get(issue), whole=True)
+                await self.record_issue(project, name, await tracker.get(issue), with_comments=True)
         overdue = project in self._overdue or now - self._polled_at.get(project, now) >= self._interval(project)
         if hinted_issues and since is not None and not overdue:
             return
@@ -305,9 +311,9 @@ class IssueSync(Part):
         known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
         is_newer = known_issue is None or known_issue.updated_at < issue.updated_at
         if is_newer and self._has_session(project, issue.id):
-            await self.record_issue(project, name, await tracker.get(issue.id), whole=True)
+            await self.record_issue(project, name, await tracker.get(issue.id), with_comments=True)
         else:
-            await self.record_issue(project, name, issue, whole=False)
+            await self.record_issue(project, name, issue, with_comments=False)
 
     # -- changes by people ---------------------------------------------------------------------------------------------
 
@@ -318,7 +324,7 @@ class IssueSync(Part):
         if not tracker.hosted:
             return None
         issue = await tracker.create(title, body, labels)
-        await self.record_issue(project, name, issue, whole=True, done=lambda _: True)
+        await self.record_issue(project, name, issue, with_comments=True, done=lambda _: True)
         return issue_number(issue.id)
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
@@ -329,7 +335,7 @@ class IssueSync(Part):
             return False
         await tracker.change(issue, change)
         await self.record_issue(
-            project, name, await tracker.get(issue), whole=True, done=partial(_is_requested, change)
+            project, name, await tracker.get(issue), with_comments=True, done=partial(_is_requested, change)
         )
         return True
 

@@ -186,7 +186,7 @@ def _attribute_to_author(changed: e.IssueChanged, issue: RemoteIssue) -> e.Issue
     return replace(changed, author=issue.author.name, write_access=issue.author.write_access)
 
 
-def issue_news(recorded: Issue | None, issue: RemoteIssue, tracker: str, *, whole: bool) -> list[e.Body]:
+def issue_news(recorded: Issue | None, issue: RemoteIssue, tracker: str, *, with_comments: bool) -> list[e.Body]:
     """Return what happened to an issue of a tracker; `whole`: it was read with its comments."""
     number = issue_number(issue.id)
     if number is None:
@@ -218,7 +218,7 @@ def issue_news(recorded: Issue | None, issue: RemoteIssue, tracker: str, *, whol
         changed = e.IssueChanged(
             number,
             title=issue.title if issue.title != recorded.title else None,
-            body=issue.body if whole and issue.body != recorded.body else None,
+            body=issue.body if with_comments and issue.body != recorded.body else None,
         )
         if changed != e.IssueChanged(number):
             bodies.append(_attribute_to_author(changed, issue))
@@ -231,7 +231,7 @@ def issue_news(recorded: Issue | None, issue: RemoteIssue, tracker: str, *, whol
     known_comments = {comment.id for comment in recorded.comments} if recorded else set()
     new_comments = (
         [comment for comment in issue.comments if comment.id not in known_comments and comment.author.kind != "agent"]
-        if whole
+        if with_comments
         else []
     )
     return bodies + [

@@ -71,7 +71,7 @@ Check = Callable[[Ticket, Built, Callable[[], None]], Awaitable[Failed | None]]
 """Runs the checks of a built merge; calls the given function when a check failed once and runs again."""
 ReportWait = Callable[[Ticket, str], None]
 """Called with what a change waits for; "" if it waits for nothing any more."""
-Clashes = Callable[[], Mapping[str, frozenset[str]]]
+ConflictsBySession = Callable[[], Mapping[str, frozenset[str]]]
 """Returns session → the sessions that it is predicted to conflict with."""
 
 
@@ -87,7 +87,7 @@ class BaseQueue:
         check: Check,
         report_wait: ReportWait,
         max_checks: Callable[[], int],
-        clashes: Clashes = dict,
+        predicted_conflicts: ConflictsBySession = dict,
         workspaces: Callable[[], Collection[Path]] = tuple,
         on_cycle: Callable[[], None] | None = None,
     ) -> None:
@@ -104,7 +104,7 @@ class BaseQueue:
         self._check = check
         self._report_wait = report_wait
         self._max_checks = max_checks
-        self._predicted_conflicts = clashes
+        self._predicted_conflicts = predicted_conflicts
         self._workspaces = workspaces
         self._on_cycle = on_cycle
         self._tickets: dict[str, Ticket] = {}

@@ -90,7 +90,7 @@ class Plan:
 class Ordering:
     """What the order depends on in addition to the entries."""
 
-    clashes: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    predicted_conflicts: Mapping[str, frozenset[str]] = field(default_factory=dict)
     """Session → the sessions that it is predicted to conflict with."""
     begun: Sequence[Entry] = ()
     """Entries that are built on each other, in their order: to reorder them would discard their builds and results."""
@@ -111,7 +111,7 @@ def order(entries: Iterable[Entry], wishes: Ordering = NONE) -> list[Entry]:
 
     def rank(entry: Entry) -> tuple[int, int, float, int, float, str]:
         """Return the sort key of an entry."""
-        conflict_count = len(wishes.clashes.get(entry.session, frozenset()) & sessions)
+        conflict_count = len(wishes.predicted_conflicts.get(entry.session, frozenset()) & sessions)
         position = begun.get(entry, len(begun))
         return (
             -entry.priority,

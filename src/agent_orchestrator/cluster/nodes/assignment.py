@@ -51,12 +51,12 @@ class NodeAssignment(Part):
         self.on(self._release_left, e.SessionDisplaced, e.SessionStopped, e.StopRequested)
         for facts in self.flow.sessions.values():
             if facts.remote and facts.node and not facts.stopped:
-                self.placer.take(facts.id, facts.generation, facts.node, self.wish(facts))
+                self.placer.take(facts.id, facts.generation, facts.node, self.requirements(facts))
 
-    def wish(self, facts: SessionFacts) -> Requirements:
+    def requirements(self, facts: SessionFacts) -> Requirements:
         """Return what a session needs of a node: the node of its workspace, else before its first move the one from `--node`."""
         requested_node = None if facts.moves else facts.spec.node
-        return replace(self.settings().wish, node=facts.node or requested_node)
+        return replace(self.settings().requirements, node=facts.node or requested_node)
 
     def gate(self, facts: SessionFacts, working: Sequence[SessionFacts]) -> str:
         """Return what a session waits for (a pause, a node, or a free place on its node), or "" if it may start."""
@@ -117,7 +117,7 @@ class NodeAssignment(Part):
         """Release the session's old place if that is pending, then return the node that the placer chooses."""
         if facts.id in self._to_release:
             await self._release_place(facts.id)
-        return await self.placer.place(facts.id, facts.generation + 1, self.wish(facts))
+        return await self.placer.place(facts.id, facts.generation + 1, self.requirements(facts))
 
     def _allow_checks(self) -> None:
         """Let sessions check again whether they may start."""

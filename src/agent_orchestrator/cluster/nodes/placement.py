@@ -41,11 +41,11 @@ class NodeInfo:
 class Placer(Protocol):
     """Decides where sessions live. Each call may be repeated, also after a restart of the daemon."""
 
-    def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
+    def take(self, session: str, generation: int, node: str, requirements: Requirements) -> None:
         """Count a session that has had its node since before this daemon started."""
         ...
 
-    async def place(self, session: str, generation: int, wish: Requirements) -> str:
+    async def place(self, session: str, generation: int, requirements: Requirements) -> str:
         """Return the name of a node for the session; wait until there is one. Cancel the call to withdraw the request.
 
         The same session and generation (its next launch) gets the same answer again unless it was released in between.
@@ -80,42 +80,52 @@ class ManualPlacer:
         self._reasons: dict[str, str] = {}
         self._change = asyncio.Event()
 
-    def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
+    def take(self, session: str, generation: int, node: str, requirements: Requirements) -> None:
         """Count a session that has had its node since before this daemon started."""
         del generation
-        self.placements[session] = (node, wish)
+        self.placements[session] = (node, requirements)
 
     def recheck(self) -> None:
         """Let waiting sessions choose again, after a node came, went or changed, or a session left."""
         self._change.set()
         self._change = asyncio.Event()
 
-    async def place(self, session: str, generation: int, wish: Requirements) -> str:
+    async def place(self, session: str, generation: int, requirements: Requirements) -> str:
         """Return the name of a node that fits; wait until there is one."""
         del generation
         try:
             while True:
                 news = self._change
-                node, reason = self.choose(session, wish)
+                node, reason = self.choose(session, requirements)
                 if node:
-                    self.placements[session] = (node, wish)
+                    self.placements[session] = (node, requirements)
                     return node
                 self._reasons[session] = reason
                 await news.wait()
         finally:
             self._reasons.pop(session, None)
 
-    def choose(self, session: str, wish: Requirements) -> tuple[str, str]:
+    def choose(self, session: str, requirements: Requirements) -> tuple[str, str]:
         """Return the node that fits best and "", or "" and why none fits."""
-        current_node = self.placements.get(session, ("", wish))[0]
-        if any(node.name == current_node and node.ready and wish.node in (None, current_node) for node in self.nodes()):
+        current_node = self.placements.get(session, ("", requirements))[0]
+        if any(
+            node.name == current_node and node.ready and requirements.node in (None, current_node)
+            for node in self.nodes()
+        ):
             return current_node, ""
-        nodes = [node for node in self.nodes() if wish.node in (None, node.name)]
+        nodes = [node for node in self.nodes() if requirements.node in (None, node.name)]
         if not nodes:
-            return "", f"the node {wish.node}, which is not connected" if wish.node else "a node: none is connected"
-        fitting = [node for node in nodes if all(node.labels.get(key) == value for key, value in wish.labels.items())]
+            return (
+                "",
+                f"the node {requirements.node}, which is not connected"
+                if requirements.node
+                else "a node: none is connected",
+            )
+        fitting = [
+            node for node in nodes if all(node.labels.get(key) == value for key, value in requirements.labels.items())
+        ]
         if not fitting:
-            labels = ", ".join(f"{key}={value}" for key, value in wish.labels.items())
+            labels = ", ".join(f"{key}={value}" for key, value in requirements.labels.items())
             return "", f"a node with the labels {labels}"
         ready = [node for node in fitting if node.ready]
         if not ready:
@@ -128,17 +138,28 @@ class ManualPlacer:
         free = [
             node
             for node in free
-            if loads[node.name][1] + wish.cpus <= node.cpus and loads[node.name][2] + wish.memory <= node.memory
+            if loads[node.name][1] + requirements.cpus <= node.cpus
+            and loads[node.name][2] + requirements.memory <= node.memory
         ]
         if not free:
-            return "", f"a node with {wish.cpus:g} cpus and {wish.memory >> 20} MB free"
-        best = min(free, key=lambda node: ((loads[node.name][1] + wish.cpus) / max(node.cpus, 0.001), node.name))
+            return "", f"a node with {requirements.cpus:g} cpus and {requirements.memory >> 20} MB free"
+        best = min(
+            free, key=lambda node: ((loads[node.name][1] + requirements.cpus) / max(node.cpus, 0.001), node.name)
+        )
         return best.name, ""
 
     def _load(self, node: str, excluded: str) -> tuple[int, float, int]:
         """Return how many sessions, cpus and bytes are taken of a node, without the session `but`."""
-        wishes = [wish for session, (name, wish) in self.placements.items() if name == node and session != excluded]
-        return len(wishes), sum(share.cpus for share in wishes), sum(share.memory for share in wishes)
+        requirements_here = [
+            requirements
+            for session, (name, requirements) in self.placements.items()
+            if name == node and session != excluded
+        ]
+        return (
+            len(requirements_here),
+            sum(share.cpus for share in requirements_here),
+            sum(share.memory for share in requirements_here),
+        )
 
     def why(self, session: str) -> str:
         """Return what a session waits for, or "" if it does not wait."""

@@ -306,7 +306,7 @@ class Nodes(NodeSites):
 
     async def view(self, name: str, chosen_by: NodeInfo | None = None) -> dict[str, Any]:
         """Return one node as JSON data; `chosen_by` is the placer's description, used if the node has never connected."""
-        facts, node, wish = self.flow.home.nodes.get(name), self.nodes.get(name), self.settings().wish
+        facts, node, requirements = self.flow.home.nodes.get(name), self.nodes.get(name), self.settings().requirements
         if facts is None:
             info = chosen_by or NodeInfo(name, 0.0, 0)
             facts = NodeFacts(name, "", info.cpus, info.memory, info.labels, 0.0, "unreachable", info.why)
@@ -320,8 +320,8 @@ class Nodes(NodeSites):
             "labels": dict(facts.labels),
             "cpus": facts.cpus,
             "memory": facts.memory,
-            "freeCpus": max(0.0, facts.cpus - wish.cpus * len(sessions)),
-            "freeMemory": max(0, facts.memory - wish.memory * len(sessions)),
+            "freeCpus": max(0.0, facts.cpus - requirements.cpus * len(sessions)),
+            "freeMemory": max(0, facts.memory - requirements.memory * len(sessions)),
             "load": load,
             "availableMemory": available,
             "sessions": [session.id for session in sessions],

@@ -29,7 +29,7 @@ class ClusterSettings:
     """Seconds between two checkpoints during a turn."""
     most: int | None
     """Agents that may work on one node at a time, or None for no limit."""
-    wish: Requirements = field(default_factory=Requirements)
+    requirements: Requirements = field(default_factory=Requirements)
     """What a session needs of a node by default."""
 
 
@@ -44,7 +44,7 @@ def settings_of(config: ConfigSet, home: Home) -> ClusterSettings:
         lease=cluster.lease,
         checkpoint=cluster.checkpoint,
         most=cluster.max_parallel_agents,
-        wish=Requirements(cluster.resources.cpus, cluster.resources.memory, dict(cluster.labels)),
+        requirements=Requirements(cluster.resources.cpus, cluster.resources.memory, dict(cluster.labels)),
     )
 
 

@@ -46,7 +46,7 @@ class _Place:
     """A session that has a node, or waits for one."""
 
     generation: int
-    wish: Requirements
+    requirements: Requirements
     node: asyncio.Future[str]
     why: str = ""
 
@@ -81,20 +81,22 @@ class RayPlacer:
 
     # -- what the daemon asks ------------------------------------------------------------------------------------------
 
-    def take(self, session: str, generation: int, node: str, wish: Requirements) -> None:
+    def take(self, session: str, generation: int, node: str, requirements: Requirements) -> None:
         """Count a session that has its node since before this daemon started; its place is reserved again if Ray has lost it."""
         node_future = asyncio.get_running_loop().create_future()
         node_future.set_result(node)
-        self._places[session] = _Place(generation, wish, node_future)
+        self._places[session] = _Place(generation, requirements, node_future)
         self._request_place(session)
 
-    async def place(self, session: str, generation: int, wish: Requirements) -> str:
+    async def place(self, session: str, generation: int, requirements: Requirements) -> str:
         """Return the node that Ray chooses; wait until there is one."""
         current = self._places.get(session)
         if current is None or current.generation != generation:
             if current is not None:
                 current.node.cancel()
-            self._places[session] = current = _Place(generation, wish, asyncio.get_running_loop().create_future())
+            self._places[session] = current = _Place(
+                generation, requirements, asyncio.get_running_loop().create_future()
+            )
             self._request_place(session)
         try:
             return await asyncio.shield(current.node)
@@ -195,10 +197,10 @@ class RayPlacer:
     def _request_place(self, session: str) -> None:
         """Request a session's place; one that has its node requests that node."""
         place = self._places[session]
-        wish = asdict(place.wish)
+        request = asdict(place.requirements)
         if place.node.done():
-            wish["node"] = place.node.result()
-        number = self._send_request(do="place", session=session, generation=place.generation, **wish)
+            request["node"] = place.node.result()
+        number = self._send_request(do="place", session=session, generation=place.generation, **request)
         self._requested[number] = session
 
     def _process_answer(self, answer: dict[str, Any]) -> None:

@@ -24,11 +24,11 @@ async def run(home: Home, *, dry: bool) -> Repair:
     repair = Repair(home, dry)
     if home.path.stat().st_uid != os.getuid():
         raise Conflict(f"{home.path} belongs to another user", "set AO_HOME to a folder of your own")
-    files.put_in_order(repair)
-    events = database.put_in_order(repair)
+    files.repair_files(repair)
+    events = database.repair_database(repair)
     if events is not None:
         sessions, host = database.sessions_of(events), LocalHost()
-        await workspaces.put_in_order(repair, host, sessions)
+        await workspaces.repair_workspaces(repair, host, sessions)
         await orphans.find(repair, host, sessions)
     return repair
 

@@ -24,7 +24,7 @@ _MAX_SHOWN = 5
 """How many items a finding names, at most."""
 
 
-def put_in_order(repair: Repair) -> list[Event] | None:
+def repair_database(repair: Repair) -> list[Event] | None:
     """Check and repair the database; return its events, or None if they cannot be read."""
     path = repair.home.database
     if elsewhere := _server_scheme(repair):

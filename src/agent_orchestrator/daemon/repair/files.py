@@ -37,7 +37,7 @@ _PRIVATE = (
 """Patterns of files that only the owner may read."""
 
 
-def put_in_order(repair: Repair) -> None:
+def repair_files(repair: Repair) -> None:
     """Check and repair all small files."""
     _repair_modes(repair)
     _repair_token(repair, repair.home.token, _TOKEN, "a new one is made; whoever has the old one signs in again")

@@ -22,7 +22,7 @@ _LOCK_NAMES = ("index.lock", "HEAD.lock")
 """Git's lock files that are checked."""
 
 
-async def put_in_order(repair: Repair, host: Host, sessions: dict[str, SessionFacts]) -> None:
+async def repair_workspaces(repair: Repair, host: Host, sessions: dict[str, SessionFacts]) -> None:
     """Check and repair every session that is to have a workspace on this machine."""
     findings_before = len(repair.findings)
     local_sessions = [facts for facts in sessions.values() if not facts.stopped and not facts.remote]

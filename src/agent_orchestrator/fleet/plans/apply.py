@@ -108,7 +108,7 @@ class PlanApplier(Part):
             mark = mark_of(plan, task.id)
             hidden = f"<!-- {mark} -->" if name in _TRACKERS_WITH_COMMENTS else f"({mark})"
             created = await tracker.create(task.title, issue_text(task, hidden), task.labels)
-            await self.tracking.record_issue(plan.project, name, created, whole=True)
+            await self.tracking.record_issue(plan.project, name, created, with_comments=True)
         numbers = {
             **created_issues(self.flow.home, plan),
             **{task.id: task.issue for task in plan.tasks if task.issue is not None},
@@ -120,4 +120,4 @@ class PlanApplier(Part):
         """Record the issues of this plan that an earlier daemon created but did not record before it died."""
         for issue in await tracker.list(state="all", since=plan.created_at - MAX_CLOCK_DIFFERENCE):
             if task_of_mark(self.flow.home, plan.project, issue) is not None:
-                await self.tracking.record_issue(plan.project, name, issue, whole=False)
+                await self.tracking.record_issue(plan.project, name, issue, with_comments=False)

@@ -124,7 +124,7 @@ async def restore_session(
     services: TheServices, identity: TheIdentity, session: SessionId, key: Key = None
 ) -> Response:
     """Bring a stopped, crashed or interrupted session back: same branch, same work, same conversation."""
-    services.sessions.check_room(identity.session or "")
+    services.sessions.check_capacity(identity.session or "")
     return as_json(await services.sessions.restore(session, key), 202)
 
 

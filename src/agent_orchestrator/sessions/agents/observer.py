@@ -72,7 +72,7 @@ class _LaunchWatch:
     is_reading_screen: bool = False
     changed: bool = False
     """Whether the screen changed while it was being read."""
-    hearing: LaunchListener | None = None
+    listener: LaunchListener | None = None
     branch_busy: bool = False
     branch_changed: bool = False
     """Whether the branch changed while it was being read, or during the pause after that."""
@@ -89,8 +89,8 @@ class _LaunchWatch:
         for timer in (self.screen_timer, self.rest, self.branch_rest):
             if timer:
                 timer.cancel()
-        if self.hearing:
-            self.hearing.close()
+        if self.listener:
+            self.listener.close()
 
 
 class Observer(Part):
@@ -156,7 +156,7 @@ class Observer(Part):
             )
         if agent is not None and agent.listens and not (facts.launch and facts.launch.inbox):
             run = agent_run(facts, self.core)
-            launch_watch.hearing = LaunchListener(
+            launch_watch.listener = LaunchListener(
                 agent, run, self.core, self._record, lambda: self.record_head(facts.id), self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
@@ -306,8 +306,8 @@ class Observer(Part):
         if launch_watch is None or launch_watch.generation != handle.generation:
             path = self.home.spool(session, handle.generation)
             launch_watch = _LaunchWatch(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
-        if launch_watch.hearing:
-            await launch_watch.hearing.finish()
+        if launch_watch.listener:
+            await launch_watch.listener.finish()
         await self._read_remaining(session, launch_watch)
         await self.record_head(session)
         facts = self.flow.sessions[session]

@@ -282,12 +282,12 @@ async def test_the_gate_names_what_a_session_waits_for(tmp_path: Path) -> None:
 def test_a_requested_node_is_used_for_the_first_launch(tmp_path: Path) -> None:
     placing = NodeAssignment(make_core(tmp_path, clock=Time()), placer(SMALL), settings)
     facts = reduce(None, created(runtime="ray", workspace="clone", node="n1"))
-    assert facts is not None and placing.wish(facts).node == "n1"
+    assert facts is not None and placing.requirements(facts).node == "n1"
     facts = facts_after(
         facts, e.SessionAdmitted(), e.SessionPlaced("n1"), e.SessionDisplaced("n1", "n1 is lost", lost=True)
     )
-    assert placing.wish(facts).node is None
-    assert placing.wish(facts_after(facts, e.SessionPlaced("n2"))).node == "n2"
+    assert placing.requirements(facts).node is None
+    assert placing.requirements(facts_after(facts, e.SessionPlaced("n2"))).node == "n2"
 
 
 async def test_a_session_that_loses_several_nodes_waits_longer(

@@ -36,7 +36,7 @@ from agent_orchestrator.plugins.forges.github.pull_request_reader import (
     pull_state,
     read_missing_pages,
 )
-from agent_orchestrator.plugins.forges.github.token_access import PULLS, access
+from agent_orchestrator.plugins.forges.github.token_access import PULL_REQUESTS, access
 from agent_orchestrator.plugins.forges.shared.http import Answer, Http, TooLarge
 from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
 from agent_orchestrator.plugins.forges.shared.refusals import error_message, require_vital_access
@@ -106,7 +106,7 @@ class GitHub(SCM):
 
     async def access(self) -> Access:
         """Return the token's account and what the token may not do."""
-        return await access(self._at, self._repo, PULLS, self._fork)
+        return await access(self._at, self._repo, PULL_REQUESTS, self._fork)
 
     async def login(self) -> Author:
         """Return the token's account. Raise `Denied` if the token lacks something vital."""

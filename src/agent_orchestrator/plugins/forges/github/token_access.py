@@ -13,7 +13,7 @@ from agent_orchestrator.plugins.forges.shared.http import Http
 from agent_orchestrator.plugins.forges.shared.refusals import HostText, scopes_of, with_implied_scopes
 from agent_orchestrator.protocols.forge import Access, Author, Lack
 
-PULLS = {"pulls": "to read and open pull requests", "actions/runs": "to read checks and run them again"}
+PULL_REQUESTS = {"pulls": "to read and open pull requests", "actions/runs": "to read checks and run them again"}
 """The parts of a repository that pull requests need, each with its purpose."""
 ISSUES = {"issues": "to read and change issues"}
 """The parts of a repository that issues need, each with its purpose."""
