@@ -1,0 +1,145 @@
+"""Which words names and docstrings do not use: the glossary in docs/contributing has one word for each thing, and these are the others."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("src", "tests", "benchmarks", "scripts")
+
+VAGUE_NAMES = frozenset(
+    {
+        "asked",
+        "came",
+        "found",
+        "given",
+        "known",
+        "look",
+        "looks",
+        "made",
+        "one",
+        "said",
+        "seen",
+        "shown",
+        "spoken",
+        "taken",
+        "tell",
+        "tells",
+        "told",
+        "took",
+        "wanted",
+    }
+)
+"""Names that say nothing about what they name."""
+WORDS_IN_NAMES = frozenset(
+    {
+        "anew",
+        "collide",
+        "collides",
+        "collision",
+        "collisions",
+        "judge",
+        "judged",
+        "judgement",
+        "judges",
+        "judging",
+        "land",
+        "landed",
+        "landing",
+        "lands",
+        "mend",
+        "mended",
+        "mending",
+        "mends",
+        "nobody",
+        "somebody",
+        "told",
+        "whoever",
+    }
+)
+"""Words that are no part of a name."""
+WORDS_IN_DOCSTRINGS = re.compile(
+    r"\b(told|tells?|telling|whoever|somebody|nobody|anew|mend(?:s|ed|ing)?|land(?:s|ed|ing)?|comes? to|came to|of its own"
+    r"|by itself|by himself|at its word|bear(?:s|ing)? out|borne out|take[sn]? up|took up|collid(?:e|es|ed|ing)|collisions?"
+    r"|turn(?:s|ed)? away|call(?:s|ed)? off|judge(?:s|d|ment|ments)?|judging|just now|lead out|whatever it is)\b",
+    re.IGNORECASE,
+)
+STORED = frozenset(
+    {
+        "Landed",
+        "LandingCanceled",
+        "LandingFailed",
+        "LandingRequested",
+        "LandingStarted",
+        "landed",
+        "landing",
+        "landing_canceled",
+    }
+)
+"""Names that follow stored ones: event types, fields of events, keys of JSON, kinds of effects."""
+
+
+def modules() -> Iterator[Path]:
+    """Yield all modules of the project."""
+    for folder in FOLDERS:
+        yield from sorted((ROOT / folder).rglob("*.py"))
+
+
+def defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield each name that a module defines, with its line."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.lineno, node.name
+            case ast.arg():
+                yield node.lineno, node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.lineno, node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.lineno, node.attr
+            case ast.alias(asname=str(name)):
+                yield 0, name
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                yield node.lineno, name
+
+
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield each docstring, of attributes too, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name, in lower case."""
+    return re.findall(r"[a-z0-9]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower())
+
+
+def problems() -> Iterator[tuple[Path, int, str]]:
+    """Yield each place where a word is used that the glossary replaces."""
+    for path in modules():
+        if path == Path(__file__):
+            continue
+        relative = path.relative_to(ROOT)
+        tree = ast.parse(path.read_bytes())
+        for word in words_of(path.stem):
+            if word in WORDS_IN_NAMES or word in VAGUE_NAMES:
+                yield relative, 0, f"module name: {word}"
+        for line, name in defined_names(tree):
+            if name in STORED:
+                continue
+            if name.strip("_").lower() in VAGUE_NAMES:
+                yield relative, line, f"name: {name}"
+            elif banned := WORDS_IN_NAMES & set(words_of(name)):
+                yield relative, line, f"name: {name} ({', '.join(sorted(banned))})"
+        for line, text in docstrings(tree):
+            for match in WORDS_IN_DOCSTRINGS.finditer(text):
+                yield relative, line, f"docstring: {match[0]}"
+
+
+def test_names_and_docstrings_use_the_words_of_the_glossary() -> None:
+    places = [f"{path}:{line}: {what}" for path, line, what in problems()]
+    assert not places, f"{len(places)} places, see docs/contributing/glossary.md:\n" + "\n".join(places[:50])
