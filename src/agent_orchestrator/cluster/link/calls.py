@@ -47,6 +47,9 @@ _WIRE_NAMES: Mapping[str, str] = {
 }
 """Class, method or field → its name on the link, where that is another one: it stays the same for nodes of other versions."""
 
+_WIRE_PARAMETERS: Mapping[str, str] = {"expected": "known"}
+"""Parameter → its name on the link, where that is another one."""
+
 _HINT_NAMES = {"reports": reports, "asyncio": asyncio}
 """Names that the protocols import for type checkers only."""
 _NOT_SENT = {"self", "host", "report"}
@@ -114,11 +117,14 @@ class Call:
 
     def dump(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments as JSON data."""
-        return {name: to_json(self.parameters[name], value) for name, value in arguments.items()}
+        return {
+            _WIRE_PARAMETERS.get(name, name): to_json(self.parameters[name], value) for name, value in arguments.items()
+        }
 
     def load(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments from JSON data."""
-        return {name: from_json(self.parameters[name], value) for name, value in data.items()}
+        names = {_WIRE_PARAMETERS.get(name, name): name for name in self.parameters}
+        return {names[name]: from_json(self.parameters[names[name]], value) for name, value in data.items()}
 
 
 def _describe_call(name: str, function: Callable[..., Any], method: str = "") -> Call:
