@@ -67,19 +67,8 @@ WORDS_IN_DOCSTRINGS = re.compile(
     r"|turn(?:s|ed)? away|call(?:s|ed)? off|judge(?:s|d|ment|ments)?|judging|just now|lead out|whatever it is)\b",
     re.IGNORECASE,
 )
-STORED = frozenset(
-    {
-        "Landed",
-        "LandingCanceled",
-        "LandingFailed",
-        "LandingRequested",
-        "LandingStarted",
-        "landed",
-        "landing",
-        "landing_canceled",
-    }
-)
-"""Names that follow stored ones: event types, fields of events, keys of JSON, kinds of effects."""
+STORED = frozenset({"LandingFailed", "LandingWaits", "asked", "known", "landed", "landing", "made", "said", "wanted"})
+"""Names that follow stored ones: event types, fields of events and of saved facts, keys of JSON files."""
 
 
 def modules() -> Iterator[Path]:
@@ -107,10 +96,17 @@ def defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield each docstring, of attributes too, with its line."""
+    """Yield each docstring, of attributes too, without its code, with its line; the help of a command is text for users."""
+    helps = {id(node.body[0]) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_command(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.lineno, node.value.value
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and id(node) not in helps:
+            yield node.lineno, re.sub("`[^`]*`", "", str(node.value.value))
+
+
+def _is_command(function: ast.FunctionDef) -> bool:
+    """Return whether a function is a command of the command line."""
+    decorators = (ast.unparse(decorator) for decorator in function.decorator_list)
+    return any(re.search(r"\b(command|group)\(", decorator) for decorator in decorators)
 
 
 def words_of(name: str) -> list[str]:

@@ -185,7 +185,9 @@ class RemoteRuntime(Runtime):
 
     async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
         """Return the terminals on the node that none of the known handles names."""
-        leftover_handles: list[Handle] = await self._node.ask("runtime.leftovers", expected=[*map(_node_handle, expected)])
+        leftover_handles: list[Handle] = await self._node.ask(
+            "runtime.leftovers", expected=[*map(_node_handle, expected)]
+        )
         return [*map(self._daemon_handle, leftover_handles)]
 
     def close(self) -> None:
