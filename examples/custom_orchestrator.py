@@ -21,7 +21,7 @@ class CustomOrchestrator(OrchestratorAgent):
     """Plans without asking a model, and says itself who does what under which name."""
 
     async def breakdown_goal(self, goal: str) -> Sequence[Piece]:
-        """The parts of a goal; `deps` are the titles of those that come before."""
+        """Return the parts of a goal; `deps` are the titles of those that come before."""
         tests, code, docs = (f"{goal}: {part}" for part in ("tests", "code", "docs"))
         return [
             Piece(tests, f"Write the tests for: {goal}", effort="small"),
@@ -50,7 +50,7 @@ class CustomOrchestrator(OrchestratorAgent):
         return os.environ.get("AO_EXAMPLE_AGENT", "claude-code")
 
     async def spawn(self, task: Task | str, on_complete: Any = None, **options: Any) -> Session:
-        """A session for a task. What the task says beyond this (its words, dependencies) is added."""
+        """Return a session for a task. What else the task says (its text, its dependencies) is added."""
         del on_complete, options
         title = task if isinstance(task, str) else task.title
         return await SessionManager().create(

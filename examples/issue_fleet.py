@@ -24,11 +24,11 @@ async def work_on(orchestrator: Orchestrator, task: Task) -> None:
         context=task.description,
         on_complete=opens(orchestrator, worktree, task.title),
     )
-    orchestrator.on_ci_failure(agent.id, mends(agent))
+    orchestrator.on_ci_failure(agent.id, fixes(agent))
 
 
 def opens(orchestrator: Orchestrator, worktree: Worktree, title: str) -> Callable[[Result], Awaitable[None]]:
-    """What is done when an agent is done."""
+    """Return the handler for the end of an agent: it opens a pull request."""
 
     async def open_pr(result: Result) -> None:
         if result.success:
@@ -38,17 +38,17 @@ def opens(orchestrator: Orchestrator, worktree: Worktree, title: str) -> Callabl
     return open_pr
 
 
-def mends(agent: Session) -> Callable[[Event], Awaitable[None]]:
-    """What is done when its checks fail."""
+def fixes(agent: Session) -> Callable[[Event], Awaitable[None]]:
+    """Return the handler for failed checks: it sends their output to the agent."""
 
-    async def mend(failure: Event) -> None:
+    async def fix(failure: Event) -> None:
         await agent.resume(message=f"CI failed: {failure.logs}", max_retries=3)
 
-    return mend
+    return fix
 
 
 async def main() -> None:
-    """The project is the one of the working directory; `tracker={"type": "github", "repo": "myorg/myrepo"}` would name another."""
+    """Work on the project of the working directory; `tracker={"type": "github", "repo": "myorg/myrepo"}` would name another."""
     async with Orchestrator(max_parallel_agents=3) as orchestrator:
         plan = await orchestrator.plan()
         for task in plan.tasks:

@@ -42,7 +42,7 @@ class LastingAgent(AgentPlugin):
         return self._status
 
     async def stop(self, session_id: str) -> None:
-        """The process is about to end."""
+        """Print the diary's length; the process is about to end."""
         print(f"{session_id}: {len(self._diary.read_text().splitlines())} entries")
 
     def _is(self, state: str, doing: str) -> None:

@@ -64,7 +64,7 @@ def _plain(text: str) -> str:
 
 
 def _refusal(answer: httpx2.Response) -> AoError:
-    """What Telegram says is wrong; `retry_after` is how long it wants to be left alone."""
+    """Return Telegram's error; `retry_after` is the pause that it asks for."""
     try:
         said = dict(answer.json())
     except ValueError:

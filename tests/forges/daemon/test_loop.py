@@ -111,7 +111,7 @@ def test_a_labelled_issue_becomes_a_pull_request_and_is_closed_by_the_merge(box:
 
 
 def fix_review_and_merge(box: Sandbox, forge: Forge, name: str, draft: Json) -> None:
-    """A check fails and the agent fixes it; a reviewer comments and the agent replies and changes the file; approved, merged."""
+    """Fail a check that the agent fixes, comment as a reviewer so that it replies and changes the file, approve, and merge."""
     pull: Any = forge.find_pull("acme/app", draft["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "failure", log="collected 1\nE   assert 1 == 2\nFAILED b.txt\n")
     box.until(lambda: rule_messages(box, name), "the failure to be sent", TIMEOUT)

@@ -226,7 +226,7 @@ def test_the_missing_program_or_module_is_named(output: str, code: int, missing:
 
 
 def _other_run(text: str, draw: int) -> str:
-    """The same run at another place and time."""
+    """Return the same run at another place and time."""
     text = text.replace("/code/project", "/home/other/deep/place")
     text = re.sub(r"\b\d+\.\d+(?=s\b|ms\b| s\b| sec\b| seconds\b)", f"{draw % 9}.{draw % 89 + 10}", text)
     text = re.sub(r"\((\d+)(?= ?ms\))", f"({draw % 700}", text)

@@ -64,7 +64,7 @@ class World:
         return [message.text for message in self.flow.sessions[ME].messages if message.sender == "digest"]
 
     async def start_turn(self, generation: int = 1) -> None:
-        """The agent receives its next message and begins a turn."""
+        """Let the agent receive its next message and begin a turn."""
         message = self.flow.sessions[ME].next_message
         assert message is not None
         await self.record(e.MessageDelivered(message.id), ME, generation)

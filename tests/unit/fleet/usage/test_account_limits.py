@@ -272,7 +272,7 @@ async def assert_pauses_grow(fleet: Fleet) -> None:
 
 
 async def report_false_limit(fleet: Fleet, name: str, resets_at: float | None) -> None:
-    """A program in a session writes a false limit to its spool; its provider refuses nothing."""
+    """Prove that a false limit in a session's spool counts for nothing: its provider refuses nothing."""
     facts = fleet.facts(name)
     event = Event(e.AgentLimit(resets_at), fleet.time(), "spool", f"lie {fleet.time()} {name}", "app", facts.id, 1)
     await fleet.flow.append(event)

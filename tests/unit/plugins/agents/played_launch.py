@@ -22,7 +22,7 @@ class Nudges:
         self._changed = asyncio.Event()
 
     def watch(self, path: Path) -> None:
-        """A test nudges."""
+        """Do nothing: the test wakes the listener."""
 
     def nudge(self) -> None:
         self.waits.clear()
@@ -110,7 +110,7 @@ class Play:
 
 
 def kinds(reports: list[Any]) -> list[str]:
-    """What was reported, in short."""
+    """Return the reports in short."""
     return [
         str(report.state) if isinstance(report, r.ActivityReport) else type(report).__name__.removesuffix("Report")
         for report in reports

@@ -95,6 +95,6 @@ def terminal(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Iterator
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """The complete JSON lines of a file."""
+    """Return the complete JSON lines of a file."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

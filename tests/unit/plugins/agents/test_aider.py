@@ -98,11 +98,11 @@ class Files:
         return self._add(self.folder / "events.jsonl", json.dumps(line) + "\n")
 
     def message(self, text: str) -> Files:
-        """The user's, given at the prompt."""
+        """Write the user's text at the prompt."""
         return self.show(SUBMITTED).chat("\n#### " + "  \n#### ".join(text.splitlines()) + "  \n")
 
     def answer(self, text: str) -> Files:
-        """The model's."""
+        """Write the model's text."""
         counted = "> Tokens: 850 sent, 11 received. Cost: $0.0012 message, $0.0012 session.  \n"
         self.event("message_send_starting").chat(f"\n{text}\n\n{counted}")
         used = {"main_model": "openai/REDACTED", "prompt_tokens": 850, "completion_tokens": 11, "cost": 0.00117}

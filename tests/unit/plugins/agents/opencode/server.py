@@ -23,7 +23,7 @@ HOME_PAGE = """
 
 
 def recorded(section: str) -> list[dict[str, Any]]:
-    """The events of one section of the recording, behind the beginning of its conversation."""
+    """Return the events of one section of the recording, behind the beginning of its conversation."""
     name, events = "", []
     for line in (Path(__file__).parent / "server_events.jsonl").read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
@@ -34,7 +34,7 @@ def recorded(section: str) -> list[dict[str, Any]]:
 
 
 def record(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as the server lists them after these events."""
+    """Return the messages as the server lists them after these events."""
     infos: dict[str, dict[str, Any]] = {}
     parts: dict[str, dict[str, dict[str, Any]]] = {}
     for event in events:
