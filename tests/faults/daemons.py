@@ -6,6 +6,7 @@ need not be asked how many of them run.
 
 from __future__ import annotations
 
+import atexit
 import json
 import mmap
 import os
@@ -132,6 +133,7 @@ def _parent() -> subprocess.Popen[bytes]:
     own_pid = os.getpid()
     if own_pid not in _parents:
         _parents[own_pid] = _start()
+        atexit.register(_end, own_pid)
     return _parents[own_pid]
 
 
@@ -141,6 +143,12 @@ def _start() -> subprocess.Popen[bytes]:
     assert parent.stdout is not None
     parent.stdout.readline()  # wait for the imports: on a busy machine they exceed the time limit of a start
     return parent
+
+
+def _end(own_pid: int) -> None:
+    if own_pid == os.getpid():
+        with _parents[own_pid]:  # closes its standard input, by which it ends
+            pass
 
 
 def _serve(argv: Sequence[str], env: Mapping[str, str], log: str) -> int:

@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import select
 import selectors
 import signal
@@ -39,6 +40,28 @@ _TIMEOUT = 600.0
 _HEADER = 8
 _NOT_PRELOADED = frozenset({"top"})
 """Commands that need large libraries which no other command uses."""
+_PACKAGES = (
+    "changes.checks",
+    "cluster.link",
+    "cluster.nodes",
+    "plugins.forges.local",
+    "plugins.runtimes",
+    "plugins.workspaces",
+)
+"""Packages that a daemon imports when it is first needed, which is soon."""
+_LIBRARIES = (
+    "encodings.idna",
+    "importlib.readers",
+    "jeepney.io.blocking",
+    "jinja2.sandbox",
+    "pyte",
+    "sqlalchemy.dialects.sqlite.aiosqlite",
+    "uvicorn.lifespan.off",
+    "uvicorn.protocols.websockets.websockets_sansio_impl",
+    "wakepy.dbus_adapters.jeepney",
+    "websockets.server",
+)
+"""Libraries of which that is true too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +262,16 @@ def _preload() -> None:
         module = place.partition(":")[0]
         if module not in _NOT_PRELOADED:
             importlib.import_module(f"agent_orchestrator.cli.{module}")
+    for package in _PACKAGES:
+        name = f"agent_orchestrator.{package}"
+        for module_info in pkgutil.iter_modules(importlib.import_module(name).__path__, f"{name}."):
+            importlib.import_module(module_info.name)
+    for library in (
+        "agent_orchestrator.plugins.agents.demo",
+        "agent_orchestrator.plugins.notifiers.desktop",
+        *_LIBRARIES,
+    ):
+        importlib.import_module(library)
     gc.freeze()  # what is shared stays shared
 
 

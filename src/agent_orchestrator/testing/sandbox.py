@@ -214,8 +214,12 @@ class Sandbox:
         return events
 
     def until(self, holds: Callable[[], T], what: str = "it", timeout: float = 60.0) -> T:
-        """Poll until the condition is true and return its value; raise `TimeoutError` with the last events if it is not in time."""
-        end = time.monotonic() + timeout
+        """Poll until the condition is true and return its value; raise `TimeoutError` with the last events if it is not in time.
+
+        The longer it lasts, the less often: the condition is mostly a request, which costs what is waited for its processor.
+        """
+        start = time.monotonic()
+        end = start + timeout
         while True:
             if value := holds():
                 return value
@@ -224,7 +228,7 @@ class Sandbox:
                     f"waited {timeout:g} s in vain for {what}; the last events:\n{self._last_events()}\n"
                     f"the daemon's log:\n{self._log_tail()}"
                 )
-            time.sleep(0.02)
+            time.sleep(min(max(0.02, (time.monotonic() - start) / 10), 0.1))
 
     def _last_events(self) -> str:
         try:

@@ -124,12 +124,12 @@ def test_an_issue_is_assigned_to_the_matching_profile(box: Sandbox) -> None:
     third = box.json("new", "3")
     assert (third["profile"], third["status"]) == ("pages", "queued")
     assert third["waitingFor"] == "a free place for pages (1 of 1 agents at work)"
-    assert box.json("new", "nothing of an issue [[wait]]")["profile"] is None
     rules = box.request("GET", "/api/sessions/app-mend-the-button/prompt")["system"]
     assert "You are a specialist in react-development." in rules
     assert "house-style (.claude/skills/house-style/SKILL.md)" in rules
     reasons = {entry["issue"]: entry["reasons"] for entry in box.json("backlog")["entries"]}
     assert reasons[3] == [f"app-a-react-page is to work on it and waits for {third['waitingFor']}"]
+    assert box.json("new", "nothing of an issue [[wait]]")["profile"] is None
 
 
 @pytest.mark.skipif(not have_tmux(), reason="needs tmux")

@@ -34,8 +34,8 @@ class Powers:
     powers: dict[str, Any]
     digests: tuple[str, str]
     """The digest as earlier versions recorded it (without the file's path), and as it is recorded now."""
-    unwalled: tuple[str, ...]
-    """The walls (container, permissions, sandbox) that the file does not put around agents."""
+    unwalled: Mapping[tuple[str, str], str]
+    """The walls (container, permissions, sandbox) that the file does not put around agents, by their digests (`wall_digests`)."""
 
 
 class TrustedFiles:
@@ -103,10 +103,9 @@ class TrustedFiles:
         trusted = self._facts.home.trusted
         if str(loaded.path.parent) not in map(os.path.dirname, trusted.values()):
             return {}
-        pairs = {trust.wall_digests(wall, loaded.path): wall for wall in self.powers_of(loaded, around).unwalled}
         return {
             without_wall: wall
-            for (with_wall, without_wall), wall in pairs.items()
+            for (with_wall, without_wall), wall in self.powers_of(loaded, around).unwalled.items()
             if with_wall in trusted and without_wall not in trusted
         }
 
@@ -116,7 +115,8 @@ class TrustedFiles:
         if cached is None or cached.loaded is not loaded or cached.own is not around.own:
             powers = trust.powers(loaded, around)
             digests = (trust.digest(powers), trust.digest(powers, loaded.path))
-            unwalled = tuple(wall for wall, is_kept in trust.walls(loaded, around.own).items() if not is_kept)
+            missing = [wall for wall, is_kept in trust.walls(loaded, around.own).items() if not is_kept]
+            unwalled = {trust.wall_digests(wall, loaded.path): wall for wall in missing}
             cached = self._powers[loaded.path] = Powers(loaded, around.own, powers, digests, unwalled)
         return cached
 
