@@ -495,7 +495,7 @@ class ConfigSet:
         return ("port", "power") if foreign else DAEMON_KEYS
 
     def _configs(self, file: Path | None) -> tuple[Config, ...]:
-        """Return the files that apply to a project of `file`, the weakest first, at least one."""
+        """Return the configurations that apply to projects of `file`: the user's own, then the file's; an empty one if there is none."""
         paths = dict.fromkeys([_absolute(self._home), *([file] if file else [])])
         return tuple(self._config_in_force(path) for path in paths if path in self._loaded) or (Config(),)
 

@@ -103,7 +103,7 @@ def _merged_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts],
 
 
 def _person_name(actor: str) -> str:
-    """Return the name of the person who acted, or "" if the daemon acted for another."""
+    """Return the name of a person or token, "" for the daemon, and any other actor unchanged (`rule ci-failed`)."""
     kind, _, name = actor.partition(" ")
     if kind in ("local", "browser", "token"):
         return name or kind

@@ -59,7 +59,7 @@ def parent_folders(path: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression of a pattern."""
+    """Return the regular expression of a glob pattern; what follows its `MAX_WILDCARDS`th wildcard is ignored."""
     normalized = pattern.strip().removeprefix("./").strip("/")
     if not normalized:
         return _MATCHES_NOTHING

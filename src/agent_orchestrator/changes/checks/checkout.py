@@ -248,7 +248,7 @@ class Checkouts:
     async def _write_commit(
         self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: Report
     ) -> None:
-        """Create the Git folder again and write the commit's files, with submodules."""
+        """Replace the checkout's `.git` by one that is at the commit, and write the files of the commit and of its submodules."""
         config, local_config, refs = await asyncio.gather(
             resolved.git.config(),
             resolved.git.config("--local"),

@@ -66,7 +66,7 @@ class ForgeDoctor:
         return lines
 
     async def _forge_finding(self, project: ProjectConfig, name: str) -> dict[str, Any]:
-        """Return the finding about a project's forge."""
+        """Return the finding about the access to a project's forge: whether it answers, and what the token lacks."""
 
         async def check_access() -> tuple[SCM | Tracker, str, Access]:
             """Return the forge, its repository for the text, and the access that the token gives."""
@@ -77,7 +77,7 @@ class ForgeDoctor:
         return await self._access_finding(f"{name}: {project.id}", check_access)
 
     async def _tracker_finding(self, project: ProjectConfig, name: str) -> dict[str, Any]:
-        """Return the finding about a project's tracker."""
+        """Return the finding about the access to a project's tracker: whether it answers, and what the token lacks."""
 
         async def check_access() -> tuple[SCM | Tracker, str, Access]:
             """Return the tracker and the access that the token gives, by reading issues if the tracker does not report it."""

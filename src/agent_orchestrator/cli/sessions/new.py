@@ -96,7 +96,7 @@ def create(names: tuple[str, ...], project: str | None, agent: str | None, as_js
 
 
 def _tasks(tasks: tuple[str, ...], file: str | None, options: dict[str, Any]) -> list[str]:
-    """Return the tasks' texts; one empty text if an option says what the task is."""
+    """Return the tasks' texts, from the arguments, the file or an editor; one empty text if --issue or --pr names the task."""
     if file:
         if tasks:
             raise UsageError("a task is given as text and as a file", "give one of them")

@@ -434,7 +434,7 @@ def end(why: str) -> None:
 
 
 async def run() -> None:
-    """Serve until the daemon or Ray is gone."""
+    """Serve until the daemon is gone (exit code 0) or Ray is (a line `lost` and exit code 1)."""
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=1 << 22)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)

@@ -553,7 +553,9 @@ def _account_json(account: str, model: str | None, state: str, sessions: Sequenc
 
 
 def _precedes(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
-    """Return whether `other` goes before this session: its time has come, and this session did not reach the limit or did so later."""
+    """Return whether `other`, which reached a limit, continues before this session after the hold: its reset time has come,
+    and this session did not reach the limit or did so later.
+    """
     if other.id == facts.id or other.wanted != "run" or other.failure or (other.limit_until or now) > now:
         return False
     if not facts.limited:

@@ -294,7 +294,7 @@ class Process(Runtime):
             path.unlink(missing_ok=True)
 
     async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
-        """Return handles of the agents that have a holder but are not among the known handles."""
+        """Return the handles of launches for which a holder was started and that are not expected; both may have ended."""
         sockets = {handle.address["socket"] for handle in expected if handle.runtime == self.name}
         leftover_handles = []
         for path in sorted(self._home.socket("x").parent.glob(f"{self.sockets}-*.json")):

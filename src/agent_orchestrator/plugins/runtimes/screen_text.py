@@ -80,7 +80,7 @@ def _render(output: bytes, columns: int, rows: int) -> str:
 
 
 def _with_few_marks(text: str) -> Iterator[str]:
-    """Yield the text's characters, with at most `MOST_MARKS` accents in a row."""
+    """Yield the text's characters, with at most `MAX_ACCENTS` accents in a row."""
     marks = 0
     for character in text:
         marks = marks + 1 if unicodedata.combining(character) else 0

@@ -394,7 +394,7 @@ class Tmux(Runtime):
             return
 
     async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
-        """Return handles of the agents on this server that are not among the known handles."""
+        """Return the handles of the terminals on this server that are not among the expected ones."""
         names = {handle.address["name"] for handle in expected if handle.runtime == "tmux"}
         try:
             panes = await self._server.panes()

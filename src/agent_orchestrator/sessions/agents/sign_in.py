@@ -36,7 +36,7 @@ class _Agent:
     status: tuple[str, ...] = ()
     """The command that prints whether the agent is signed in; empty if its files show it."""
     has_other: Callable[[Mapping[str, str], Path], bool] = lambda _env, _home: False
-    """Returns whether the agent needs no sign-in here, or its files have one."""
+    """Returns whether another provider is configured, which needs no sign-in, or the agent's files contain a login."""
 
 
 async def require_sign_in(host: Host, tool: str, env: Mapping[str, str]) -> None:

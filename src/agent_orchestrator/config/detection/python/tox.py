@@ -159,7 +159,7 @@ def _tox_path(text: str) -> str:
 
 
 def _tox_words(line: str) -> Words:
-    """Return a command's words with tox's substitutions applied; unknown ones stay, in braces."""
+    """Return the words of a line of tox's `commands` with substitutions applied, without `./`; unknown ones stay, in braces."""
     text = line.lstrip("-! ").strip()
     for _ in range(4):
         text = re.sub(

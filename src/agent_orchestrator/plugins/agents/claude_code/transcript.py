@@ -156,7 +156,7 @@ class TranscriptState:
     # -- the model -----------------------------------------------------------------------------------------------------
 
     def _take_assistant_line(self, line: Line) -> list[r.Report]:
-        """Handle a line of the model; return usage and progress."""
+        """Handle a line of the model; return its new usage, and the progress of the to-do list if a tool call changes it."""
         data, message = line.data, _message(line.data)
         if data.get("isApiErrorMessage"):
             self._set_error_ending(line)
@@ -179,7 +179,7 @@ class TranscriptState:
         return reports
 
     def _take_call(self, block: Mapping[str, Any]) -> list[r.Report]:
-        """Remember a tool call; return progress if it changes the to-do list."""
+        """Remember a tool call; return a report of the to-do list's progress if the call changes that list, else none."""
         tool, arguments = str(block.get("name") or ""), block.get("input")
         arguments = arguments if isinstance(arguments, dict) else {}
         call = str(block.get("id") or "")

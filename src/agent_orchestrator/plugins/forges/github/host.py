@@ -123,7 +123,7 @@ class GitHubHost:
 
     @property
     def _is_from_gh(self) -> bool:
-        """True if the token came from `gh`, which may have another one after a person has signed in again."""
+        """True if the token came from `gh`: if the forge rejects it, `gh` is asked again, as a person may have signed in meanwhile."""
         return self._token is not None and self._token.source == _GH
 
     async def _find_token(self) -> tokens.Token:

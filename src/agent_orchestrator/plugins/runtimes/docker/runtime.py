@@ -301,7 +301,7 @@ class Docker(Process):
         shutil.rmtree(Path(handle.address["socket"]).with_suffix(".net"), ignore_errors=True)
 
     async def orphaned_terminals(self, expected: Sequence[Handle]) -> list[Handle]:
-        """Return handles of holders that are not among the known handles, and of containers without a holder."""
+        """Return the handles of launches with a holder that are not expected, and of containers without a holder."""
         leftover_handles = await super().orphaned_terminals(expected)
         names = {handle.address.get("container") for handle in (*expected, *leftover_handles)}
         with contextlib.suppress(AoError):
