@@ -25,7 +25,7 @@ def _named() -> list[str]:
 
 
 def _resolve(words: list[str]) -> tuple[click.Command, list[str]]:
-    context = click.Context(cli, info_name="ao")
+    context = click.Context(cli, info_name="ao", **cli.context_settings)
     command: click.Command | None = cli.get_command(context, words[0])
     assert command is not None
     rest = words[1:]
@@ -56,7 +56,7 @@ def test_the_command_can_be_parsed(line: str) -> None:
 
 
 def test_options_in_prose_exist() -> None:
-    context = click.Context(cli, info_name="ao")
+    context = click.Context(cli, info_name="ao", **cli.context_settings)
     options = {
         option
         for name in COMMANDS

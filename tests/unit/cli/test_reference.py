@@ -37,7 +37,7 @@ def test_the_man_page_has_every_command_and_valid_roff() -> None:
 
 
 def test_every_command_and_option_has_a_help_text() -> None:
-    context = click.Context(cli, info_name="ao")
+    context = click.Context(cli, info_name="ao", **cli.context_settings)
     for name, entry in COMMANDS.items():
         command = cli.get_command(context, name)
         assert command is not None and command.help, name

@@ -63,7 +63,7 @@ def completion(shell: str) -> None:
 
 def completion_places() -> Iterator[CompletionPlace]:
     """Yield the place after every command, after `ao` itself first."""
-    root = click.Context(cli, info_name="ao")
+    root = click.Context(cli, info_name="ao", **cli.context_settings)
     commands = tuple(CompletionWord(name, entry.summary) for name, entry in COMMANDS.items())
     status = cli.get_command(root, "status")
     assert status is not None
