@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -200,14 +199,13 @@ def _restarted_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts
 
 
 def _limits_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], now: float) -> Line | None:
+    """Return a line with each account that reached a usage limit: released, still held, or over."""
     held_until: dict[str, float] = {}
     released: dict[str, float] = {}
-    hold_counts: Counter[str] = Counter()
     for event in events:
         if isinstance(event.body, e.AccountHeld):
             held_until[event.body.account] = event.body.until
             released.pop(event.body.account, None)
-            hold_counts[event.body.account] += 1
         elif isinstance(event.body, e.AccountReleased) and event.body.account in held_until:
             released[event.body.account] = event.time
     if not held_until:

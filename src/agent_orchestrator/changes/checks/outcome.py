@@ -117,7 +117,11 @@ def common_failures(first: Outcome, second: Outcome) -> Outcome:
 
 
 def _vanished(here: Outcome, base: Outcome) -> tuple[str, ...]:
-    """Return the base's passed tests that are missing here, except those of failed or unloaded files and renamed ones."""
+    """Return the tests that passed on the base and are missing here, sorted.
+
+    Not counted: tests in a file or package that could not be loaded, names of which a part fails now (`TestX` if `TestX/case`
+    fails), and tests that only have other parameters.
+    """
     current_names = {*here.passed, *here.skipped, *here.failures}
     missing_names = [name for name in base.passed if name not in current_names]
     if not missing_names:

@@ -228,9 +228,10 @@ def _is_valid_value(pattern: str, value: str) -> bool:
 
 
 def workspace_path(word: Word, workspace: str) -> str | None:
-    """Return a word as a path in the workspace or as a revision, or None if by its letters it may be anything else.
+    """Return a word's text relative to the workspace if it can only be a path in it or a revision, otherwise None.
 
-    A word with a wildcard counts up to that: the part before it can neither become an option nor leave the folder.
+    None for the beginning of an option, an absolute or home path or pathspec magic, a `..` or `.git` part, a backslash or a
+    line break. A wildcard stays in the text; an unquoted one never begins a word, so no expansion becomes an option.
     """
     text = word.text
     if workspace and (text == workspace or text.startswith(f"{workspace}/")):
