@@ -15,9 +15,9 @@ from agent_orchestrator.testing.fixtures import own_world as own_world
 
 set_hypothesis_home_dir(".cache/hypothesis")
 settings.register_profile(
-    "random",  # other examples in each run; a failure comes with the decorator that repeats it
+    "random",  # other examples in each run, but in CI; a failure comes with the decorator that repeats it
     max_examples=int(os.environ.get("AO_EXAMPLES", "20")),
-    derandomize=False,
+    derandomize=bool(os.environ.get("CI")),
     database=None,
     deadline=None,
     print_blob=True,
