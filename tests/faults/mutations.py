@@ -89,7 +89,7 @@ PLANTED = {
                 'if facts.activity.state == "blocked":\n            raise RetryLater(60.0',
                 "if False:\n            raise RetryLater(60.0",
             ),
-            ("sessions/lifecycle/delivery.py", "if blocked.search(shown):", "if False:"),
+            ("sessions/lifecycle/delivery.py", "if blocked.search(screen):", "if False:"),
         ),
         "dialogs untouched",
         rounds=96,

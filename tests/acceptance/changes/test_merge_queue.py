@@ -240,8 +240,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_check_in_the_queue_that_fills_the_disk_does_not_block_the_queue(soon_full: Path) -> None:
-    with Sandbox(soon_full, "process") as box:
+def test_a_check_in_the_queue_that_fills_the_disk_does_not_block_the_queue(small_disk: Path) -> None:
+    with Sandbox(small_disk, "process") as box:
         box.repository(config="defaults: {agent: demo, runtime: process}\n")
         box.start()
         fill = "dd if=/dev/zero of=big bs=1M 2>&1; sleep 1; exit 1"

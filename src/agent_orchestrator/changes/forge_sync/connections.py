@@ -9,7 +9,7 @@ from typing import Any, cast
 from agent_orchestrator.changes.forge_records import ForgeRecords
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Plugin
-from agent_orchestrator.config.projects.plugin_registry import BUILT_IN
+from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, Registry
 from agent_orchestrator.config.values import duration
 from agent_orchestrator.core.pull_request import LOCAL_FORGE
 from agent_orchestrator.errors import AoError, UsageError
@@ -49,8 +49,12 @@ class ForgeConnections:
         return forge if forge in BUILT_IN["tracker"] else LOCAL_FORGE
 
     def is_hosted(self, slot: str, project: ProjectConfig, name: str) -> bool:
-        """Return whether a plugin of the slot `scm` or `tracker` says that it is for a service; without constructing it."""
-        return bool(getattr(self.core.plugins.registry(project).get(slot, name), "hosted", True))
+        """Return whether a plugin of the slot `scm` or `tracker` says that it is for a service.
+
+        Constructs nothing, and for a built-in plugin loads no plugin file of the project.
+        """
+        registry = Registry() if name in BUILT_IN[slot] else self.core.plugins.registry(project)
+        return bool(getattr(registry.get(slot, name), "hosted", True))
 
     def tracker(self, project_id: str, name: str) -> Tracker:
         """Return a project's tracker plugin with this name. Raises an error if its configuration is wrong."""

@@ -238,9 +238,9 @@ class IssueSync(Part):
                 previous_name, name = name, await self.repositories.tracker_name(config)
                 if previous_name != name:
                     await self.outages.settle(project, name)
-                tracker = await self.repositories.reach_tracker(project, name)
-                if not tracker.hosted:
+                if not self.repositories.is_hosted("tracker", config, name):
                     return
+                tracker = await self.repositories.reach_tracker(project, name)
                 await self._read_due(project, name, tracker)
                 self.problems.pop(project, None)
                 await self.outages.works(project, name, "issues")

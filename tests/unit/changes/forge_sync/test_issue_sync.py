@@ -73,6 +73,7 @@ class Scene:
 
         repositories: Any = SimpleNamespace(
             tracker_name=name,
+            is_hosted=lambda *_: True,
             reach_tracker=reach,
             trackers=lambda _: [self.tracker],
             interval=lambda *_: self.every,

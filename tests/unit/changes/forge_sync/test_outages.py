@@ -29,8 +29,6 @@ pytestmark = pytest.mark.anyio
 class Plugins:
     """The connections of one project, whose tracker answers with the given error."""
 
-    hosted = True
-
     def __init__(self) -> None:
         self.trusted, self.error = True, DOWN
         self.reads = 0
@@ -41,6 +39,9 @@ class Plugins:
 
     async def tracker_name(self, _project: object) -> str:
         return "github"
+
+    def is_hosted(self, *_: object) -> bool:
+        return True
 
     async def reach_tracker(self, *_: str) -> Plugins:
         return self
