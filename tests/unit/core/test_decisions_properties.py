@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
+from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import decide, lifecycle_intents, still_needed
 from agent_orchestrator.core.rules import DEFAULT_RULES
 from agent_orchestrator.core.status import STUCK_AFTER, derive
@@ -31,6 +32,12 @@ COLUMNS = {
 }
 
 
+def ended_at_its_limit(facts: SessionFacts) -> bool:
+    launch = facts.launch
+    ended_by_itself = launch is not None and launch.ended and not launch.stopped and not launch.lost
+    return ended_by_itself and facts.limited and facts.activity.state == "exited"
+
+
 @given(SEQUENCES, st.sampled_from([NOW, NOW + 599, NOW + 5000]))
 def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_agent(
     sequence: list[Event], now: float
@@ -43,8 +50,10 @@ def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_ag
     assert status.column == ("Needs you" if called else COLUMNS[status.name])
     assert status.state in ("idle", "working", "waiting", "error")
     assert status.at <= now and status.source and status.why
-    if status.name in ("working", "blocked", "needs_input", "stuck", "limited"):
+    if status.name in ("working", "blocked", "needs_input", "stuck"):
         assert facts.live
+    if status.name == "limited":
+        assert facts.live or ended_at_its_limit(facts), "an agent that ended at its limit is started again later"
     if status.name == "working":
         assert facts.activity.state in ("active", "retrying")
         assert now - max(facts.activity.at, facts.last_sign_at) < STUCK_AFTER
@@ -129,6 +138,18 @@ def test_a_limit_reached_again_is_awaited_again() -> None:
     assert key not in [intent.key for intent in lifecycle_intents(free)]
     again = step(free, agent_event(e.AgentLimit(1500.0), 1030.0, "l2"))
     assert key in [intent.key for intent in decide(free, again, DEFAULT_RULES, 1030.0)]
+
+
+def test_an_agent_that_ends_at_its_limit_waits_for_the_reset_and_is_started_again() -> None:
+    limited = step(begun(), agent_event(e.AgentLimit(None), 1000.0, "l"))
+    ended = step(limited, agent_event(e.AgentExited(0), 1000.0, "x", "daemon"))
+    assert not ended.live and derive(ended, NOW).name == "limited"
+    assert [intent.kind for intent in lifecycle_intents(ended)] == ["limit"]
+    resumed = step(limited, agent_event(e.AgentActivity("active"), 1000.5, "a"))
+    ended_later = step(resumed, agent_event(e.AgentExited(1), 1001.0, "x", "daemon"))
+    assert derive(ended_later, NOW).name == "failed" and lifecycle_intents(ended_later) == []
+    stopped = step(limited, agent_event(e.AgentStopped(), 1001.0, "s", "daemon"))
+    assert derive(stopped, NOW).name == "interrupted"
 
 
 def test_messages_are_delivered_in_order_and_the_task_first() -> None:
