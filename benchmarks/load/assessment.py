@@ -166,9 +166,9 @@ def _late(run: Run) -> Iterator[Figure]:
         yield Figure(f"API, {route} (p99)", share(route_times, 0.99) * 1e3, P99, "ms", note=_percentiles(route_times))
     all_times = [beat for route_times in times_by_route.values() for beat in route_times]
     yield Figure("API, all of these (p99)", share(all_times, 0.99) * 1e3, P99, "ms", note=_percentiles(all_times))
-    yield Figure(
-        "webhook → answer (p99)", share(run.sent["took"], 0.99) * 1e3, P99, "ms", note=_percentiles(run.sent["took"])
-    )
+    if webhook_times := run.sent["took"]:
+        note = _percentiles(webhook_times)
+        yield Figure("webhook → answer (p99)", share(webhook_times, 0.99) * 1e3, P99, "ms", note=note)
     wrong_answers = run.probed["wrong"]
     yield Figure(
         "requests not answered as they should be", len(wrong_answers), 0, "requests", note="; ".join(wrong_answers[:3])

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from agent_orchestrator.testing.github import GitHubServer
-from benchmarks.load.plan import REPOSITORIES, SECRET
+from benchmarks.load.plan import REPOSITORIES, SECRET, random_times
 
 
 def play(pipe: Connection, schema: Path) -> dict[str, Any]:
@@ -46,11 +46,10 @@ def _comment(forge: GitHubServer, pulls: Sequence[tuple[str, int]], per_minute: 
     """Comment at random intervals; return the unique mark of each comment."""
     random = Random(5)
     marks: list[str] = []
-    started_at = due_at = time.monotonic()
-    while due_at < started_at + seconds:
-        time.sleep(max(0.0, due_at - time.monotonic()))
+    started_at = time.monotonic()
+    for due in random_times(random, per_minute, seconds):
+        time.sleep(max(0.0, started_at + due - time.monotonic()))
         repo, number = random.choice(pulls)
         marks.append(f"lc{len(marks)}.")
         forge.comment(forge.find_pull(repo, number), f"{marks[-1]} please look at this [[say: noted]]", by="rev")
-        due_at += random.expovariate(per_minute / 60)
     return marks

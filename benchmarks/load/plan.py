@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from random import Random
 
 REPOSITORIES = ("acme/one", "acme/two", "acme/three", "acme/four")
 SECRET = "s3cret"
@@ -63,3 +65,11 @@ class Plan:
     def pollers(self) -> int:
         """Return the number of polling programs."""
         return self.viewers // 5
+
+
+def random_times(random: Random, per_minute: float, seconds: float) -> Iterator[float]:
+    """Yield the seconds after the start at which something happens at random intervals; none if it happens 0 times a minute."""
+    due = 0.0
+    while per_minute > 0 and due < seconds:
+        yield due
+        due += random.expovariate(per_minute / 60)

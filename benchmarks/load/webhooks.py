@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.load.plan import SECRET
+from benchmarks.load.plan import SECRET, random_times
 
 SIZE = 9000
 """Bytes of a body; GitHub's have about ten thousand."""
@@ -48,12 +48,12 @@ async def _send(
 
     pipe.send("ready")
     pipe.recv()
-    started_at = due = time.monotonic()
+    started_at = time.monotonic()
     tasks: set[asyncio.Task[None]] = set()
     last_delivery: tuple[str, str, bytes] | None = None
     number = 0
-    while due < started_at + seconds:
-        await asyncio.sleep(max(0.0, due - time.monotonic()))
+    for due in random_times(random, per_minute, seconds):
+        await asyncio.sleep(max(0.0, started_at + due - time.monotonic()))
         if last_delivery is None or random.random() > REPEATED_SHARE:
             number += 1
             kind, body = _make_event(random, pulls, number)
@@ -61,7 +61,6 @@ async def _send(
         task = asyncio.create_task(post(*last_delivery))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        due += random.expovariate(per_minute / 60)
     await asyncio.gather(*tasks)
     return {"answers": answers, "took": times, "different": number}
 

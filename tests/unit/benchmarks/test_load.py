@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 
 from benchmarks.load.assessment import Run, figures
-from benchmarks.load.plan import Plan
+from benchmarks.load.plan import COMMENTS, Plan, random_times
 from benchmarks.load.samples import Sample
 from benchmarks.load.viewers import BoardViewer, EventLogViewer, TerminalViewer, printed_block
 
@@ -72,6 +73,16 @@ def missed_figures(run: Run) -> list[str]:
 
 def test_a_run_without_failures_misses_no_figure() -> None:
     assert missed_figures(faultless_run()) == []
+
+
+def test_a_load_of_comments_alone_sends_no_other_webhook() -> None:
+    plan = Plan(webhooks=COMMENTS)
+    assert list(random_times(Random(1), plan.webhooks - plan.comments, 60.0)) == []
+    times = list(random_times(Random(1), plan.comments, 600.0))
+    assert times == sorted(times) and times[-1] < 600.0 and 500 < len(times) < 700
+    run = faultless_run()
+    run.sent = {"answers": [], "took": [], "cpu": 1.0}
+    assert missed_figures(run) == []
 
 
 def _leak(run: Run) -> None:
