@@ -102,6 +102,11 @@ def run_command(
             os.close(descriptor)
     received = _communicate(pid, (output, errors, status), to_input, (stdin or "").encode())
     texts = [data.decode().replace("\r\n", "\n").replace("\r", "\n") for data in received]
+    if not texts[2]:
+        raise ChildProcessError(
+            f"the parent process ended before `ao {' '.join(argv)}` did, so its exit code is not known; "
+            f"it printed: {texts[0]}{texts[1]}"
+        )
     return subprocess.CompletedProcess(["ao", *argv], int(texts[2]), texts[0], texts[1])
 
 
@@ -200,6 +205,7 @@ def main() -> None:
     child_ended.setblocking(False)
     wakeup.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the commands, whose exit codes are reported
     signal.set_wakeup_fd(wakeup.fileno())
     status_descriptors: dict[int, int] = {}
     while True:
@@ -217,6 +223,7 @@ def main() -> None:
         if pid == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, interrupt)
             for descriptor in (*status_descriptors.values(), *descriptors[3:]):
                 os.close(descriptor)
             for connected in (connection, child_ended, wakeup):

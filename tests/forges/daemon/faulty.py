@@ -105,6 +105,10 @@ class ForgeDaemon:
         sent_messages = self.box.request("GET", "/api/sessions/one/messages")["messages"]
         return any(message["state"] != "acknowledged" for message in sent_messages)
 
+    def wait_for_event(self, kind: str) -> None:
+        """Wait until an event of this type is recorded."""
+        self.box.until(lambda: any(event["type"] == kind for event in self.box.events()), kind, TIMEOUT)
+
     def wait_for_doctor(self, text: str) -> Json:
         """Wait for a failing check of the doctor whose detail contains the text, and return it."""
 

@@ -223,6 +223,7 @@ def test_an_old_webhook_delivery_is_refused_and_reported_by_the_doctor(tmp_path:
     ):
         options = f'team: LIN, apiUrl: "{linear.url}/graphql", token: {linear.token("dev")}, poll: 1s'
         daemon.configure(daemon.token, f"{{plugin: linear, {options}, webhook: {{secret: s3cret}}}}")
+        daemon.wait_for_event("configuration-changed")
         team = linear.team("LIN")
         linear.hook(daemon.address.replace("github", "linear"), "s3cret")
         clock["shift"] = -400.0
