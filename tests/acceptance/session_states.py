@@ -44,16 +44,22 @@ def wait_for_checks(box: Sandbox, session: str) -> Json:
 
 def wait_for_turns(box: Sandbox, session: str, count: int = 1) -> None:
     """Wait until the agent has acknowledged this many messages and has ended its turn on the last of them."""
+    box.until(
+        lambda: has_finished_turns(box, session, count), f"{session} to have acknowledged {count} messages", TIMEOUT
+    )
 
-    def has_finished() -> bool:
-        events = box.events(session)
-        acknowledged = [number for number, event in enumerate(events) if event["type"] == "agent-ack"]
-        if len(acknowledged) < count:
-            return False
-        states = [event["data"]["state"] for event in events[acknowledged[-1] :] if event["type"] == "agent-activity"]
-        return "active" in states and states[-1] == "idle"
 
-    box.until(has_finished, f"{session} to have acknowledged {count} messages", TIMEOUT)
+def has_finished_turns(box: Sandbox, session: str, count: int) -> bool:
+    """Return whether the agent has acknowledged this many messages and has ended its turn on the last of them.
+
+    It acknowledges a message before it says that it is at work on it.
+    """
+    events = box.events(session)
+    acknowledged = [number for number, event in enumerate(events) if event["type"] == "agent-ack"]
+    if len(acknowledged) < count or not acknowledged:
+        return not count and not acknowledged
+    states = [event["data"]["state"] for event in events[acknowledged[-1] :] if event["type"] == "agent-activity"]
+    return "active" in states and states[-1] == "idle"
 
 
 def rule_messages(box: Sandbox, session: str) -> list[str]:

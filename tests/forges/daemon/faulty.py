@@ -13,7 +13,7 @@ from typing import Any
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.acceptance.session_states import TIMEOUT, Json, rule_messages, wait_for_session
+from tests.acceptance.session_states import TIMEOUT, Json, has_finished_turns, rule_messages, wait_for_session
 
 Forge = GitHubServer | GitLabServer
 REPO = "acme/app"
@@ -93,15 +93,17 @@ class ForgeDaemon:
             if pull.head_sha not in checked_commits:
                 checked_commits.add(pull.head_sha)
                 self.forge.check(REPO, pull.head_sha, "tests", "success")
+            if self._has_pending_messages() or not has_finished_turns(self.box, "one", 0):
+                return False
             now = self.box.session("one")
-            return now["status"] == "mergeable" and now["head"] == pull.head_sha and not self._pending()
+            return bool(now["status"] == "mergeable" and now["head"] == pull.head_sha)
 
         self.forge.review(pull, "APPROVE", by="rev")
         self.box.until(is_mergeable, "one to be mergeable", TIMEOUT)
         self.box.ao("merge", "one")
         assert pull.merged
 
-    def _pending(self) -> bool:
+    def _has_pending_messages(self) -> bool:
         sent_messages = self.box.request("GET", "/api/sessions/one/messages")["messages"]
         return any(message["state"] != "acknowledged" for message in sent_messages)
 
