@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, Protocol
@@ -84,7 +84,7 @@ class Views(Part):
         sessions = [facts for facts in self.flow.sessions.values() if project in (None, facts.project)]
         conflicts = _conflicts_by_session(sessions)
         ordered = sorted(sessions, key=lambda facts: facts.created_at)
-        texts = [self._text(facts, now, conflicts.get(facts.id, {})) for facts in ordered]
+        texts = [self._text(facts, now, conflicts[facts.id]) for facts in ordered]
         unread = outages_json(self.flow.home, project)
         more = REDACTOR.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
         if untold := self._notifiers.troubles(project):
@@ -127,13 +127,13 @@ class Views(Part):
         self._bodies.clear()
 
 
-def _conflicts_by_session(sessions: Iterable[SessionFacts]) -> dict[str, dict[str, PredictedConflict]]:
-    """Return the conflicts of all sessions."""
-    conflicts: dict[str, dict[str, PredictedConflict]] = {}
+def _conflicts_by_session(sessions: Collection[SessionFacts]) -> dict[str, dict[str, PredictedConflict]]:
+    """Return the conflicts of each of these sessions, in the order of `Views.conflicts_of`."""
+    conflicts = {facts.id: dict(facts.predicted_conflicts) for facts in sessions}
     for facts in sessions:
         for other, conflict in facts.predicted_conflicts.items():
-            conflicts.setdefault(facts.id, {})[other] = conflict
-            conflicts.setdefault(other, {})[facts.id] = conflict
+            if other in conflicts:
+                conflicts[other][facts.id] = conflict
     return conflicts
 
 

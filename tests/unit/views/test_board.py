@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.progress import Progress
@@ -35,6 +35,7 @@ CONFLICTS = st.one_of(
     st.builds(e.ConflictPredicted, st.sampled_from(SESSIONS), st.just(("a.py",)), st.just("text")),
     st.builds(e.ConflictCleared, st.sampled_from(SESSIONS)),
 )
+CONFLICT_WITH_Y = e.ConflictPredicted("app-y", ("a.py",), "text")
 STEPS = st.one_of(
     st.tuples(st.sampled_from(SESSIONS), LIKELY | CONFLICTS),
     st.tuples(st.just("wait"), st.sampled_from([1.0, 61.0, 700.0])),
@@ -199,6 +200,7 @@ async def play(steps: list[tuple[str, Any]], folder: Path) -> None:
 
 
 @given(st.lists(STEPS, max_size=25), st.sampled_from([4, 5000]))
+@example([("app-x", CONFLICT_WITH_Y), ("app-y", CONFLICT_WITH_Y)], 5000)
 def test_a_reconnecting_viewer_sees_the_current_board(steps: list[tuple[str, Any]], memory: int) -> None:
     with remembering(memory):
         asyncio.run(play(steps, Path("/nonexistent")))
