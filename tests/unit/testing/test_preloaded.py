@@ -29,12 +29,12 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[preloaded._Parent]:
 @contextmanager
 def running_command(folder: Path) -> Iterator[Running]:
     """Yield the future of an `ao` that runs until the block ends."""
-    pipe = folder / "file.yaml"
+    pipe = folder / "base.txt"
     os.mkfifo(pipe)
+    (folder / "ours.txt").touch()
+    argv = ["merge-file", str(pipe), "ours.txt", "ours.txt"]
     with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(
-            preloaded.run_command, ["config", "validate", str(pipe)], dict(os.environ), folder, None
-        )
+        future = threads.submit(preloaded.run_command, argv, dict(os.environ), folder, None)
         with pipe.open("wb"):  # once it is opened at both ends
             yield future
 
@@ -45,7 +45,7 @@ def test_a_command_whose_parent_process_was_killed_says_that_its_exit_code_is_no
     with running_command(tmp_path) as future:
         parent._process.kill()
         parent._process.wait()
-    with pytest.raises(ChildProcessError, match=r"ended before `ao config validate .*` did"):
+    with pytest.raises(ChildProcessError, match=r"ended before `ao merge-file .*` did"):
         future.result()
 
 
