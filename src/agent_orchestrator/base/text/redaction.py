@@ -53,6 +53,9 @@ _LONGEST_LINE = 100
 _SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
 """Escape sequences, which a terminal interprets and does not show."""
 
+_STRING_BEGIN = re.compile(rb"\x1b[PX]")
+"""Sequences that begin a string with a letter, which is not a part of the string's first word."""
+
 
 def is_ordinary(value: str, name: str = "") -> bool:
     """Return whether a value is too short or too common to be treated as a secret; `name` is the variable that holds
@@ -210,15 +213,21 @@ class TerminalRedactor:
         keys = [*KEY_ON_TERMINAL.finditer(visible)] if is_suspect else []
         held_length = 0 if whole else self._held_suffix_length(flat)
         unfinished_from = len(visible) if whole else find_unfinished_token(visible)
+        has_sequences = len(visible) < len(buffer)
+        # A sequence may contain a secret, such as a window's title, or end with a secret's first character.
+        as_written = [*self._find_as_written(buffer)] if has_sequences else []
+        written_from = self._unfinished_as_written(buffer) if has_sequences and not whole else len(buffer)
         out = buffer
         end = len(buffer)
         key_from = end
-        if ranges or tokens or keys or held_length or unfinished_from < len(visible):
+        is_found = ranges or tokens or keys or as_written
+        if is_found or held_length or unfinished_from < len(visible) or written_from < len(buffer):
             positions = _visible_positions(buffer)
             positions_in_lines = [position for position in positions if buffer[position] not in b"\r\n"]
             covered_positions = {
                 positions_in_lines[index] for first, last in ranges for index in range(first, last)
             } | {positions[index] for first, last in tokens for index in range(first, last)}
+            covered_positions.update(position for first, last in as_written for position in range(first, last))
             for key in keys:
                 if key.end() == len(visible) or len(key["key"].strip()) >= 16:
                     covered_positions.update(
@@ -230,6 +239,7 @@ class TerminalRedactor:
                 end = min(end, positions_in_lines[-held_length])
             if unfinished_from < len(positions):
                 end = min(end, positions[unfinished_from])
+            end = min(end, written_from)
             covered = bytearray(buffer)
             for position in covered_positions:
                 covered[position] = 0x2A
@@ -248,6 +258,18 @@ class TerminalRedactor:
             while index >= 0:
                 yield index, index + len(spelling)
                 index = flat.find(spelling, index + 1)
+
+    def _find_as_written(self, buffer: bytes) -> Iterator[tuple[int, int]]:
+        """Yield where secrets begin and end in the output with its escape sequences."""
+        text = _STRING_BEGIN.sub(b"\x1b ", buffer)
+        if self._redactor.may_contain_secret(buffer) or self._redactor.may_contain_secret(text):
+            yield from self._find_known(buffer)
+            yield from find_tokens(text)
+
+    def _unfinished_as_written(self, buffer: bytes) -> int:
+        """Return where an end of the output with its escape sequences begins that may be the beginning of a secret."""
+        text = _STRING_BEGIN.sub(b"\x1b ", buffer)
+        return min(len(buffer) - self._held_suffix_length(buffer), find_unfinished_token(text))
 
     def _held_suffix_length(self, flat: bytes) -> int:
         """Return the number of bytes at the end with which a known value begins."""

@@ -389,6 +389,7 @@ def test_a_secret_is_found_between_any_words(before: str, after: str, secret: st
     st.sampled_from([PASSWORD, TOKEN, SHAPES["GitHub token"][0], SHAPES["API key"][0]]),
     st.integers(0, 2**32),
 )
+@example("\x1b", "", PASSWORD, 0)
 def test_a_secret_in_terminal_output_becomes_asterisks_wherever_it_is_split(
     before: str, after: str, secret: str, seed: int
 ) -> None:
@@ -402,6 +403,16 @@ def test_a_secret_in_terminal_output_becomes_asterisks_wherever_it_is_split(
     output += stream.rest()
     assert len(output) == len(raw) and secret.encode() not in output
     assert all(covered in (plain, 0x2A) for plain, covered in zip(raw, output, strict=True))
+
+
+@pytest.mark.parametrize("secret", [PASSWORD, TOKEN, SHAPES["GitHub token"][0]])
+@pytest.mark.parametrize("sequence", ["\x1b]0;%s\x07", "\x1bP%s\x1b\\", "\x1b %s", "\x1b[ %s"])
+def test_a_secret_in_an_escape_sequence_becomes_asterisks_wherever_it_is_split(sequence: str, secret: str) -> None:
+    raw = f"before {sequence % secret} after\r\n".encode()
+    for cut in range(len(raw)):
+        stream = Redactor({"DB_PASSWORD": PASSWORD, "FORGE_TOKEN": TOKEN}).stream()
+        output = stream.feed(raw[:cut]) + stream.feed(raw[cut:]) + stream.rest()
+        assert len(output) == len(raw) and secret[-8:].encode() not in output, output
 
 
 @pytest.mark.parametrize(
