@@ -25,7 +25,16 @@ from agent_orchestrator.protocols.host import Completed
 from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
 from tests.examples import examples
 from tests.integration.rescue.random_steps import STEPS, Step, run_step
-from tests.integration.rescue.world import FileState, World, git, make_repository, read_files, read_git_state
+from tests.integration.rescue.world import (
+    FileState,
+    World,
+    git,
+    ignored_paths,
+    make_repository,
+    read_files,
+    read_git_state,
+    without_ignored_folders,
+)
 
 EXAMPLES = int(os.environ.get("AO_RESCUE_EXAMPLES", "0"))
 DEATHS = st.one_of(
@@ -88,8 +97,8 @@ def save_and_restore(folder: Path, plugin: type[Worktree] | type[Clone], steps: 
     for step in steps:
         run_step(spec.path, step)
     files, state = read_files(spec.path), read_git_state(spec.path)
-    ignored = _ignored(spec.path)
-    expected_files = _but_ignored_folders(spec.path, files)
+    ignored = ignored_paths(spec.path)
+    expected_files = without_ignored_folders(spec.path, files)
 
     def run_maybe_killed(name: str, work: Callable[[LocalHost], Coroutine[Any, Any, T]]) -> T:
         if death and death[0] == name:
@@ -119,28 +128,13 @@ def save_and_restore(folder: Path, plugin: type[Worktree] | type[Clone], steps: 
         assert now.get(name) == state[name], name
 
 
-def _ignored(root: Path) -> list[str]:
-    listing = git(root, "status", "--porcelain", "-z", "--ignored", env={"GIT_OPTIONAL_LOCKS": "0"})
-    return [entry[3:].rstrip("/") for entry in listing.split("\0") if entry.startswith("!! ")]
-
-
-def _but_ignored_folders(root: Path, files: dict[bytes, FileState]) -> dict[bytes, FileState]:
-    """Return the files without ignored folders: of ignored content only named files are kept."""
-    folders = [name for name, state in files.items() if state[0] == "folder"]
-    listing = git(
-        root, "check-ignore", "--stdin", "-z", stdin=b"".join(b"%s/\0" % name for name in folders), check=False
-    )
-    ignored = {os.fsencode(name.rstrip("/")) for name in listing.split("\0")}
-    return {name: state for name, state in files.items() if name not in ignored}
-
-
 def _assert_restored(root: Path, before: dict[bytes, FileState], *, clean: bool) -> None:
     """Check that the files are restored byte for byte.
 
     Unchanged tracked files are as Git checks them out: with the line endings of their attributes, no mode but `executable`, and without
     empty folders.
     """
-    now = _but_ignored_folders(root, read_files(root))
+    now = without_ignored_folders(root, read_files(root))
     if clean:
         before = {name: state for name, state in before.items() if state[0] != "folder"}
         now = {name: state for name, state in now.items() if state[0] != "folder"}

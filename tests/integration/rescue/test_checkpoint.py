@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
@@ -17,7 +18,16 @@ from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.sessions.rescue import checkpoint, from_checkpoint
 from tests.examples import examples
 from tests.integration.rescue.random_steps import STEPS, run_step
-from tests.integration.rescue.world import World, git, make_repository, read_files, read_git_state
+from tests.integration.rescue.world import (
+    FileState,
+    World,
+    git,
+    ignored_paths,
+    make_repository,
+    read_files,
+    read_git_state,
+    without_ignored_folders,
+)
 
 pytestmark = pytest.mark.anyio
 REF = "refs/ao/checkpoint/s"
@@ -59,6 +69,16 @@ def machines(tmp_path: Path) -> TwoMachines:
     return TwoMachines(tmp_path)
 
 
+def without_ignored(root: Path, files: dict[bytes, FileState]) -> dict[bytes, FileState]:
+    """Return the files without what Git ignores in a workspace, which is not moved."""
+    ignored = tuple(os.fsencode(path) for path in ignored_paths(root))
+    return {
+        name: state
+        for name, state in without_ignored_folders(root, files).items()
+        if not any(name == path or name.startswith(path + b"/") for path in ignored)
+    }
+
+
 async def move_workspace(folder: Path, steps: list[tuple[str, str, bytes]]) -> None:
     machines = TwoMachines(folder)
     for name in ("checkout -q -b other", "commit -q --allow-empty -m other", "checkout -q main"):
@@ -68,6 +88,7 @@ async def move_workspace(folder: Path, steps: list[tuple[str, str, bytes]]) -> N
     for step in steps:
         run_step(machines.first.path, step)
     files, state = read_files(machines.first.path), read_git_state(machines.first.path)
+    expected_files = without_ignored(machines.first.path, files)
     await machines.save()
     assert read_files(machines.first.path) == files and read_git_state(machines.first.path) == state, (
         "saving disturbs nothing"
@@ -75,8 +96,7 @@ async def move_workspace(folder: Path, steps: list[tuple[str, str, bytes]]) -> N
     assert not await machines.save(), "nothing changed"
     second = await machines.move()
     assert await machines.bring_back(second) == ""
-    ignored = {name for name in files if name.startswith(b"out") or name.endswith(b".log")}
-    assert read_files(second.path) == {name: file_state for name, file_state in files.items() if name not in ignored}
+    assert without_ignored(machines.first.path, read_files(second.path)) == expected_files
     now = read_git_state(second.path)
     for name in ("HEAD", "branch", "index", "stash"):
         assert now[name] == state[name], name
@@ -84,9 +104,33 @@ async def move_workspace(folder: Path, steps: list[tuple[str, str, bytes]]) -> N
 
 @settings(max_examples=examples(0.15))
 @given(steps=st.lists(STEPS.filter(lambda step: step[1] not in ("out/o", "h.log")), min_size=2, max_size=8))
+@example([("amend", "", b""), ("write", "a.txt", b"")])
+@example([("write", ".gitignore", b"*\n!*.txt\n"), ("folder", "lib/x", b"")])
 def test_any_workspace_can_be_moved(steps: list[tuple[str, str, bytes]]) -> None:
     with tempfile.TemporaryDirectory(prefix="ao-move-") as folder:
         asyncio.run(move_workspace(Path(folder), steps))
+
+
+@pytest.mark.parametrize(
+    "command", ["commit -q --amend -m amended", "reset -q --hard HEAD~1", "rebase -q --root --no-ff"]
+)
+async def test_a_commit_that_the_agent_replaced_is_not_brought_back_by_the_move(
+    machines: TwoMachines, command: str
+) -> None:
+    await machines.first.make()
+    work = machines.first.path
+    (work / "a.txt").write_text("committed\n")
+    git(work, "commit", "-qam", "published")
+    await Clone({}, LocalHost()).publish(machines.first.spec)
+    git(work, *command.split())
+    (work / "b.txt").write_text("changed\n")
+    files, state = read_files(work), read_git_state(work)
+    await machines.save()
+    second = await machines.move()
+    assert await machines.bring_back(second) == ""
+    assert read_files(second.path) == files
+    now = read_git_state(second.path)
+    assert (now["HEAD"], now["branch"]) == (state["HEAD"], state["branch"])
 
 
 async def test_a_merge_in_progress_is_moved(machines: TwoMachines) -> None:

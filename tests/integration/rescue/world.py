@@ -110,3 +110,19 @@ def read_git_state(root: Path) -> dict[str, str]:
         "bisect": git(root, "for-each-ref", "refs/bisect"),
         **{f"file {path.relative_to(git_dir)}": path.read_bytes().hex() for path in unfinished if path.is_file()},
     }
+
+
+def ignored_paths(root: Path) -> list[str]:
+    """Return the untracked paths that Git ignores; of an ignored folder the folder alone."""
+    listing = git(root, "status", "--porcelain", "-z", "--ignored", env={"GIT_OPTIONAL_LOCKS": "0"})
+    return [entry[3:].rstrip("/") for entry in listing.split("\0") if entry.startswith("!! ")]
+
+
+def without_ignored_folders(root: Path, files: dict[bytes, FileState]) -> dict[bytes, FileState]:
+    """Return the files without ignored folders: of ignored content only named files are kept."""
+    folders = [name for name, state in files.items() if state[0] == "folder"]
+    listing = git(
+        root, "check-ignore", "--stdin", "-z", stdin=b"".join(b"%s/\0" % name for name in folders), check=False
+    )
+    ignored = {os.fsencode(name.rstrip("/")) for name in listing.split("\0")}
+    return {name: state for name, state in files.items() if name not in ignored}

@@ -56,7 +56,8 @@ async def restore_work(host: Host, repo: Path, workspace: Path, session: str) ->
 async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> RestoreResult:
     """Restore a session's last checkpoint into a new workspace, once; the checkpoint stays. Overwrites no other work.
 
-    If the branch has other or newer commits, it keeps them, and only the uncommitted changes are applied on top.
+    If the branch has commits that the saved workspace never had, it keeps them, and only the uncommitted changes are
+    applied on top.
     """
     saved = await _load_saved(host, repo, workspace, checkpoint_ref(session))
     if saved is None:
@@ -214,14 +215,28 @@ async def _branch_move(saved: _Saved) -> str:
 
 
 async def _catch_up(saved: _Saved) -> bool:
-    """Move a branch that is behind to where it was when the work was saved; return False if it is not behind."""
+    """Move a branch that is behind to where it was when the work was saved; return False if it is not behind.
+
+    It is behind too at a commit that the workspace's HEAD has left, as an amended one.
+    """
     name, head = saved.manifest.head_ref, saved.manifest.head
     current = await saved.git.resolve(name) if name else None
-    if not name or not head or not current or not await saved.git.is_ancestor(current, head):
+    if not name or not head or not current:
+        return False
+    if not await saved.git.is_ancestor(current, head) and current not in await _earlier_heads(saved):
         return False
     _write_marker(saved.marker, saved.commit)
     await saved.git.update_ref(name, head, current, "ao: brought back")
     return True
+
+
+async def _earlier_heads(saved: _Saved) -> set[str]:
+    """Return the commits that HEAD has been at in the saved workspace, by its log."""
+    blob = saved.manifest.git_files.get("logs/HEAD")
+    if blob is None:
+        return set()
+    entries = (await saved.main.run("cat-file", "blob", blob)).out.splitlines()
+    return {commit.decode(errors="replace") for entry in entries for commit in entry.split(maxsplit=2)[:2]}
 
 
 async def _apply_changes(saved: _Saved) -> str:
