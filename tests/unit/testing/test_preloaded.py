@@ -1,4 +1,4 @@
-"""Commands forked for tests: their exit code arrives, also when somebody presses Ctrl-C, or its absence is explained."""
+"""Commands forked for tests: their exit code arrives, also after Ctrl-C, or its absence is explained."""
 
 from __future__ import annotations
 
