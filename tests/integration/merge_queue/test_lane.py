@@ -195,16 +195,19 @@ class SlowMerge:
         return await self._merge(*args, **more)
 
 
-async def test_a_change_that_is_being_merged_can_be_neither_paused_nor_withdrawn(
+async def test_a_change_that_is_being_merged_cannot_be_withdrawn_and_is_paused_after_the_attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     box, slow = make_world(tmp_path, [Change("a"), Change("b")]), SlowMerge(monkeypatch)
     box.request_merge("a", "b")
     await box.until(lambda: slow.attempts)
     assert box.lane.is_merging("a") and not box.lane.is_merging("b")
-    assert not box.lane.pause("a") and not box.withdraw("a")
-    assert box.withdraw("b")
+    pausing = asyncio.ensure_future(box.lane.pause("a"))
+    assert not box.withdraw("a") and box.withdraw("b")
+    await asyncio.sleep(0.05)
+    assert not pausing.done()
     slow.go.set()
+    await pausing
     await box.finish()
     assert box.merged_names() == ["a"] and box.problems() == []
 
@@ -290,7 +293,7 @@ async def test_a_paused_change_is_not_merged_until_it_is_resumed(tmp_path: Path)
     box.release = asyncio.Event()
     box.request_merge("a", "b")
     await box.until(lambda: len(box.checked) == 2)
-    assert box.lane.pause("a")
+    await box.lane.pause("a")
     box.release.set()
     await box.until(lambda: "b" in box.outcomes)
     assert "a" not in box.outcomes

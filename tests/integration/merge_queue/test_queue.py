@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks import Checks, CheckSpec
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.conflicts import Conflicts
@@ -154,6 +155,28 @@ async def test_queue_entries_are_shown_and_can_be_withdrawn(tmp_path: Path) -> N
         assert running.world.subjects() == ["start", "Work on b (#2)"]
         await running.merge("a")
         await running.until(lambda: running.state("a") == "merged")
+
+
+async def test_a_merge_that_a_checkout_blocks_is_withdrawn_during_an_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def attempt(*_args: Any, **_more: Any) -> merge.Blocked:
+        begun.set()
+        await go.wait()
+        return merge.Blocked("a.txt stands in the way", tmp_path)
+
+    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.merge.merge", attempt)
+    async with stage(tmp_path, [Change("a")], "true") as running:
+        await running.open("a")
+        await running.merge("a")
+        await begun.wait()
+        withdrawing = asyncio.ensure_future(running.merges.withdraw("app-a"))
+        await asyncio.sleep(0.05)
+        go.set()
+        await withdrawing
+        assert running.queue.entries(None) == [] and running.state("a") == "open"
 
 
 RUNNING = [{"name": "test", "state": "running", "url": None}]

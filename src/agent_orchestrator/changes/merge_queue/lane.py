@@ -146,15 +146,11 @@ class BaseQueue:
             self._remove(ticket)
             self.schedule_cycle()
 
-    def pause(self, session: str) -> bool:
-        """Do not begin to merge the change until it is resumed or settled.
-
-        Return False if it is being merged already.
-        """
-        if self.is_merging(session):
-            return False
+    async def pause(self, session: str) -> None:
+        """Do not begin to merge the change until it is resumed or settled; wait for the end of an attempt that has begun."""
         self._paused.add(session)
-        return True
+        if self._merging is not None and self._merging[0] == session:
+            await asyncio.wait([self._merging[1]])
 
     def resume(self, session: str) -> None:
         """Allow a paused change to merge again; also called when it is gone."""

@@ -155,13 +155,13 @@ class MergeQueue(Part):
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def remove(self, facts: SessionFacts, event_key: str) -> None:
-        """Remove a change that waits in the queue. Raises `Conflict` if it is being merged."""
+        """Remove a change that waits in the queue. Raises `Conflict` if an attempt to merge it has just succeeded."""
         session = facts.id
         spec = merge_spec(self.home, facts)
         lane = self._lane_of(facts.project, spec)
-        paused = lane.pause(session)
         try:
-            if not paused or await merge.find_merge(self.host, spec):
+            await lane.pause(session)
+            if await merge.find_merge(self.host, spec):
                 remedy = f"take it back by a new change: ao undo {session}"
                 raise Conflict(f"{session} is landing this very moment", remedy)
             called_off = e.LandingFailed("a person called it off", "called-off")
