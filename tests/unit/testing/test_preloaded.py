@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from agent_orchestrator.testing import preloaded
-
-Running = Future[subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -26,34 +23,50 @@ def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[preloaded._Parent]:
     started._end()
 
 
-@contextmanager
-def running_command(folder: Path) -> Iterator[Running]:
-    """Yield the future of an `ao` that runs until the block ends."""
-    pipe = folder / "base.txt"
+def end_while_running(folder: Path, parent: preloaded._Parent, end: Callable[[int, int], None]) -> int:
+    """Run an `ao` that waits for a file's content, end it by its parent's pid and its own, and return its exit code."""
+    pipe, pid = folder / "file.yaml", parent._process.pid
     os.mkfifo(pipe)
-    (folder / "ours.txt").touch()
-    argv = ["merge-file", str(pipe), "ours.txt", "ours.txt"]
     with ThreadPoolExecutor(1) as threads:
-        future = threads.submit(preloaded.run_command, argv, dict(os.environ), folder, None)
-        with pipe.open("wb"):  # once it is opened at both ends
-            yield future
+        future = threads.submit(
+            preloaded.run_command, ["config", "validate", str(pipe)], dict(os.environ), folder, None
+        )
+        deadline = time.monotonic() + 60
+        while not (opened := _open_for_writing(pipe)) and not future.done() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert opened, "the command does not read the file"
+        try:
+            end(pid, int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0]))
+            return future.result(60).returncode
+        finally:
+            os.close(opened)
+
+
+def _open_for_writing(pipe: Path) -> int:
+    """Open a named pipe that has a reader; return 0 if it has none."""
+    try:
+        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return 0
 
 
 def test_a_command_whose_parent_process_was_killed_says_that_its_exit_code_is_not_known(
     tmp_path: Path, parent: preloaded._Parent
 ) -> None:
-    with running_command(tmp_path) as future:
-        parent._process.kill()
+    def kill(parent_pid: int, pid: int) -> None:
+        os.kill(parent_pid, signal.SIGKILL)
         parent._process.wait()
-    with pytest.raises(ChildProcessError, match=r"ended before `ao merge-file .*` did"):
-        future.result()
+        os.kill(pid, signal.SIGKILL)
+
+    with pytest.raises(ChildProcessError, match=r"ended before `ao config validate .*` did"):
+        end_while_running(tmp_path, parent, kill)
 
 
 def test_the_exit_code_of_a_command_that_is_interrupted_with_its_parent_process_arrives(
     tmp_path: Path, parent: preloaded._Parent
 ) -> None:
-    with running_command(tmp_path) as future:
-        os.kill(parent._process.pid, signal.SIGINT)
-        children = Path(f"/proc/{parent._process.pid}/task/{parent._process.pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGINT)
-        assert future.result().returncode == 130
+    def interrupt(parent_pid: int, pid: int) -> None:
+        for number in (parent_pid, pid):
+            os.kill(number, signal.SIGINT)
+
+    assert end_while_running(tmp_path, parent, interrupt) == 130
