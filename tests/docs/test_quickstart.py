@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent_orchestrator.base.interpreter import make_launchers
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.docs.pages import ROOT, Block, blocks
@@ -14,6 +16,7 @@ from tests.docs.pages import ROOT, Block, blocks
 QUICKSTART = ROOT / "docs" / "quickstart.md"
 
 
+@pytest.mark.long
 def test_the_quickstart_runs_as_written(tmp_path: Path) -> None:
     programs = tmp_path / "ao-programs"
     make_launchers(str(programs))

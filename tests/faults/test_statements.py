@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.long
 def test_a_daemon_killed_at_a_statement_does_everything_once() -> None:
     # A separate process: it forks its daemons, which a process with threads should not.
     done = subprocess.run(

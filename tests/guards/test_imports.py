@@ -83,3 +83,9 @@ def test_the_daemon_loads_few_modules_before_its_first_request() -> None:
         assert not early, f"the daemon loads {', '.join(early)} before it is asked anything"
     assert_within(DAEMON, names)
     assert len(counts) <= PACKAGES, f"{len(counts)} packages, and {PACKAGES} were enough so far: {sorted(counts)}"
+
+
+def test_measuring_for_fixes_loads_no_configuration() -> None:
+    """The program is started for each commit that is measured."""
+    counts = modules_per_package(loaded_modules("import agent_orchestrator.fleet.fixes.measure"))
+    assert not {"pydantic", "ruamel", "sqlalchemy"} & counts.keys(), ADVICE + "\n  ".join(counts)

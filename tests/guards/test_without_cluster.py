@@ -40,6 +40,7 @@ def run(copy: Path, folder: Path, *argv: str) -> subprocess.CompletedProcess[str
     return subprocess.run([sys.executable, *argv], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.long
 def test_every_other_module_can_be_imported(copy: Path, tmp_path: Path) -> None:
     imported = run(copy, tmp_path, "-c", IMPORT_ALL)
     assert imported.returncode == 0, imported.stderr

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "benchmarks", "scripts")
@@ -77,9 +79,9 @@ def modules() -> Iterator[Path]:
         yield from sorted((ROOT / folder).rglob("*.py"))
 
 
-def defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield each name that a module defines, with its line."""
-    for node in ast.walk(tree):
+def defined_names(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+    """Yield each name that a module with these nodes defines, with its line."""
+    for node in nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.lineno, node.name
@@ -95,10 +97,10 @@ def defined_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def docstrings(nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield each docstring, of attributes too, without its code, with its line; the help of a command is text for users."""
-    helps = {id(node.body[0]) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and _is_command(node)}
-    for node in ast.walk(tree):
+    helps = {id(node.body[0]) for node in nodes if isinstance(node, ast.FunctionDef) and _is_command(node)}
+    for node in nodes:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and id(node) not in helps:
             yield node.lineno, re.sub("`[^`]*`", "", str(node.value.value))
 
@@ -120,22 +122,23 @@ def problems() -> Iterator[tuple[Path, int, str]]:
         if path == Path(__file__):
             continue
         relative = path.relative_to(ROOT)
-        tree = ast.parse(path.read_bytes())
+        nodes = list(ast.walk(ast.parse(path.read_bytes())))
         for word in words_of(path.stem):
             if word in WORDS_IN_NAMES or word in VAGUE_NAMES:
                 yield relative, 0, f"module name: {word}"
-        for line, name in defined_names(tree):
+        for line, name in defined_names(nodes):
             if name in STORED:
                 continue
             if name.strip("_").lower() in VAGUE_NAMES:
                 yield relative, line, f"name: {name}"
             elif banned := WORDS_IN_NAMES & set(words_of(name)):
                 yield relative, line, f"name: {name} ({', '.join(sorted(banned))})"
-        for line, text in docstrings(tree):
+        for line, text in docstrings(nodes):
             for match in WORDS_IN_DOCSTRINGS.finditer(text):
                 yield relative, line, f"docstring: {match[0]}"
 
 
+@pytest.mark.long
 def test_names_and_docstrings_use_the_words_of_the_glossary() -> None:
     places = [f"{path}:{line}: {what}" for path, line, what in problems()]
     assert not places, f"{len(places)} places, see docs/contributing/glossary.md:\n" + "\n".join(places[:50])

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import __version__
 from agent_orchestrator.base.loop_watchdog import Stalls
-from agent_orchestrator.changes.checks import Checks
 from agent_orchestrator.changes.checks.base_branch import BaseStates
 from agent_orchestrator.changes.checks.proof import Proofs
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
+from agent_orchestrator.changes.checks.runner import Checks
 from agent_orchestrator.changes.conflicts import Conflicts
 from agent_orchestrator.changes.forge_records import ForgeRecords, Numbers
 from agent_orchestrator.changes.forge_sync import (

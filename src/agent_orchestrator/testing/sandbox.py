@@ -273,12 +273,15 @@ class Sandbox:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._daemon.wait(5)
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for pid in self.processes():
+            for pid in (pids := self.processes()):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             end = time.monotonic() + 1.0
-            while self.processes() and time.monotonic() < end:
+            while pids and time.monotonic() < end:
                 time.sleep(0.02)
+                pids = self.processes()
+            if not pids:
+                break
         if self._daemon is not None:
             self._daemon.wait(60)
             self._daemon = None

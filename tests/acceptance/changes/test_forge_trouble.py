@@ -133,6 +133,7 @@ def test_a_killed_check_does_not_count_as_a_failure_of_the_change(box: Sandbox) 
     assert_refused(box.ao("merge", "k", check=False), 1, "environment not set up")
 
 
+@pytest.mark.long
 def test_120_mb_of_check_output_is_truncated_and_does_not_block_the_daemon(box: Sandbox) -> None:
     size = 120_000_000
     configure(

@@ -21,7 +21,7 @@ from tests.acceptance.session_states import (
     wait_for_status,
 )
 
-PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider"
+PYTEST = f"{sys.executable} -m pytest -q -p no:cacheprovider -p no:unraisableexception -p no:threadexception"
 TEST_A = "def test_a():\n    from sums import add\n    assert add(1, 1) == 3\n"
 TEST_B = "def test_b():\n    from sums import add\n    assert add(2, 2) == 4\n"
 TEST_C = "def test_c():\n    assert True\n"

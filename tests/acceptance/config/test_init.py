@@ -68,6 +68,7 @@ def read_config(repo: Path) -> str:
 # -- the dialogue ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_init_shows_asks_proves_and_writes(daemon_box: Sandbox) -> None:
     tests = {"tests/__init__.py": "", "tests/test_sums.py": PASSING}
     repo = make_repository(daemon_box, "shown", tests)

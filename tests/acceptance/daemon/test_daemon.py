@@ -215,6 +215,7 @@ def test_other_users_cannot_read_a_configuration_that_the_daemon_wrote(stopped_b
     assert stopped_box.home.config.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.long
 def test_too_few_file_descriptors_are_reported_in_one_line(stopped_box: Sandbox) -> None:
     done = subprocess.run(
         [sys.executable, "-c", FEW_DESCRIPTORS], env=stopped_box.env, stdout=subprocess.PIPE, check=True

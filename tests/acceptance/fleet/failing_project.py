@@ -17,6 +17,7 @@ FILES = {
 [tool.pytest.ini_options]
 testpaths = ["tests"]
 pythonpath = ["."]
+addopts = "-p no:unraisableexception -p no:threadexception"
 
 [tool.ruff]
 include = ["shop/**/*.py", "tests/**/*.py"]

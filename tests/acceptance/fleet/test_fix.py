@@ -46,6 +46,7 @@ def write_agent_program(box: Sandbox, name: str, text: str) -> str:
     return f"{sys.executable} {file}"
 
 
+@pytest.mark.long
 def test_thirty_failures_of_eight_causes_become_none(box: Sandbox) -> None:
     failing_project.seed(box)
     box.start()
@@ -74,6 +75,7 @@ def test_thirty_failures_of_eight_causes_become_none(box: Sandbox) -> None:
     assert len(verified) >= 8 + 7
 
 
+@pytest.mark.long
 def test_a_cheating_fix_is_sent_back_to_the_agent(box: Sandbox) -> None:
     cheat = write_agent_program(
         box,
@@ -114,6 +116,7 @@ else:
     assert "type: ignore" not in box.git("show", "main:shop/models.py")
 
 
+@pytest.mark.long
 def test_failures_that_cannot_be_fixed_are_given_up_and_reported(box: Sandbox) -> None:
     nothing = "[[edit: notes.md|tried]] [[commit: try]] [[done: tried]]"
     failing_project.seed(box, " [[wait]] ".join([nothing] * 4), ("slug", "legacy"))
@@ -128,6 +131,7 @@ def test_failures_that_cannot_be_fixed_are_given_up_and_reported(box: Sandbox) -
     assert box.git("log", "--format=%s", "main").split("\n") == ["the shop", "start"]
 
 
+@pytest.mark.long
 def test_a_run_continues_after_crashes_of_the_daemon(box: Sandbox) -> None:
     hold = box.folder / "hold"
     hold.touch()
@@ -150,6 +154,7 @@ def test_a_run_continues_after_crashes_of_the_daemon(box: Sandbox) -> None:
     assert len(box.git("log", "--format=%h", "main").split("\n")) == 2 + 3
 
 
+@pytest.mark.long
 def test_with_no_merge_verified_fixes_are_left_for_review(box: Sandbox) -> None:
     failing_project.seed(box, None, ("slug", "legacy"))
     box.start()
@@ -166,6 +171,7 @@ def test_with_no_merge_verified_fixes_are_left_for_review(box: Sandbox) -> None:
     assert "Nothing fails" in box.ao("fix").stdout
 
 
+@pytest.mark.long
 def test_custom_commands_are_measured_and_missing_programs_reported(box: Sandbox) -> None:
     failing_project.seed(box, "[[sh: rm -f broken]] [[commit: mend]] [[done: mended]]", ())
     (box.repo / "broken").touch()

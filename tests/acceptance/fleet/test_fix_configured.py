@@ -204,6 +204,7 @@ def test_a_fix_that_breaks_another_check_is_not_merged(box: Sandbox) -> None:
     assert {group["outcome"] for item in run["rounds"] for group in item["groups"]} <= {"failed", None}
 
 
+@pytest.mark.long
 def test_an_ineffective_fix_is_not_merged_on_a_red_base(box: Sandbox) -> None:
     seed(box, {**CALC, **CALC_TESTS}, {"test": UNITTEST}, "echo '# odd' >> calc.py")
     before = box.git("rev-parse", "main")
@@ -221,6 +222,7 @@ def test_a_set_up_that_fails_merges_nothing(box: Sandbox) -> None:
     assert run["state"] != "green" and box.git("rev-parse", "main") == before, run
 
 
+@pytest.mark.long
 def test_one_agent_fixes_everything_if_known_failures_block_merges(box: Sandbox) -> None:
     seed(
         box,

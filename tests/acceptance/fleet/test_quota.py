@@ -44,6 +44,7 @@ def account_row(box: Sandbox, name: str) -> dict[str, Any]:
     return next(row for row in rows if f"{row['account']} {row['model'] or ''}".strip() == name)
 
 
+@pytest.mark.long
 def test_one_refusal_holds_twenty_sessions(box: Sandbox) -> None:
     box.ao("new", "[[limit: +3600s]] [[done: went on]]", "--name", "first", "--agent", "work")
     box.until(lambda: box.session("app-first")["status"] == "limited", "the refusal", TIMEOUT)

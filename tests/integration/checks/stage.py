@@ -10,7 +10,8 @@ from pathlib import Path
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.checks import Checks, CheckSpec, Limits
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec, Limits
 from tests.integration.rescue.world import git
 
 

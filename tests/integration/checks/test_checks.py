@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.changes.checks import Checks, Limits, TestCounts, assess
+from agent_orchestrator.changes.checks.assessment import assess
+from agent_orchestrator.changes.checks.outcome import TestCounts
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import Limits
 from agent_orchestrator.errors import AoError, NotFound
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.checks import Checks
+from agent_orchestrator.changes.checks.runner import Checks
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git
 
@@ -22,7 +22,8 @@ import asyncio, os, sys
 from pathlib import Path
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.checks import Checks, CheckSpec
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec
 repo, home, command, *set_up = sys.argv[1:]
 spec = CheckSpec("app", Path(repo), "HEAD", "test", command, env=dict(os.environ), post_create=tuple(set_up))
 asyncio.run(Checks(Home(Path(home)), LocalHost()).run(spec))

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.changes.checks import Assessment, assess, owned_failures
+from agent_orchestrator.changes.checks.assessment import Assessment, assess
+from agent_orchestrator.changes.checks.ownership import owned_failures
 from tests.integration.checks.stage import Stage
 from tests.unit.changes.checks.record import RECORDED
 from tests.unit.changes.checks.runners import RUNNERS, Runner

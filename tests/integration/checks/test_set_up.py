@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent_orchestrator.changes.checks import Checks, Limits
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import Limits
 from tests.integration.checks.stage import Stage
 from tests.integration.rescue.world import git
 

@@ -13,8 +13,9 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks import Checks, CheckSpec
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec
 from agent_orchestrator.changes.conflicts import Conflicts
 from agent_orchestrator.changes.forge_sync import ForgePullRequests
 from agent_orchestrator.changes.merge_queue import MergeQueue

@@ -11,7 +11,8 @@ from pathlib import Path
 from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks import Assessment, Result
+from agent_orchestrator.changes.checks.assessment import Assessment
+from agent_orchestrator.changes.checks.results import Result
 from agent_orchestrator.changes.merge import Built, MergeSpec, Strategy
 from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Failed, Outcome, Ticket, Withdrawn
 from agent_orchestrator.changes.merge_queue.next_step import Entry

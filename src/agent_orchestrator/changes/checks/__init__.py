@@ -8,24 +8,3 @@
     $AO_HOME/checks/results/<project>/<tree>/<name>.json, .log    the result
     $AO_HOME/checks/work/<project>/<digest>-<n>/                  a checkout: `tree/`, with our own files next to it
 """
-
-from agent_orchestrator.changes.checks.assessment import Assessment, assess, compare_with_base
-from agent_orchestrator.changes.checks.log_tail import follow
-from agent_orchestrator.changes.checks.outcome import TestCounts
-from agent_orchestrator.changes.checks.ownership import owned_failures
-from agent_orchestrator.changes.checks.results import Result
-from agent_orchestrator.changes.checks.runner import Checks
-from agent_orchestrator.changes.checks.spec import CheckSpec, Limits
-
-__all__ = [
-    "Assessment",
-    "CheckSpec",
-    "Checks",
-    "Limits",
-    "Result",
-    "TestCounts",
-    "assess",
-    "compare_with_base",
-    "follow",
-    "owned_failures",
-]

@@ -10,7 +10,7 @@ from typing import Literal
 import structlog
 
 from agent_orchestrator.base.git.refs import find_layout, read_ref
-from agent_orchestrator.changes.checks import Checks
+from agent_orchestrator.changes.checks.runner import Checks
 from agent_orchestrator.changes.merge_queue.checks import SpecOf
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import SessionFacts

@@ -17,8 +17,10 @@ from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout
-from agent_orchestrator.changes.checks import Checks, CheckSpec, Result
 from agent_orchestrator.changes.checks.outcome import Outcome
+from agent_orchestrator.changes.checks.results import Result
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec
 from agent_orchestrator.config.detection import Commands, detect_commands
 from agent_orchestrator.config.detection.proposal import candidate_json, candidates_digest, drift, missing_keys
 from agent_orchestrator.config.detection.repository import default_branch

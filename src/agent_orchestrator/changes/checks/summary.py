@@ -44,8 +44,10 @@ _TEARDOWN = re.compile(
 
 def strip_escapes(text: str) -> str:
     """Return text without colours, control characters and what a progress bar has overwritten."""
-    lines = _ESCAPES.sub("", text).replace("\r\n", "\n").split("\n")
-    return _CONTROLS.sub("", "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines))
+    text = _ESCAPES.sub("", text).replace("\r\n", "\n")
+    if "\r" in text:
+        text = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
+    return _CONTROLS.sub("", text)
 
 
 def _lines(output: str) -> list[str]:

@@ -9,9 +9,10 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from agent_orchestrator.changes.checks import Checks, CheckSpec, assess
-from agent_orchestrator.changes.checks.assessment import check_finished, task_text
+from agent_orchestrator.changes.checks.assessment import assess, check_finished, task_text
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec
 from agent_orchestrator.changes.merge import Built
 from agent_orchestrator.changes.merge_queue.lane import Failed, Ticket
 from agent_orchestrator.config.effective import ProjectConfig

@@ -16,7 +16,7 @@ from typing import Any
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout, read_ref
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks import Assessment
+from agent_orchestrator.changes.checks.assessment import Assessment
 from agent_orchestrator.changes.merge import Built, Conflicted
 from agent_orchestrator.changes.merge_queue.next_step import Entry, Ordering, Plan, QueuePosition, Verdict, plan
 from agent_orchestrator.core.events import CheckFinished

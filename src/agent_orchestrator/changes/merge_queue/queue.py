@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks import Checks
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
+from agent_orchestrator.changes.checks.runner import Checks
 from agent_orchestrator.changes.conflicts import Conflicts, text_conflicts
 from agent_orchestrator.changes.merge import Built
 from agent_orchestrator.changes.merge_queue.checks import QueueChecks, SpecOf

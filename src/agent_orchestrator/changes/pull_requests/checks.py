@@ -12,9 +12,10 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.checks import Checks, CheckSpec, compare_with_base
-from agent_orchestrator.changes.checks.assessment import check_finished, check_not_started, task_text
+from agent_orchestrator.changes.checks.assessment import check_finished, check_not_started, compare_with_base, task_text
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.model import Check
 from agent_orchestrator.core import events as e

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes import checks
 from agent_orchestrator.changes import merge as landing
+from agent_orchestrator.changes.checks import log_tail
 from agent_orchestrator.changes.reviews.new_review import NewComment
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
@@ -340,7 +340,7 @@ class Reviews(Part):
                     f"wait for it: ao checks {session} --log {shlex.quote(name)} -f",
                 )
             until = over if follow else lambda: True
-            async with aclosing(checks.follow(Path(log), self.core.watch, changed, until)) as pieces:
+            async with aclosing(log_tail.follow(Path(log), self.core.watch, changed, until)) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:

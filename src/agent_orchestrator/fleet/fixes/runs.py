@@ -19,11 +19,11 @@ import structlog
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.progress import Progress
-from agent_orchestrator.changes.checks import Checks, CheckSpec
 from agent_orchestrator.changes.checks.assessment import set_up_remedy
 from agent_orchestrator.changes.checks.required_checks import fix_folder, measure_command, verification_file
 from agent_orchestrator.changes.checks.results import write_atomically
-from agent_orchestrator.changes.checks.spec import file_name
+from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.spec import CheckSpec, file_name
 from agent_orchestrator.changes.reviews.reviews import Reviews
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context

@@ -218,6 +218,7 @@ def test_each_rule_has_its_effect(box: Sandbox, name: str) -> None:
     assert reacted or name == "ci-condition"
 
 
+@pytest.mark.long
 def test_the_work_of_a_session_stopped_by_its_budget_is_restored(box: Sandbox) -> None:
     box.until(lambda: box.session("app-budget")["status"] == "stopped", "the stop", TIMEOUT)
     box.ao("restore", "app-budget")

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from agent_orchestrator.core.rules import TRIGGERS
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.demo_triggers import FIRST, SECOND
@@ -26,6 +28,7 @@ class PlayedDemo:
         return [record["text"] for record in records if record["event"] == "message" and record["pid"] in pids]
 
 
+@pytest.mark.long
 def test_the_demo_shows_every_trigger_at_work(tmp_path: Path) -> None:
     agent_log = tmp_path / "heard.jsonl"
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process", {"AO_DEMO_LOG": str(agent_log)}) as box:

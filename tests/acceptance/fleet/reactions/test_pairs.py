@@ -233,6 +233,7 @@ def test_every_trigger_and_every_action_is_covered() -> None:
     assert set(EFFECTS) == {action for _, action in PAIRS}
 
 
+@pytest.mark.long
 def test_every_action_follows_every_trigger_once(box: Sandbox) -> None:
     def missing() -> list[str]:
         return [f"{trigger} → {action}" for trigger, action in PAIRS if not has_happened(trigger, action)]

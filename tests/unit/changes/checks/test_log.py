@@ -23,7 +23,8 @@ def test_complete_lines_are_passed_on_however_the_output_is_split(tmp_path: Path
 
 
 def test_long_output_keeps_its_start_and_end_and_the_size_of_the_gap(tmp_path: Path) -> None:
-    chunks = [f"{number:06d}\n".encode() for number in range(1_000_000 // 7)]
+    output = b"".join(f"{number:06d}\n".encode() for number in range(1_000_000 // 7))
+    chunks = [output[at : at + 1000] for at in range(0, len(output), 1000)]
     text, lines = write_log(tmp_path / "log", 70, 70, *chunks)
     assert text.startswith("000000\n000001\n")
     assert text.endswith("142855\n142856\n")
