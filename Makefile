@@ -61,7 +61,7 @@ reference: setup ## write the pages that are made from the code: docs/reference,
 	@$(BIN)/python -m agent_orchestrator.cli.reference docs/reference/commands.md
 	@$(BIN)/python -m agent_orchestrator.cli.manual docs/reference/ao.1
 	@$(BIN)/python -m agent_orchestrator.server.schema.reference docs/reference/api.md
-	@$(BIN)/python -m agent_orchestrator.testing.reference docs/reference/events.md
+	@$(BIN)/python -m agent_orchestrator.testing.events_reference docs/reference/events.md
 	@$(BIN)/python -m agent_orchestrator.testing.plugin_reference docs/reference/plugins.md
 	@$(BIN)/python -m agent_orchestrator.testing.listeners_reference docs/contributing/listeners.md
 	@$(BIN)/python -c 'from agent_orchestrator.config.schema import reference_markdown; print(reference_markdown(), end="")' > docs/reference/configuration.md

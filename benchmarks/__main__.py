@@ -15,14 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import plots, report
-from benchmarks.cases import CASES, MORE
-from benchmarks.measure import HEAD, Case
+from benchmarks.cases import CASES, EXTRA_CASES
+from benchmarks.measure import TABLE_HEAD, Case
 
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 
 def main(
-    arguments: Sequence[str] | None = None, cases: Mapping[str, Case] = CASES, more: Mapping[str, Case] = MORE
+    arguments: Sequence[str] | None = None, cases: Mapping[str, Case] = CASES, more: Mapping[str, Case] = EXTRA_CASES
 ) -> int:
     """Run the cases, print their figures and write the output files."""
     options = _parser(cases, more).parse_args(arguments)
@@ -36,19 +36,19 @@ def main(
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         run = run_cases({name: all_cases[name] for name in options.case or cases})
     _write_outputs(run, options)
-    if run.short:
-        print(f"\nas it must be, short of stretch: {', '.join(run.short)}")
+    if run.missed_goals:
+        print(f"\nas it must be, short of stretch: {', '.join(run.missed_goals)}")
     if run.missed:
         print(f"\nmissed: {', '.join(run.missed)}")
     return 1 if run.missed else 0
 
 
-def run_cases(cases: Mapping[str, Case]) -> report.Run:
+def run_cases(cases: Mapping[str, Case]) -> report.BenchmarkRun:
     """Run each case in a new folder and print its results; a failed case does not stop the others."""
-    run = report.Run(datetime.now(UTC).strftime("%Y-%m-%d"), report.machine(), report.versions())
-    print(f"{report.machine_line(run)}\n\n{HEAD}", flush=True)
+    run = report.BenchmarkRun(datetime.now(UTC).strftime("%Y-%m-%d"), report.machine(), report.versions())
+    print(f"{report.machine_line(run)}\n\n{TABLE_HEAD}", flush=True)
     for name, case in cases.items():
-        played_case = report.PlayedCase(name, round(os.getloadavg()[0], 2))
+        played_case = report.CaseResult(name, round(os.getloadavg()[0], 2))
         run.cases.append(played_case)
         folder = Path(tempfile.mkdtemp(prefix="ao-bench-"))
         started_at = time.monotonic()
@@ -66,7 +66,7 @@ def run_cases(cases: Mapping[str, Case]) -> report.Run:
     return run
 
 
-def _write_outputs(run: report.Run, options: argparse.Namespace) -> None:
+def _write_outputs(run: report.BenchmarkRun, options: argparse.Namespace) -> None:
     if options.json:
         options.json.write_text(report.to_json(run))
     if options.markdown:
@@ -76,7 +76,7 @@ def _write_outputs(run: report.Run, options: argparse.Namespace) -> None:
         report.write_page(PAGE, run, pictures)
 
 
-def _draw_plots(run: report.Run, folder: Path | None) -> list[Path]:
+def _draw_plots(run: report.BenchmarkRun, folder: Path | None) -> list[Path]:
     if folder is None:
         return []
     if missing := plots.missing_requirement():

@@ -37,7 +37,7 @@ CASES: Mapping[str, Case] = {
 }
 """The cases of `make bench`, in this order."""
 
-MORE: Mapping[str, Case] = {
+EXTRA_CASES: Mapping[str, Case] = {
     "reactions": measure_reactions,
     "merge-queue-twenty": measure_merge_queue_twenty,
     "conflicts-large": measure_conflicts_large,

@@ -16,11 +16,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.measure import cpu_exact
+from benchmarks.measure import exact_cpu_seconds
 
 Address = str | tuple[str, int]
 """The path of a Unix socket, or host and port."""
-LINES = 4
+CONNECTION_COUNT = 4
 """Connections used at the same time."""
 
 
@@ -67,7 +67,7 @@ class HTTPConnection:
         return status, self._reader.read(length)
 
 
-def tcp(box: Sandbox) -> Address:
+def tcp_address(box: Sandbox) -> Address:
     """Return the daemon's host and port."""
     url = urlsplit(str(box.client().info()["url"]))
     assert url.hostname and url.port
@@ -75,15 +75,15 @@ def tcp(box: Sandbox) -> Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RequestRate:
     """Answers of a process per second, and their CPU time."""
 
-    a_second: float
-    each: float
+    per_second: float
+    cpu_seconds_each: float
     """Seconds of CPU time per answer."""
 
 
-def rate(
+def measure_request_rate(
     pid: int,
     address: Address,
     requests: Sequence[bytes],
@@ -91,12 +91,14 @@ def rate(
     *,
     expected_status: int = 200,
     repeat: bool = True,
-) -> Rate:
+) -> RequestRate:
     """Send the requests from another process over several connections; without `repeat`, each request is sent at most once."""
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    client_process = context.Process(target=_ask, args=(sender, address, requests, seconds, expected_status, repeat))
-    cpu_before = cpu_exact(pid)
+    client_process = context.Process(
+        target=_send_requests, args=(sender, address, requests, seconds, expected_status, repeat)
+    )
+    cpu_before = exact_cpu_seconds(pid)
     client_process.start()
     sender.close()
     try:
@@ -105,10 +107,10 @@ def rate(
         raise RuntimeError("the client got another answer than expected") from None
     finally:
         client_process.join()
-    return Rate(count / seconds_taken, (cpu_exact(pid) - cpu_before) / count)
+    return RequestRate(count / seconds_taken, (exact_cpu_seconds(pid) - cpu_before) / count)
 
 
-def _ask(
+def _send_requests(
     pipe: Connection, address: Address, requests: Sequence[bytes], seconds: float, expected_status: int, repeat: bool
 ) -> None:
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
@@ -127,12 +129,12 @@ def _ask(
                     break
         return count
 
-    with ThreadPoolExecutor(LINES) as pool:
-        pipe.send((sum(pool.map(send_requests, range(LINES))), time.monotonic() - started_at))
+    with ThreadPoolExecutor(CONNECTION_COUNT) as pool:
+        pipe.send((sum(pool.map(send_requests, range(CONNECTION_COUNT))), time.monotonic() - started_at))
 
 
 @contextmanager
-def one_core(pid: int) -> Iterator[None]:
+def pin_to_one_core(pid: int) -> Iterator[None]:
     """Pin all threads of a process to the first core; the client process uses the last one."""
     before = os.sched_getaffinity(pid)
     _pin_threads(pid, {min(before)})

@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.measure import cpu_exact
+from benchmarks.measure import exact_cpu_seconds
 
 SIZE = 50
 CONFIG = """
@@ -40,7 +40,7 @@ def start_fleet(box: Sandbox) -> list[str]:
             task = {"name": name, "title": f"Piece of work {name}", "prompt": text.format(name=name)}
             box.request("POST", "/api/sessions", task)
             expected[f"app-{name}"] = status
-    box.until(
+    box.wait_until(
         lambda: {session["id"]: session["status"] for session in box.sessions()} == expected, f"{SIZE} sessions", 180
     )
     return [session for session, status in expected.items() if status == "working"]
@@ -53,7 +53,7 @@ def request_sessions(box: Sandbox, names: Iterable[str], prompt: str = READY_TAS
         task = {"name": name, "title": f"Piece of work {name}", "prompt": prompt.format(name=name)}
         box.request("POST", "/api/sessions", task)
 
-    at_once(request_session, names)
+    call_in_parallel(request_session, names)
 
 
 def wait_for_status(box: Sandbox, count: int, status: str = "idle") -> None:
@@ -62,7 +62,7 @@ def wait_for_status(box: Sandbox, count: int, status: str = "idle") -> None:
     def are_enough() -> bool:
         return [session["status"] for session in box.sessions()].count(status) >= count
 
-    box.until(are_enough, f"{count} sessions that are {status}", TIMEOUT)
+    box.wait_until(are_enough, f"{count} sessions that are {status}", TIMEOUT)
 
 
 def wait_until_at_rest(box: Sandbox) -> None:
@@ -71,27 +71,27 @@ def wait_until_at_rest(box: Sandbox) -> None:
     assert pid is not None
     end = time.monotonic() + TIMEOUT
     while time.monotonic() < end:
-        before = cpu_exact(pid)
+        before = exact_cpu_seconds(pid)
         time.sleep(0.2)
-        if cpu_exact(pid) - before < 0.002:
+        if exact_cpu_seconds(pid) - before < 0.002:
             return
     raise TimeoutError("the daemon does not become idle")
 
 
-def at_once(work: Callable[[str], Any], names: Iterable[str]) -> None:
+def call_in_parallel(work: Callable[[str], Any], names: Iterable[str]) -> None:
     """Call a function with each name at the same time."""
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         list(pool.map(work, names))
 
 
-class Changes:
+class ProgressReports:
     """Progress reports of agents in turn, each with a unique number: `mark17.` in its text."""
 
     def __init__(self, box: Sandbox, sessions: Sequence[str]) -> None:
         self._next = 0
         self._spools = [box.home.session(session) / "spool.1.jsonl" for session in sessions]
 
-    def make(self) -> tuple[int, float]:
+    def write_next(self) -> tuple[int, float]:
         """Write the next report of the next agent; return its number and the time."""
         number, self._next = self._next, self._next + 1
         line = json.dumps({"event": "progress", "done": number % 9, "total": 9, "step": f"mark{number}."}) + "\n"
@@ -100,22 +100,22 @@ class Changes:
             spool.write(line)
         return number, written_at
 
-    def make_all(self, count: int, a_second: float) -> dict[int, float]:
+    def write_all(self, count: int, a_second: float) -> dict[int, float]:
         """Write so many reports at random intervals; return the time of each."""
-        with self.meanwhile(a_second) as times:
+        with self.write_in_background(a_second) as times:
             while len(times) < count:
                 time.sleep(0.01)
         return times
 
     @contextmanager
-    def meanwhile(self, a_second: float) -> Iterator[dict[int, float]]:
+    def write_in_background(self, a_second: float) -> Iterator[dict[int, float]]:
         """Write reports at random intervals during the block; yield the time of each."""
         stop, random = threading.Event(), Random(7)
         times: dict[int, float] = {}
 
         def report_steps() -> None:
             while not stop.wait(random.expovariate(a_second)):
-                number, written_at = self.make()
+                number, written_at = self.write_next()
                 times[number] = written_at
 
         thread = threading.Thread(target=report_steps)

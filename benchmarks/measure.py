@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.growth import Fit, fit
+from benchmarks.growth import GrowthFit, fit_growth
 
 Spread = tuple[float, float]
-AHEAD = 1.0
-FAR_AHEAD = 4.0
+MIN_RATIO = 1.0
+STRETCH_RATIO = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class Figure:
     def row(self) -> str:
         """Return the row of the table."""
         sign = "≥" if self.at_least else "≤"
-        spread = "" if self.spread is None else f"{number(self.spread[0])} – {number(self.spread[1])}"
-        stretch = "" if self.stretch is None else f"{sign} {number(self.stretch)}"
-        measured, bound = f"{number(self.value)} {self.unit}", f"{sign} {number(self.bound)} {self.unit}"
-        return _row(self.name, measured, spread, bound, stretch, verdict(self), _noted(self))
+        spread = "" if self.spread is None else f"{format_number(self.spread[0])} – {format_number(self.spread[1])}"
+        stretch = "" if self.stretch is None else f"{sign} {format_number(self.stretch)}"
+        measured, bound = f"{format_number(self.value)} {self.unit}", f"{sign} {format_number(self.bound)} {self.unit}"
+        return _row(self.name, measured, spread, bound, stretch, verdict(self), _note_with_reason(self))
 
     def _reaches(self, bound: float) -> bool:
         return self.value >= bound if self.at_least else self.value <= bound
@@ -67,9 +67,9 @@ class Growth:
     note: str = ""
 
     @property
-    def law(self) -> Fit:
+    def law(self) -> GrowthFit:
         """Return the fit of the points."""
-        return fit(self.points, self.floor)
+        return fit_growth(self.points, self.floor)
 
     @property
     def holds(self) -> bool:
@@ -83,8 +83,8 @@ class Growth:
         """Return the row of the table."""
         law = self.law
         sign = "−" if law.each < 0 else "+"
-        measured = f"{number(law.base)} {sign} {number(abs(law.each))} · n {self.unit}"
-        point_list = ", ".join(f"{number(many)}: {number(cost)}" for many, cost in self.points)
+        measured = f"{format_number(law.base)} {sign} {format_number(abs(law.each))} · n {self.unit}"
+        point_list = ", ".join(f"{format_number(many)}: {format_number(cost)}" for many, cost in self.points)
         note = f"n {self.against}, as n^{law.exponent:.2f}; {point_list}" + (f"; {self.note}" if self.note else "")
         return _row(f"{self.name}, growth", measured, "", self.at_most, "", verdict(self), note)
 
@@ -114,32 +114,32 @@ class Duel:
         if self.theirs is None:
             return math.inf
         if self.ours == 0:
-            return math.inf if self.theirs > 0 else AHEAD
+            return math.inf if self.theirs > 0 else MIN_RATIO
         return self.theirs / self.ours
 
     @property
     def holds(self) -> bool:
         """Return whether our cost is at most the peer's."""
-        return self.ratio >= AHEAD
+        return self.ratio >= MIN_RATIO
 
     @property
     def stretches(self) -> bool:
         """Return whether we are far ahead, or our cost is zero."""
-        return self.ratio >= FAR_AHEAD or self.ours == 0
+        return self.ratio >= STRETCH_RATIO or self.ours == 0
 
     def row(self) -> str:
         """Return the row of the table."""
         both = f"{self._amount(self.theirs)} ÷ {self._amount(self.ours)}"
-        measured = "∞" if math.isinf(self.ratio) else number(self.ratio)
-        note = both + (f"; {_noted(self)}" if _noted(self) else "")
-        return _row(self.name, f"{measured} ×", "", "ahead", f"≥ {FAR_AHEAD:g}", verdict(self), note)
+        measured = "∞" if math.isinf(self.ratio) else format_number(self.ratio)
+        note = both + (f"; {_note_with_reason(self)}" if _note_with_reason(self) else "")
+        return _row(self.name, f"{measured} ×", "", "ahead", f"≥ {STRETCH_RATIO:g}", verdict(self), note)
 
     def _amount(self, value: float | None) -> str:
-        return "never" if value is None else f"{number(value)} {self.unit}"
+        return "never" if value is None else f"{format_number(value)} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class SkippedResult:
     """A result that this machine cannot measure, and why."""
 
     name: str
@@ -153,13 +153,13 @@ class LeftOut:
         return _row(self.name, "left out", "", "", "", "", self.why)
 
 
-Result = Figure | Growth | Duel | LeftOut
+Result = Figure | Growth | Duel | SkippedResult
 Case = Callable[[Path], Iterator[Result]]
 
-HEAD = "| figure | measured | spread | must | stretch | holds | note |\n|---|---|---|---|---|---|---|"
+TABLE_HEAD = "| figure | measured | spread | must | stretch | holds | note |\n|---|---|---|---|---|---|---|"
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Return a number with about three significant digits, never in exponential notation."""
     if not math.isfinite(value):
         return str(value)
@@ -177,7 +177,7 @@ def verdict(result: Figure | Growth | Duel) -> str:
     return "yes, not stretch" if result.stretches is False else "yes"
 
 
-def _noted(result: Figure | Duel) -> str:
+def _note_with_reason(result: Figure | Duel) -> str:
     missed = result.stretches is False
     return "; ".join(part for part in (result.note, result.why if missed else "") if part)
 
@@ -193,7 +193,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - started_at
 
 
-def in_turns(count: int, *works: Callable[[], object]) -> list[list[float]]:
+def time_in_turns(count: int, *works: Callable[[], object]) -> list[list[float]]:
     """Return the times of calls made in turns, so that other load on the machine affects all alike."""
     times: list[list[float]] = [[] for _ in works]
     for _ in range(count):
@@ -202,9 +202,9 @@ def in_turns(count: int, *works: Callable[[], object]) -> list[list[float]]:
     return times
 
 
-def interleaved(count: int, *works: Callable[[], object]) -> list[float]:
+def median_times_in_turns(count: int, *works: Callable[[], object]) -> list[float]:
     """Return the median times of calls made in turns."""
-    return [statistics.median(row) for row in in_turns(count, *works)]
+    return [statistics.median(row) for row in time_in_turns(count, *works)]
 
 
 def quartiles(values: Sequence[float]) -> Spread:
@@ -227,7 +227,7 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def cpu_exact(pid: int) -> float:
+def exact_cpu_seconds(pid: int) -> float:
     """Return the CPU time of the current threads of a process, to the nanosecond."""
     spent = 0
     for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -238,7 +238,7 @@ def cpu_exact(pid: int) -> float:
     return spent / 1e9
 
 
-def resident(pid: int) -> float:
+def resident_megabytes(pid: int) -> float:
     """Return the resident memory of a process, in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
@@ -246,7 +246,7 @@ def resident(pid: int) -> float:
     return 0.0
 
 
-def share(values: Sequence[float], part: float) -> float:
+def quantile(values: Sequence[float], part: float) -> float:
     """Return the quantile: the value that this part of the values does not exceed."""
     return sorted(values)[max(0, round(part * len(values)) - 1)]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.measure import Duel, Figure, Growth
 
 if TYPE_CHECKING:
-    from benchmarks.report import Run
+    from benchmarks.report import BenchmarkRun
 
-OURS, THEIRS, MUST, INK = "#2563a8", "#c2703d", "#b3261e", "#333333"
+OWN_COLOUR, PEER_COLOUR, BOUND_COLOUR, TEXT_COLOUR = "#2563a8", "#c2703d", "#b3261e", "#333333"
 COLUMNS = 3
 EDGE = 2.0  # what is missed by more than twice ends at the picture's edge
 
@@ -23,7 +23,7 @@ def missing_requirement() -> str:
     return "" if importlib.util.find_spec("matplotlib") else "there is no matplotlib; `make bench` brings it"
 
 
-def draw(run: Run, folder: Path) -> list[Path]:
+def draw(run: BenchmarkRun, folder: Path) -> list[Path]:
     """Write the pictures for which the run has figures as PNG files; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     results = run.results
@@ -48,7 +48,9 @@ def _pyplot() -> Any:
     matplotlib.use("agg")
     from matplotlib import pyplot
 
-    pyplot.rcParams.update({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "text.color": INK})
+    pyplot.rcParams.update(
+        {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "text.color": TEXT_COLOUR}
+    )
     return pyplot
 
 
@@ -57,11 +59,13 @@ def _figures(figures: list[Figure]) -> Any:
     picture, axis = _pyplot().subplots(figsize=(9, 0.6 + 0.28 * len(figures)), layout="constrained")
     for position, figure in enumerate(reversed(figures)):
         share = figure.bound / max(figure.value, 1e-9) if figure.at_least else figure.value / figure.bound
-        axis.barh(position, min(share, EDGE), color=OURS if figure.holds else MUST, height=0.6)
+        axis.barh(position, min(share, EDGE), color=OWN_COLOUR if figure.holds else BOUND_COLOUR, height=0.6)
         if figure.stretch and figure.stretch > 0:
             stretch_share = figure.bound / figure.stretch if figure.at_least else figure.stretch / figure.bound
-            axis.plot([stretch_share, stretch_share], [position - 0.4, position + 0.4], color=INK, linewidth=1.5)
-    axis.axvline(1, color=MUST, linewidth=1)
+            axis.plot(
+                [stretch_share, stretch_share], [position - 0.4, position + 0.4], color=TEXT_COLOUR, linewidth=1.5
+            )
+    axis.axvline(1, color=BOUND_COLOUR, linewidth=1)
     axis.set_yticks(range(len(figures)), [_plain(figure.name) for figure in reversed(figures)])
     axis.margins(y=0.01)
     axis.set_xlabel("share of what it may be (red line: must; short line: stretch)")
@@ -79,8 +83,8 @@ def _growths(growths: list[Growth]) -> Any:
         law = growth.law
         numbers = [many for many, _ in growth.points]
         ends = [min(numbers), max(numbers)]
-        axis.plot(ends, [law.base + law.each * end for end in ends], color=THEIRS, linewidth=1)
-        axis.plot(numbers, [cost for _, cost in growth.points], "o", color=OURS, markersize=4)
+        axis.plot(ends, [law.base + law.each * end for end in ends], color=PEER_COLOUR, linewidth=1)
+        axis.plot(numbers, [cost for _, cost in growth.points], "o", color=OWN_COLOUR, markersize=4)
         axis.set_ylim(bottom=0, top=1.15 * max(max(cost for _, cost in growth.points), growth.floor) or 1)
         axis.set_title(f"{_plain(growth.name)}\n{growth.at_most}; n^{law.exponent:.2f}", fontsize=7)
         axis.set_xlabel(growth.against)
@@ -95,10 +99,10 @@ def _duels(duels: list[Duel]) -> Any:
     for position, duel in enumerate(reversed(duels)):
         endless = math.isinf(duel.ratio)
         width = 2 * max(highest_ratio, 10.0) if endless else duel.ratio
-        axis.barh(position, width, color="none" if endless else OURS, edgecolor=OURS, height=0.6)
+        axis.barh(position, width, color="none" if endless else OWN_COLOUR, edgecolor=OWN_COLOUR, height=0.6)
         label = "never" if duel.theirs is None else f"{duel.ratio:.1f} ×" if not endless else f"{duel.theirs:.0f} ÷ 0"
         axis.text(width, position, f" {label}", va="center", fontsize=7)
-    axis.axvline(1, color=MUST, linewidth=1)
+    axis.axvline(1, color=BOUND_COLOUR, linewidth=1)
     axis.set_yticks(range(len(duels)), [_plain(f"{duel.case} ({duel.peer})") for duel in reversed(duels)])
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import __version__
-from benchmarks.measure import HEAD, Duel, Figure, Growth, LeftOut, Result, number
+from benchmarks.measure import TABLE_HEAD, Duel, Figure, Growth, Result, SkippedResult, format_number
 
 BEGIN = "<!-- measured: begin -->"
 END = "<!-- measured: end -->"
-KINDS: dict[str, type[Any]] = {"figure": Figure, "growth": Growth, "duel": Duel, "left out": LeftOut}
+KINDS: dict[str, type[Any]] = {"figure": Figure, "growth": Growth, "duel": Duel, "left out": SkippedResult}
 
 
 @dataclass(slots=True)
-class PlayedCase:
+class CaseResult:
     """The results of one case."""
 
     case: str
@@ -32,13 +32,13 @@ class PlayedCase:
 
 
 @dataclass(slots=True)
-class Run:
+class BenchmarkRun:
     """All cases of one run, and the machine they ran on."""
 
     begun: str
     machine: dict[str, str]
     versions: dict[str, str]
-    cases: list[PlayedCase] = field(default_factory=list)
+    cases: list[CaseResult] = field(default_factory=list)
 
     @property
     def results(self) -> list[Result]:
@@ -52,7 +52,7 @@ class Run:
         return names + [f"{case.case} (failed: {case.failed})" for case in self.cases if case.failed]
 
     @property
-    def short(self) -> list[str]:
+    def missed_goals(self) -> list[str]:
         """Return the names of results within their bound that miss the stretch goal."""
         return [result.name for result in self.results if result.holds and result.stretches is False]
 
@@ -84,7 +84,7 @@ def versions() -> dict[str, str]:
     }
 
 
-def to_json(run: Run) -> str:
+def to_json(run: BenchmarkRun) -> str:
     """Return a run as JSON, which `from_json` reads back."""
     cases = [
         {
@@ -102,17 +102,17 @@ def to_json(run: Run) -> str:
         "machine": run.machine,
         "versions": run.versions,
         "missed": run.missed,
-        "short": run.short,
+        "short": run.missed_goals,
         "cases": cases,
     }
     return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def from_json(text: str) -> Run:
+def from_json(text: str) -> BenchmarkRun:
     """Return the run that was written as JSON."""
     document = json.loads(text)
     cases = [
-        PlayedCase(
+        CaseResult(
             case["case"],
             case["load"],
             case["seconds"],
@@ -121,19 +121,19 @@ def from_json(text: str) -> Run:
         )
         for case in document["cases"]
     ]
-    return Run(document["begun"], document["machine"], document["versions"], cases)
+    return BenchmarkRun(document["begun"], document["machine"], document["versions"], cases)
 
 
-def to_markdown(run: Run) -> str:
+def to_markdown(run: BenchmarkRun) -> str:
     """Return the machine line, the table and the missed results as Markdown."""
     rows = [result.row() for result in run.results]
-    parts = [machine_line(run), "\n".join([HEAD, *rows])]
-    for title, names in (("missed", run.missed), ("as it must be, short of stretch", run.short)):
+    parts = [machine_line(run), "\n".join([TABLE_HEAD, *rows])]
+    for title, names in (("missed", run.missed), ("as it must be, short of stretch", run.missed_goals)):
         parts += [f"{title}: {', '.join(names)}"] if names else []
     return "\n\n".join(parts) + "\n"
 
 
-def machine_line(run: Run) -> str:
+def machine_line(run: BenchmarkRun) -> str:
     """Return a paragraph with machine and versions and, if the run has cases, its duration and the load."""
     values = run.machine
     tools = ", ".join(f"{name} {version}" for name, version in run.versions.items() if version)
@@ -142,11 +142,11 @@ def machine_line(run: Run) -> str:
         return text
     loads = [case.load for case in run.cases]
     cases = "1 case" if len(run.cases) == 1 else f"{len(run.cases)} cases"
-    minutes = f"{text} {cases} in {number(run.seconds / 60)} minutes"
-    return f"{minutes}; load before a case {number(min(loads))} to {number(max(loads))}."
+    minutes = f"{text} {cases} in {format_number(run.seconds / 60)} minutes"
+    return f"{minutes}; load before a case {format_number(min(loads))} to {format_number(max(loads))}."
 
 
-def write_page(page: Path, run: Run, pictures: list[Path]) -> None:
+def write_page(page: Path, run: BenchmarkRun, pictures: list[Path]) -> None:
     """Write the table and the pictures between the marks of a page."""
     text = page.read_text()
     if text.count(BEGIN) != 1 or text.count(END) != 1:

@@ -22,12 +22,14 @@ async def work_on(orchestrator: Orchestrator, task: Task) -> None:
         runtime=AgentRuntime(os.environ.get("AO_EXAMPLE_RUNTIME", AgentRuntime.TMUX)),
         tool=os.environ.get("AO_EXAMPLE_TOOL", "claude-code"),
         context=task.description,
-        on_complete=opens(orchestrator, worktree, task.title),
+        on_complete=open_pull_request_at_end(orchestrator, worktree, task.title),
     )
-    orchestrator.on_ci_failure(agent.id, fixes(agent))
+    orchestrator.on_ci_failure(agent.id, send_failed_checks_to(agent))
 
 
-def opens(orchestrator: Orchestrator, worktree: Worktree, title: str) -> Callable[[Result], Awaitable[None]]:
+def open_pull_request_at_end(
+    orchestrator: Orchestrator, worktree: Worktree, title: str
+) -> Callable[[Result], Awaitable[None]]:
     """Return the handler for the end of an agent: it opens a pull request."""
 
     async def open_pr(result: Result) -> None:
@@ -38,7 +40,7 @@ def opens(orchestrator: Orchestrator, worktree: Worktree, title: str) -> Callabl
     return open_pr
 
 
-def fixes(agent: Session) -> Callable[[Event], Awaitable[None]]:
+def send_failed_checks_to(agent: Session) -> Callable[[Event], Awaitable[None]]:
     """Return the handler for failed checks: it sends their output to the agent."""
 
     async def fix(failure: Event) -> None:

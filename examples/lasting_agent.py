@@ -28,13 +28,13 @@ class LastingAgent(AgentPlugin):
         self._diary = Path(config.workspace_path, "diary.txt")
         if not config.resumed:
             self._write(config.task.description)
-        self._is("idle", "Waiting for the next entry")
+        self._set_status("idle", "Waiting for the next entry")
 
     async def send_message(self, session_id: str, message: str) -> None:
         """Take a message; return when it was dealt with."""
-        self._is("working", f"Writing for {session_id}")
+        self._set_status("working", f"Writing for {session_id}")
         self._write(message)
-        self._is("done" if message.strip() == "done" else "idle", "Wrote it down")
+        self._set_status("done" if message.strip() == "done" else "idle", "Wrote it down")
 
     async def get_status(self, session_id: str) -> AgentStatus:
         """Asked once a second, and after each message."""
@@ -45,7 +45,7 @@ class LastingAgent(AgentPlugin):
         """Print the diary's length; the process is about to end."""
         print(f"{session_id}: {len(self._diary.read_text().splitlines())} entries")
 
-    def _is(self, state: str, doing: str) -> None:
+    def _set_status(self, state: str, doing: str) -> None:
         self._status = AgentStatus(state, current_task=doing, last_activity=datetime.now(UTC))
 
     def _write(self, entry: str) -> None:

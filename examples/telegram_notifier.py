@@ -15,7 +15,7 @@ from agent_orchestrator.errors import AoError, Denied, Doubtful, Temporary, Usag
 from agent_orchestrator.protocols import clean_text, one_line
 
 API = "https://api.telegram.org"
-LONGEST = 4096
+MAX_MESSAGE_LENGTH = 4096
 """Characters of a message that Telegram takes, once its markup is read."""
 
 
@@ -52,7 +52,7 @@ def text_of(notification: Notification) -> str:
     title = _SIGN.sub(" ", one_line(notification.title, 200)) or "Agent Orchestrator"
     words = clean_text(notification.message).strip()
     session = f"\nSession: {_plain(notification.session_id)}" if notification.session_id else ""
-    room = LONGEST - len(f"*{title}*\n{session}")
+    room = MAX_MESSAGE_LENGTH - len(f"*{title}*\n{session}")
     return f"*{title}*\n{_plain(words if len(words) <= room else words[: room - 1] + '…')}{session}"
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from agent_orchestrator.base.interpreter import without_own
+from agent_orchestrator.base.interpreter import without_own_interpreter
 from agent_orchestrator.testing import preloaded, sandbox
 from agent_orchestrator.testing.fixtures import anyio_backend as anyio_backend
 from agent_orchestrator.testing.fixtures import own_world as own_world
@@ -33,7 +33,7 @@ settings.load_profile("random")
 sandbox.launch = preloaded.launch
 sandbox.run_command = preloaded.run_command
 
-_environment = without_own(os.environ)  # `pytest` in an activated environment is the same as `make test`
+_environment = without_own_interpreter(os.environ)  # `pytest` in an activated environment is the same as `make test`
 os.environ.clear()
 os.environ.update(_environment)
 

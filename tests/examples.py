@@ -5,6 +5,6 @@ from __future__ import annotations
 from hypothesis import settings
 
 
-def examples(share: float) -> int:
+def example_count(share: float) -> int:
     """Return this share of the usual number of examples, for tests whose examples are slow."""
     return max(2, round(settings().max_examples * share))

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def nested(folder: Path, depth: int) -> None:
+def create_nested_folders(folder: Path, depth: int) -> None:
     """Create nested folders. More than a thousand of them must be removed by `rm`, because pytest cannot."""
     here = os.open(folder, os.O_RDONLY)
     for _ in range(depth):

@@ -8,25 +8,25 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agent_orchestrator.base.clock import SystemClock
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.load import Loaded
+from agent_orchestrator.config.config_set import ConfigSet
+from agent_orchestrator.config.load import LoadedConfig
 from agent_orchestrator.config.projects.project_plugins import ProjectPlugins
 from agent_orchestrator.config.projects.project_settings import ProjectSettings
 from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.config.projects.trusted_files import TrustedFiles
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.trust import TrustContext
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Body, Notified
 from agent_orchestrator.core.outbox import Store
-from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.core.rules.model import Rule
 from agent_orchestrator.protocols import Clock
 from agent_orchestrator.sessions.part import Core
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.sessions.session_plugins import SessionPlugins
 from agent_orchestrator.sessions.site import LocalSite, NodeSites, Sites
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.testing.memory_store import MemoryStore
 
 
 class HandSetClock:
@@ -34,7 +34,7 @@ class HandSetClock:
 
     def __init__(self, now: float = 1000.0) -> None:
         self.now = now
-        self.jumped = 0.0
+        self.jump_seconds = 0.0
         """Seconds by which the time was set forward while no time passed."""
         self._made_at = time.monotonic()
 
@@ -44,7 +44,7 @@ class HandSetClock:
 
     def monotonic(self) -> float:
         """Return the time that was set, without the jumps, and what really passed: the timers run in real time."""
-        return self.now - self.jumped + time.monotonic() - self._made_at
+        return self.now - self.jump_seconds + time.monotonic() - self._made_at
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> asyncio.TimerHandle:
         """Call something after some real seconds."""
@@ -59,18 +59,18 @@ def never_quiet(_project: str, notice: Notified) -> Body:
 class TrustsEverything:
     """Trusts every configuration file."""
 
-    def trusts(self, _loaded: Loaded, _around: TrustContext) -> bool:
+    def trusts(self, _loaded: LoadedConfig, _around: TrustContext) -> bool:
         """Return True."""
         return True
 
 
-class TrustsBy:
+class TrustsAccepted:
     """Trusts the configuration files that a function accepts."""
 
-    def __init__(self, accepts: Callable[[Loaded], bool]) -> None:
+    def __init__(self, accepts: Callable[[LoadedConfig], bool]) -> None:
         self._accepts = accepts
 
-    def trusts(self, loaded: Loaded, _around: TrustContext) -> bool:
+    def trusts(self, loaded: LoadedConfig, _around: TrustContext) -> bool:
         """Return what the function says."""
         return self._accepts(loaded)
 
@@ -102,7 +102,7 @@ def make_core(
     *,
     config: ConfigSet | None = None,
     host: LocalHost | None = None,
-    watch: Watch | None = None,
+    watch: FileWatcher | None = None,
     clock: Clock | None = None,
     rules: Sequence[Rule] = (),
     nodes: NodeSites | None = None,
@@ -111,8 +111,8 @@ def make_core(
     home = Home(folder)
     config = config or make_config(home.config)
     flow = flow or make_flow(clock=clock, rules=rules)
-    host, watch = host or LocalHost(), watch or Watch()
+    host, watch = host or LocalHost(), watch or FileWatcher()
     projects = Projects(flow, home, host, config, TrustedFiles(flow.facts, home), watch)
     settings, sites = ProjectSettings(config), Sites(flow, LocalSite(home, host), nodes or NodeSites())
-    plugins = Plugins(host, settings, sites, ProjectPlugins(projects))
+    plugins = SessionPlugins(host, settings, sites, ProjectPlugins(projects))
     return Core(flow, home, host, watch, config, settings, projects, sites, plugins)

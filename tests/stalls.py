@@ -20,26 +20,26 @@ import sys
 import time
 from pathlib import Path
 
-EVERY = 0.08
+STOP_INTERVAL = 0.08
 """Seconds between stops."""
-STOPS = (0.05, 0.1, 0.3, 0.6, 1.2)
+STOP_SECONDS = (0.05, 0.1, 0.3, 0.6, 1.2)
 """Durations of a stop in seconds."""
 MIN_PROCESSES_PER_STOP = 4
 """At most one process of this many is stopped at a time."""
-RUNS = 0.5
+MEAN_RUN_SECONDS = 0.5
 """Average seconds between two stops of a process, with `--only`."""
-SCAN_EVERY = 0.4
+SCAN_INTERVAL = 0.4
 """Seconds between scans for processes."""
 _ONLY = {
     "daemons": (b"\0agent_orchestrator.daemon\0", b"\0agent_orchestrator.testing.preloaded\0"),
     "tests": (b"exec(eval(sys.stdin.readline()))", b"\0agent_orchestrator\0"),
 }
 """Parts of the command lines of `--only`; tests run in workers of pytest-xdist."""
-_LEFT_OUT = b"\0top\0"
+_NEVER_STOPPED = b"\0top\0"
 """Continued after a stop, Textual opens the terminal a second time: `ao top` cannot be stopped like this."""
 
 
-class Run:
+class SuiteProcesses:
     """The processes with the run's mark in their environment, and their descendants: agents do not get the environment."""
 
     def __init__(self, mark: str, only: str | None) -> None:
@@ -68,7 +68,7 @@ class Run:
             environment = (entry / "environ").read_bytes().split(b"\0")
             command = (entry / "cmdline").read_bytes()
             is_other = self.only is not None and not any(name in command for name in _ONLY[self.only])
-            self._inspected[process] = self._mark in environment, is_other or _LEFT_OUT in command
+            self._inspected[process] = self._mark in environment, is_other or _NEVER_STOPPED in command
         return self._inspected[process]
 
     @staticmethod
@@ -85,28 +85,28 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def stall(run: Run, chance: random.Random, tests: subprocess.Popen[bytes]) -> int:
+def stall(run: SuiteProcesses, chance: random.Random, tests: subprocess.Popen[bytes]) -> int:
     """Stop processes for a moment until the tests have ended; return the number of stops."""
     stopped: list[tuple[float, int]] = []
     processes: list[int] = []
     last_scan, times = float("-inf"), 0
     while tests.poll() is None:
         now = time.monotonic()
-        if now > last_scan + SCAN_EVERY:
+        if now > last_scan + SCAN_INTERVAL:
             processes, last_scan = run.processes(), now
         while stopped and stopped[0][0] <= now:
             _signal(heapq.heappop(stopped)[1], signal.SIGCONT)
         stopped_pids = {pid for _, pid in stopped}
         free = [pid for pid in processes if pid not in stopped_pids]
         if run.only:
-            chosen = [pid for pid in free if chance.random() < EVERY / RUNS]
+            chosen = [pid for pid in free if chance.random() < STOP_INTERVAL / MEAN_RUN_SECONDS]
         else:
             chosen = [chance.choice(free)] if len(processes) > MIN_PROCESSES_PER_STOP * (len(stopped_pids) + 1) else []
         for pid in chosen:
             _signal(pid, signal.SIGSTOP)
-            heapq.heappush(stopped, (now + chance.choice(STOPS), pid))
+            heapq.heappush(stopped, (now + chance.choice(STOP_SECONDS), pid))
             times += 1
-        time.sleep(EVERY)
+        time.sleep(STOP_INTERVAL)
     for _, pid in stopped:
         _signal(pid, signal.SIGCONT)
     return times
@@ -120,7 +120,7 @@ def main() -> int:
     options, rest = parser.parse_known_args()
     mark = f"AO_STALLED_RUN={os.getpid()}"
     tests = subprocess.Popen(["env", mark, sys.executable, "-m", "pytest", *rest])
-    times = stall(Run(mark, options.only), random.Random(options.seed), tests)
+    times = stall(SuiteProcesses(mark, options.only), random.Random(options.seed), tests)
     sys.stderr.write(f"seed {options.seed}: {times:,} stops\n")
     return tests.returncode
 

@@ -13,8 +13,8 @@ from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 from benchmarks.board.browser import drawing_delays, open_board
 from benchmarks.board.terminals import measure_flood, measure_typing
 from benchmarks.board.viewers import measure_viewers
-from benchmarks.fleet import SIZE, Changes, start_fleet
-from benchmarks.measure import Figure, cpu_seconds, share
+from benchmarks.fleet import SIZE, ProgressReports, start_fleet
+from benchmarks.measure import Figure, cpu_seconds, quantile
 from tests.browser.person import Person, chromium, launch_browser, new_context
 
 LOADS = 9
@@ -51,7 +51,7 @@ def measure_dashboard(folder: Path) -> Iterator[Figure]:
     with Sandbox(folder / "box", "tmux") as box, launch_browser(chromium()) as browser:
         working = start_fleet(box)
         yield from measure_first_card(box, browser)
-        changes = Changes(box, working)
+        changes = ProgressReports(box, working)
         yield from measure_updates(box, browser, changes)
         yield from measure_typing(box, browser)
         yield from measure_flood(box, browser, changes)
@@ -114,18 +114,18 @@ def _loading_seconds(files: list[dict[str, Any]], until: float) -> float:
     return total
 
 
-def measure_updates(box: Sandbox, browser: Any, changes: Changes) -> Iterator[Figure]:
+def measure_updates(box: Sandbox, browser: Any, changes: ProgressReports) -> Iterator[Figure]:
     """Measure from a line in an agent's spool until it is drawn on the card, for each of five viewers."""
     people = [Person(box, new_context(browser)) for _ in range(VIEWERS)]
     try:
         for person in people:
             open_board(person)
-        times = changes.make_all(CHANGES, CHANGES_PER_SECOND)
+        times = changes.write_all(CHANGES, CHANGES_PER_SECOND)
         delays = [delay for person in people for delay in drawing_delays(person, times)]
     finally:
         for person in people:
-            person.leave()
-    times_note = f"p50 {share(delays, 0.5) * 1e3:.0f} ms, worst of {len(delays)} {max(delays) * 1e3:.0f} ms"
+            person.close()
+    times_note = f"p50 {quantile(delays, 0.5) * 1e3:.0f} ms, worst of {len(delays)} {max(delays) * 1e3:.0f} ms"
     note = f"{times_note}; {CHANGES_PER_SECOND:g} changes a second"
     title = f"change → on the card, {SIZE} sessions, {VIEWERS} viewers (p95)"
-    yield Figure(title, share(delays, 0.95) * 1e3, 300, "ms", note=note)
+    yield Figure(title, quantile(delays, 0.95) * 1e3, 300, "ms", note=note)

@@ -20,15 +20,15 @@ from urllib.parse import parse_qs, urlsplit
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.board.browser import drawing_delays, open_board
-from benchmarks.fleet import Changes
-from benchmarks.measure import Figure, cpu_seconds, resident, share
+from benchmarks.fleet import ProgressReports
+from benchmarks.measure import Figure, cpu_seconds, quantile, resident_megabytes
 from tests.browser.person import Person, new_context
 
 RUNTIMES = ("tmux", "process")
 KEYS = 120
-PAUSE = 0.1
+KEY_INTERVAL_SECONDS = 0.1
 MEGABYTES = 50
-LAST = [*map(str, range(1, 21)), "the last line"]
+LAST_LINES = [*map(str, range(1, 21)), "the last line"]
 FLOOD = (
     f"[[sh: yes 'the quick brown fox jumps over the lazy dog, again and again' 2>/dev/null | head -c {MEGABYTES}000000;"
     " echo; seq 1 20; echo the last 'li'ne]]"
@@ -63,7 +63,7 @@ setInterval(() => { const now = performance.now(); window.gaps.push(now - before
 """
 """A script that records the milliseconds between the ticks of a 10 ms timer."""
 
-ROWS = '() => [...document.querySelectorAll(".xterm-rows > div")].map((row) => row.textContent.trimEnd())'
+READ_ROWS = '() => [...document.querySelectorAll(".xterm-rows > div")].map((row) => row.textContent.trimEnd())'
 
 
 def measure_typing(box: Sandbox, browser: Any) -> Iterator[Figure]:
@@ -77,15 +77,15 @@ def measure_typing(box: Sandbox, browser: Any) -> Iterator[Figure]:
             bare = []
             for _ in range(KEYS):
                 person.page.keyboard.press("z")
-                time.sleep(PAUSE)  # whoever asks the page meanwhile makes it slower
+                time.sleep(KEY_INTERVAL_SECONDS)  # whoever asks the page meanwhile makes it slower
                 bare.append(plain.echo_time(b"Y"))
-                time.sleep(PAUSE)
+                time.sleep(KEY_INTERVAL_SECONDS)
             person.page.wait_for_function("(count) => window.echoes.length >= count", arg=KEYS)
             ours = [milliseconds / 1e3 for milliseconds in person.page.evaluate("() => window.echoes")]
-        our_p95, plain_p95 = share(ours, 0.95), share(bare, 0.95)
+        our_p95, plain_p95 = quantile(ours, 0.95), quantile(bare, 0.95)
         note = (
             f"p95 {our_p95 * 1e3:.1f} ms, a plain terminal's {plain_p95 * 1e3:.1f} ms; "
-            f"p50 {share(ours, 0.5) * 1e3:.1f} and {share(bare, 0.5) * 1e3:.1f} ms"
+            f"p50 {quantile(ours, 0.5) * 1e3:.1f} and {quantile(bare, 0.5) * 1e3:.1f} ms"
         )
         yield Figure(
             f"key → drawn, over a plain terminal's, {runtime} (p95)", (our_p95 - plain_p95) * 1e3, 30, "ms", note=note
@@ -130,7 +130,7 @@ class PlainTerminal:
         return os.read(self._terminal, 1 << 16) if ready else b""
 
 
-def measure_flood(box: Sandbox, browser: Any, changes: Changes) -> Iterator[Figure]:
+def measure_flood(box: Sandbox, browser: Any, changes: ProgressReports) -> Iterator[Figure]:
     """Measure while an agent prints 50 MB, with one viewer of its terminal and another of the board."""
     pid = box.daemon_pid()
     assert pid is not None
@@ -141,25 +141,27 @@ def measure_flood(box: Sandbox, browser: Any, changes: Changes) -> Iterator[Figu
         with _open_terminal(box, browser, session, RECORD_GAPS) as (person, _), _HealthProbe(box) as probe:
             before, cpu, begun = _count_turns(box, session), cpu_seconds(pid), time.monotonic()
             box.request("POST", f"/api/sessions/{session}/message", {"content": FLOOD})
-            with changes.meanwhile(CHANGES_PER_SECOND) as times:
-                box.until(lambda s=session, n=before: _count_turns(box, s) > n, "the last line", TIMEOUT)  # type: ignore[misc]
+            with changes.write_in_background(CHANGES_PER_SECOND) as times:
+                box.wait_until(lambda s=session, n=before: _count_turns(box, s) > n, "the last line", TIMEOUT)  # type: ignore[misc]
                 print_seconds = time.monotonic() - begun
-                person.page.wait_for_function(f"() => ({ROWS})().includes('{LAST[-1]}')", timeout=TIMEOUT * 1e3)
+                person.page.wait_for_function(
+                    f"() => ({READ_ROWS})().includes('{LAST_LINES[-1]}')", timeout=TIMEOUT * 1e3
+                )
                 cpu, shown_seconds = cpu_seconds(pid) - cpu, time.monotonic() - begun
             answers = probe.seconds
             gaps = person.page.evaluate("() => window.gaps")
             person.page.wait_for_timeout(500)
-            rows = [row for row in person.page.evaluate(ROWS) if row]
+            rows = [row for row in person.page.evaluate(READ_ROWS) if row]
             delays = drawing_delays(viewer, times)
-        viewer.leave()
+        viewer.close()
         title = f"{MEGABYTES} MB printed, {runtime}"
-        note = f"p99 {share(gaps, 0.99):.0f} ms; printed in {print_seconds:.1f} s, all of it shown after {shown_seconds:.1f} s"
+        note = f"p99 {quantile(gaps, 0.99):.0f} ms; printed in {print_seconds:.1f} s, all of it shown after {shown_seconds:.1f} s"
         yield Figure(f"{title}: the page's longest pause", max(gaps), 500, "ms", note=note)
-        note = f"p50 {share(answers, 0.5) * 1e3:.1f} ms, worst of {len(answers)} {max(answers) * 1e3:.0f} ms"
-        yield Figure(f"{title}: `GET /healthz` meanwhile (p95)", share(answers, 0.95) * 1e3, 100, "ms", note=note)
+        note = f"p50 {quantile(answers, 0.5) * 1e3:.1f} ms, worst of {len(answers)} {max(answers) * 1e3:.0f} ms"
+        yield Figure(f"{title}: `GET /healthz` meanwhile (p95)", quantile(answers, 0.95) * 1e3, 100, "ms", note=note)
         note = f"worst of {len(delays)} {max(delays) * 1e3:.0f} ms"
-        yield Figure(f"{title}: change → on another's board (p95)", share(delays, 0.95) * 1e3, 300, "ms", note=note)
-        note = f"the daemon used {cpu:.1f} s of CPU time meanwhile, and has {resident(pid):.0f} MB"
+        yield Figure(f"{title}: change → on another's board (p95)", quantile(delays, 0.95) * 1e3, 300, "ms", note=note)
+        note = f"the daemon used {cpu:.1f} s of CPU time meanwhile, and has {resident_megabytes(pid):.0f} MB"
         yield Figure(f"{title}: lines of the last screen that are wrong", _wrong_lines(rows), 0, "lines", note=note)
 
 
@@ -192,7 +194,7 @@ class _HealthProbe:
 
 def _wrong_lines(rows: Sequence[str]) -> int:
     """Return the number of wrong lines above the agent's prompt; the line below it is tmux's status."""
-    expected = [*LAST, ">"]
+    expected = [*LAST_LINES, ">"]
     lines = [row.strip() for row in rows]
     end = len(lines) - lines[::-1].index(">") if ">" in lines else 0
     last = lines[max(0, end - len(expected)) : end]
@@ -208,7 +210,7 @@ def _start_session(box: Sandbox, name: str, runtime: str) -> str:
     """Start a session whose agent waits for input; return its id."""
     box.request("POST", "/api/sessions", {"name": name, "prompt": "[[say: ready]]", "runtime": runtime})
     session = f"app-{name}"
-    box.until(lambda: box.session(session)["status"] == "idle", f"{name} to be ready", 60)
+    box.wait_until(lambda: box.session(session)["status"] == "idle", f"{name} to be ready", 60)
     return session
 
 
@@ -227,4 +229,4 @@ def _open_terminal(box: Sandbox, browser: Any, session: str, script: str) -> Ite
         person.page.wait_for_timeout(500)
         yield person, (int(sizes[-1]["columns"][0]), int(sizes[-1]["rows"][0]))
     finally:
-        person.leave()
+        person.close()

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.fleet import SIZE, Changes
-from benchmarks.measure import Figure, cpu_seconds, quartiles, resident, share
+from benchmarks.fleet import SIZE, ProgressReports
+from benchmarks.measure import Figure, cpu_seconds, quantile, quartiles, resident_megabytes
 
-COUNT = 50
+VIEWER_COUNT = 50
 UNREAD_CONNECTIONS = 3
 """Further connections that never read."""
 CHANGES = 100
@@ -27,7 +27,7 @@ _MARK = re.compile(rb'"step":"mark(\d+)\."')
 
 
 @dataclass(eq=False)
-class Viewer:
+class StreamViewer:
     """A viewer that reads the event stream."""
 
     line: socket.socket
@@ -50,29 +50,29 @@ class Viewer:
 
 
 def measure_viewers(
-    box: Sandbox, changes: Changes, count: int = COUNT, count_of_changes: int = CHANGES
+    box: Sandbox, changes: ProgressReports, count: int = VIEWER_COUNT, count_of_changes: int = CHANGES
 ) -> Iterator[Figure]:
     """Measure many viewers of the same stream while agents report progress."""
     pid = box.daemon_pid()
     assert pid is not None
-    before = resident(pid)
+    before = resident_megabytes(pid)
     token = box.request("POST", "/api/tokens", {"name": "viewers", "role": "viewer"})["token"]
-    viewers = [Viewer(_open_stream(box, token)) for _ in range(count)]
+    viewers = [StreamViewer(_open_stream(box, token)) for _ in range(count)]
     unread = [_open_stream(box, token) for _ in range(UNREAD_CONNECTIONS)]
     stop = threading.Event()
     reader = threading.Thread(target=_read_all, args=(viewers, stop))
     reader.start()
     try:
-        box.until(lambda: all(viewer.frames for viewer in viewers), "the first frame for everybody", TIMEOUT)
+        box.wait_until(lambda: all(viewer.frames for viewer in viewers), "the first frame for everybody", TIMEOUT)
         first = max(viewer.frames[0] for viewer in viewers)
         cpu, begun = cpu_seconds(pid), time.monotonic()
-        times = changes.make_all(count_of_changes, CHANGES_PER_SECOND)
+        times = changes.write_all(count_of_changes, CHANGES_PER_SECOND)
         cpu = 100 * (cpu_seconds(pid) - cpu) / (time.monotonic() - begun)
         has_all = lambda viewer: times.keys() <= viewer.marks.keys()  # noqa: E731
         end = time.monotonic() + TIMEOUT
         while not all(map(has_all, viewers)) and time.monotonic() < end:
             time.sleep(0.05)
-        memory = resident(pid)
+        memory = resident_megabytes(pid)
     finally:
         stop.set()
         reader.join()
@@ -83,7 +83,7 @@ def measure_viewers(
     yield from _compare_viewers(viewers, times, first)
 
 
-def _compare_viewers(viewers: list[Viewer], times: Mapping[int, float], first: int) -> Iterator[Figure]:
+def _compare_viewers(viewers: list[StreamViewer], times: Mapping[int, float], first: int) -> Iterator[Figure]:
     """Yield the figures of missing frames and changes, and of their delays."""
     frames = [[number for number in viewer.frames if number > first] for viewer in viewers]
     all_frames = set().union(*frames)
@@ -95,13 +95,13 @@ def _compare_viewers(viewers: list[Viewer], times: Mapping[int, float], first: i
     first_of = [min(viewer.marks[number] for viewer in viewers) - at for number, at in times.items()]
     differences = [slow - quick for slow, quick in zip(last, first_of, strict=True)]
     note = (
-        f"p50 {share(last, 0.5) * 1e3:.0f} ms, to the first of them {share(first_of, 0.5) * 1e3:.0f} ms; "
-        f"from the first to the last {share(differences, 0.95) * 1e3:.0f} ms (p95)"
+        f"p50 {quantile(last, 0.5) * 1e3:.0f} ms, to the first of them {quantile(first_of, 0.5) * 1e3:.0f} ms; "
+        f"from the first to the last {quantile(differences, 0.95) * 1e3:.0f} ms (p95)"
     )
     middle = tuple(viewer_frames * 1e3 for viewer_frames in quartiles(last))
     yield Figure(
         f"change → the last of {len(viewers)} viewers (p95)",
-        share(last, 0.95) * 1e3,
+        quantile(last, 0.95) * 1e3,
         300,
         "ms",
         note=note,
@@ -118,7 +118,7 @@ def _open_stream(box: Sandbox, token: str) -> socket.socket:
     return line
 
 
-def _read_all(viewers: list[Viewer], stop: threading.Event) -> None:
+def _read_all(viewers: list[StreamViewer], stop: threading.Event) -> None:
     with selectors.DefaultSelector() as ready:
         for viewer in viewers:
             ready.register(viewer.line, selectors.EVENT_READ, viewer)

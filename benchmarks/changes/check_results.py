@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.changes.checks.missing_environment import missing_environment
-from agent_orchestrator.changes.checks.outcome import common_failures, compare
+from agent_orchestrator.changes.checks.outcome import common_failures, compare_outcomes
 from agent_orchestrator.changes.checks.runners import read_outcome
 from benchmarks.measure import Figure
 
@@ -47,5 +47,5 @@ def _cost(output: str, reports: list[Path], folder: Path) -> float:
     outcome = read_outcome(output, reports, exit_code=1, top=folder)
     assert len(outcome.failures) == FAILING, len(outcome.failures)
     missing_environment(output, outcome, exit_code=1)
-    assert not compare(common_failures(outcome, outcome), outcome).new
+    assert not compare_outcomes(common_failures(outcome, outcome), outcome).new
     return time.perf_counter() - began

@@ -18,7 +18,7 @@ from benchmarks.measure import Figure, Growth, Result, quartiles
 
 SIZES = (12, 25, 50)
 """Numbers of branches that are compared."""
-MOVES = 7
+UPDATE_COUNT = 7
 _ENV = {
     **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -265,13 +265,13 @@ async def _speed(world: RandomRepository, what: str) -> Sequence[Result]:
         begun = time.perf_counter()
         pairs = await outlook.predict(branches, ())
         full = time.perf_counter() - begun
-        moves = [await _time_after_commit(world, outlook, branches, number) for number in range(MOVES)]
+        moves = [await _time_after_commit(world, outlook, branches, number) for number in range(UPDATE_COUNT)]
         by_pairs.append((len(pairs_of(branches)), full))
         by_branches.append((size, statistics.median(moves)))
     single = by_branches[-1][1]
     counts = [sum(pair.kind == kind for pair in pairs) for kind in ("text", "overlap")]
     note = f"{what}: {counts[0]} conflicts, {counts[1]} overlaps"
-    worst_note = f"worst of {MOVES} {max(moves):.2f} s"
+    worst_note = f"worst of {UPDATE_COUNT} {max(moves):.2f} s"
     ratio_note = f"{single * 1e3:.0f} ms ÷ {full * 1e3:.0f} ms"
     return [
         Figure(f"every two of {SIZES[-1]} branches predicted", full, 5, "s", note=note, stretch=2.5),

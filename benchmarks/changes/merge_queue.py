@@ -78,7 +78,7 @@ def _sessions(box: Sandbox, names: list[str]) -> None:
     for name in names:
         request = {"name": name, "title": f"Work on {name}", "branch": name, "base": "main", "defer": True}
         box.request("POST", "/api/sessions", request)
-    box.until(lambda: all(session["pr"] for session in box.sessions()), "every pull request", 120)
+    box.wait_until(lambda: all(session["pr"] for session in box.sessions()), "every pull request", 120)
 
 
 def _merge_all(box: Sandbox, names: list[str]) -> tuple[set[str], set[str]]:
@@ -88,6 +88,6 @@ def _merge_all(box: Sandbox, names: list[str]) -> tuple[set[str], set[str]]:
         thread.start()
     for thread in ask:
         thread.join()
-    box.until(lambda: not box.request("GET", "/api/queue?all=1")["entries"], "the end of the queue", TIMEOUT)
+    box.wait_until(lambda: not box.request("GET", "/api/queue?all=1")["entries"], "the end of the queue", TIMEOUT)
     states = {session["name"]: session["status"] for session in box.sessions()}
     return {name for name in names if states[name] == "merged"}, {name for name in names if states[name] != "merged"}

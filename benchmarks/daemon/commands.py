@@ -11,14 +11,14 @@ from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.client import HTTPConnection
-from benchmarks.measure import Figure, Growth, Result, in_turns, ratios, share, timed
+from benchmarks.measure import Figure, Growth, Result, quantile, ratios, time_in_turns, timed
 
 AO = str(Path(sys.executable).with_name("ao"))
-IMPORTS = [sys.executable, "-c", "import click, socket, json"]
-NOTHING = [sys.executable, "-c", "pass"]
-TIMES = 15
-ANSWERS = 100
-PRECISION = 1.0
+BARE_IMPORTS = [sys.executable, "-c", "import click, socket, json"]
+EMPTY_PROGRAM = [sys.executable, "-c", "pass"]
+RUN_COUNT = 15
+ANSWER_COUNT = 100
+PRECISION_MS = 1.0
 """Milliseconds below which differences do not count."""
 
 
@@ -33,7 +33,7 @@ class CommandTimes:
 
     def measure(self, size: int, with_figure: bool) -> Iterator[Result]:
         """Measure `ao status`, the list and one session, with so many sessions."""
-        ours, imports = in_turns(TIMES, partial(self._run, [AO, "status"]), partial(self._run, IMPORTS))
+        ours, imports = time_in_turns(RUN_COUNT, partial(self._run, [AO, "status"]), partial(self._run, BARE_IMPORTS))
         self.commands.append((size, _ms(ours)))
         if with_figure:
             note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms"
@@ -48,8 +48,8 @@ class CommandTimes:
 
     def versions(self) -> Iterator[Result]:
         """Measure commands that need no daemon: `ao --version` and completion."""
-        ours, imports, nothing = in_turns(
-            TIMES, *(partial(self._run, command) for command in ([AO, "--version"], IMPORTS, NOTHING))
+        ours, imports, nothing = time_in_turns(
+            RUN_COUNT, *(partial(self._run, command) for command in ([AO, "--version"], BARE_IMPORTS, EMPTY_PROGRAM))
         )
         ratio, spread = ratios(ours, imports)
         note = f"{_ms(ours):.0f} ms ÷ {_ms(imports):.0f} ms; `python -c pass` {_ms(nothing):.0f} ms"
@@ -59,7 +59,9 @@ class CommandTimes:
         )
         file = self.box.folder / "completion.bash"
         file.write_text(f"{script.stdout}COMP_WORDS=(ao attach a) COMP_CWORD=2\n_ao\n")
-        tab, nothing = in_turns(TIMES, partial(self._run, ["bash", str(file)]), partial(self._run, NOTHING))
+        tab, nothing = time_in_turns(
+            RUN_COUNT, partial(self._run, ["bash", str(file)]), partial(self._run, EMPTY_PROGRAM)
+        )
         ratio, spread = ratios(tab, nothing)
         note = f"{_ms(tab):.0f} ms ÷ {_ms(nothing):.0f} ms, bash and the script's loading included"
         yield Figure("a Tab in bash ÷ `python -c pass`", ratio, 1, note=note, stretch=0.5, spread=spread)
@@ -68,11 +70,13 @@ class CommandTimes:
         """Yield the growth of all times."""
         yield Growth("`ao status`", "sessions", self.commands, "ms", "linear")
         yield Growth("`GET /api/sessions` answered", "sessions", self.lists, "ms", "linear")
-        yield Growth("`GET /api/sessions/{id}` answered", "sessions", self.singles, "ms", "constant", floor=PRECISION)
+        yield Growth(
+            "`GET /api/sessions/{id}` answered", "sessions", self.singles, "ms", "constant", floor=PRECISION_MS
+        )
 
     def _answer_time(self, line: HTTPConnection, path: str) -> float:
         """Return the milliseconds of an answer, as the lower quartile: other load only adds to it."""
-        return share([timed(partial(line.get, path)) for _ in range(ANSWERS)], 0.25) * 1e3
+        return quantile([timed(partial(line.get, path)) for _ in range(ANSWER_COUNT)], 0.25) * 1e3
 
     def _run(self, command: Sequence[str]) -> None:
         subprocess.run(command, cwd=self.box.repo, env=self.box.env, stdout=subprocess.DEVNULL, check=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.client import HTTPConnection, one_core, rate
-from benchmarks.fleet import Changes
-from benchmarks.measure import Figure, Result, quartiles, share
+from benchmarks.client import HTTPConnection, measure_request_rate, pin_to_one_core
+from benchmarks.fleet import ProgressReports
+from benchmarks.measure import Figure, Result, quantile, quartiles
 
 REQUEST = b"GET /api/sessions?all=1 HTTP/1.1\r\nHost: localhost\r\n\r\n"
 SECONDS = 1.5
@@ -23,13 +23,13 @@ def measure_requests(box: Sandbox, size: int) -> Iterator[Result]:
     address = str(box.home.socket("daemon.sock"))
     with HTTPConnection.unix(box) as line:
         length = len(line.send(REQUEST)[1])
-    with one_core(pid):
-        rounds = [rate(pid, address, [REQUEST], SECONDS) for _ in range(ROUNDS)]
-        with Changes(box, [str(result["id"]) for result in box.sessions()[:CHANGED_SESSIONS]]).meanwhile(
-            CHANGES_PER_SECOND
-        ):
-            rate_with_changes = rate(pid, address, [REQUEST], SECONDS).a_second
-    rates, cpu = [result.a_second for result in rounds], min(result.each for result in rounds)
+    with pin_to_one_core(pid):
+        rounds = [measure_request_rate(pid, address, [REQUEST], SECONDS) for _ in range(ROUNDS)]
+        with ProgressReports(
+            box, [str(result["id"]) for result in box.sessions()[:CHANGED_SESSIONS]]
+        ).write_in_background(CHANGES_PER_SECOND):
+            rate_with_changes = measure_request_rate(pid, address, [REQUEST], SECONDS).per_second
+    rates, cpu = [result.per_second for result in rounds], min(result.cpu_seconds_each for result in rounds)
     note = (
         f"{cpu * 1e6:.0f} µs of CPU and {length / 1e3:.0f} kB each; "
         f"{rate_with_changes:,.0f} a second while {CHANGES_PER_SECOND:g} changes a second are made"
@@ -37,7 +37,7 @@ def measure_requests(box: Sandbox, size: int) -> Iterator[Result]:
     must, stretch = (1500.0, 5000.0) if size == CHANGED_SESSIONS else (150.0, 500.0)
     yield Figure(
         f"`GET /api/sessions`, {size} sessions, one core",
-        share(rates, 0.5),
+        quantile(rates, 0.5),
         must,
         "a second",
         at_least=True,

@@ -16,12 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.client import HTTPConnection
-from benchmarks.measure import Figure, Growth, Result, cpu_exact, quartiles
+from benchmarks.measure import Figure, Growth, Result, exact_cpu_seconds, quartiles
 
-TIMES = 3
+RESTART_COUNT = 3
 FIGURE_SIZE = 200
 TIMEOUT = 60.0
-IMPORT = [sys.executable, "-c", "import agent_orchestrator.daemon.__main__"]
+BARE_IMPORT = [sys.executable, "-c", "import agent_orchestrator.daemon.__main__"]
 
 
 class Restarts:
@@ -36,9 +36,9 @@ class Restarts:
     def measure(self, size: int) -> None:
         """Restart the daemon several times, in turns with the import alone."""
         self.seconds[size] = []
-        for _ in range(TIMES):
+        for _ in range(RESTART_COUNT):
             before = _children_cpu()
-            subprocess.run(IMPORT, env=self.box.env, check=True)
+            subprocess.run(BARE_IMPORT, env=self.box.env, check=True)
             self.imports.append(_children_cpu() - before)
             self.seconds[size].append(self._restart(size))
 
@@ -75,7 +75,7 @@ class Restarts:
                     adopted = _live_agents(box)
                 time.sleep(0.001)
             seconds = time.monotonic() - started_at
-            self.cpu[size] = cpu_exact(started.result())
+            self.cpu[size] = exact_cpu_seconds(started.result())
         if adopted != agents_before:
             raise RuntimeError(
                 f"{len(agents_before)} agents ran before the daemon was killed, and {len(adopted or {})} were adopted"

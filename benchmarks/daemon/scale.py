@@ -15,7 +15,7 @@ from benchmarks.fleet import (
     CONFIG,
     PULL_REQUEST_TASK,
     SIZE,
-    Changes,
+    ProgressReports,
     request_sessions,
     wait_for_status,
     wait_until_at_rest,
@@ -39,7 +39,7 @@ def measure_scale(folder: Path) -> Iterator[Result]:
     with Sandbox(folder / "box", "tmux", env={"AO_DEMO_LOG": str(log)}) as box:
         box.repository(config=CONFIG)
         box.start()
-        fleet, idle, commands, restarts = Fleet(box), IdleCost(), CommandTimes(box), Restarts(box)
+        fleet, idle, commands, restarts = GrowingFleet(box), IdleCost(), CommandTimes(box), Restarts(box)
         restarts.measure(0)
         idle.set_process(box.daemon_pid() or 0)
         yield from commands.versions()
@@ -51,7 +51,7 @@ def measure_scale(folder: Path) -> Iterator[Result]:
                 idle.measure(size)
             if size == SIZE:
                 yield from measure_messages(box, folder, log, fleet.names[:PULL_REQUESTS])
-                yield from measure_viewers(box, Changes(box, [f"app-{name}" for name in fleet.names]))
+                yield from measure_viewers(box, ProgressReports(box, [f"app-{name}" for name in fleet.names]))
             if size in REQUEST_SIZES:
                 yield from measure_requests(box, size)
             if size in RESTART_SIZES:
@@ -61,7 +61,7 @@ def measure_scale(folder: Path) -> Iterator[Result]:
         yield from restarts.results()
 
 
-class Fleet:
+class GrowingFleet:
     """The live sessions."""
 
     def __init__(self, box: Sandbox) -> None:

@@ -12,24 +12,24 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.changes.conflicts import Conflicts
+from agent_orchestrator.changes.conflicts import ConflictPredictor
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.fleet.scheduling.admission import Admission
 from agent_orchestrator.fleet.scheduling.backlog import Backlog
 from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.fleet.usage.budgets import Budgets
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.measure import Figure, resident
+from benchmarks.measure import Figure, resident_megabytes
 from tests.parts import make_core, make_flow, never_quiet
 
-QUEUED = 1000
+QUEUED_SESSIONS = 1000
 SLOTS = 8
 FILES = 2000
 DECISIONS = 200
-LIMITED = 3
+HELD_ACCOUNTS = 3
 CONFIG = """
 orchestrator: {maxParallelAgents: 8, autoAssign: true, budget: {perDay: $500}}
 agents:
@@ -57,14 +57,14 @@ async def _measured(folder: Path) -> list[Figure]:
         box.git("add", ".")
         box.git("commit", "-q", "-m", "many files")
         home = Home(folder / "home")
-        home.make()
+        home.create_folders()
         home.config.write_text(CONFIG.replace("path: app", f"path: {box.repo}"))
         flow = make_flow(rules=DEFAULT_RULES)
         await flow.start()
         core = make_core(home.path, flow)
         core.config.load_home()
         quota, budgets = AccountLimits(core), Budgets(core, never_quiet)
-        admission = Admission(core, Conflicts(core).expected, [quota.gate, budgets.gate])
+        admission = Admission(core, ConflictPredictor(core).expected_files, [quota.gate, budgets.gate])
         await flow.append(*_sessions(box.repo))
         await flow.append(*_issues())
         try:
@@ -79,7 +79,7 @@ async def _measured(folder: Path) -> list[Figure]:
 def _sessions(repo: Path) -> list[Event]:
     """Return the events of eight working and a thousand queued sessions; every third depends on another one."""
     events = []
-    for number in range(QUEUED + SLOTS):
+    for number in range(QUEUED_SESSIONS + SLOTS):
         session, project = f"s{number:04}", "abc"[number % 3]
         body = e.SessionCreated(
             task=f"T{number}",
@@ -107,7 +107,7 @@ def _sessions(repo: Path) -> list[Event]:
 def _issues() -> list[Event]:
     bodies = [
         e.IssueOpened(number, f"Issue {number}", f"See src/ui/f{number}.py", ("ui",) if number % 3 == 0 else ())
-        for number in range(1, QUEUED + 1)
+        for number in range(1, QUEUED_SESSIONS + 1)
     ]
     return [Event(body, 1000.0, "person", f"issue:{body.number}", "abc"[body.number % 3]) for body in bodies]
 
@@ -115,27 +115,33 @@ def _issues() -> list[Event]:
 def _account_holds() -> list[Event]:
     """Return events that hold every account, so that each session that could start waits for its account."""
     now = time.time()
-    bodies = [e.AccountHeld(f"a{number}", now + 3600.0) for number in range(LIMITED)]
+    bodies = [e.AccountHeld(f"a{number}", now + 3600.0) for number in range(HELD_ACCOUNTS)]
     return [Event(body, now, "daemon", f"held:{body.account}") for body in bodies]
 
 
 async def _decisions(flow: Flow, admission: Admission, suffix: str = "") -> list[Figure]:
-    verdicts = await admission.verdicts()
+    verdicts = await admission.decide_starts()
     waits = sum(bool(verdict.reason) for verdict in verdicts)
 
     async def decide() -> None:
         await _toggle_session(flow)
-        await admission.verdicts()
+        await admission.decide_starts()
 
-    seconds = await _timed(decide, 20)
+    seconds = await _cpu_seconds_per_call(decide, 20)
     gc.collect()
-    before = resident(os.getpid())
-    seconds += await _timed(decide, DECISIONS)
+    before = resident_megabytes(os.getpid())
+    seconds += await _cpu_seconds_per_call(decide, DECISIONS)
     gc.collect()
-    growth = resident(os.getpid()) - before
+    growth = resident_megabytes(os.getpid()) - before
     note = f"p95 {sorted(seconds)[int(len(seconds) * 0.95)] * 1e3:.1f} ms; {waits} wait, {FILES} files"
     return [
-        Figure(f"a decision, {QUEUED} queued{suffix} (median)", statistics.median(seconds) * 1e3, 20, "ms", note=note),
+        Figure(
+            f"a decision, {QUEUED_SESSIONS} queued{suffix} (median)",
+            statistics.median(seconds) * 1e3,
+            20,
+            "ms",
+            note=note,
+        ),
         Figure(f"memory grown by {DECISIONS} decisions{suffix}", max(0.0, growth), 2, "MB"),
     ]
 
@@ -150,11 +156,15 @@ async def _time_backlog(backlog: Backlog) -> list[Figure]:
     async def read_backlog() -> None:
         backlog.entries(None)
 
-    seconds = await _timed(read_backlog, 50)
-    return [Figure(f"a look at the backlog, {QUEUED} open issues (median)", statistics.median(seconds) * 1e3, 20, "ms")]
+    seconds = await _cpu_seconds_per_call(read_backlog, 50)
+    return [
+        Figure(
+            f"a look at the backlog, {QUEUED_SESSIONS} open issues (median)", statistics.median(seconds) * 1e3, 20, "ms"
+        )
+    ]
 
 
-async def _timed(work: Callable[[], Awaitable[None]], count: int) -> list[float]:
+async def _cpu_seconds_per_call(work: Callable[[], Awaitable[None]], count: int) -> list[float]:
     """Return the CPU seconds of each call."""
     seconds = []
     for _ in range(count):

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.store.database import Database
-from agent_orchestrator.testing.postgres import Server, programs
+from agent_orchestrator.testing.postgres import PostgresServer, find_programs
 from benchmarks.measure import Figure
 
 ROUNDS = 5
@@ -29,24 +29,24 @@ _numbers = itertools.count()
 
 def measure_storage(folder: Path) -> Iterator[Figure]:
     """Yield ratios of throughput; none without an installed PostgreSQL server."""
-    if programs() is None:
+    if find_programs() is None:
         print("| events on PostgreSQL | – | | | no server is installed: scripts/install-postgres |")
         return
-    with Server() as server:
+    with PostgresServer() as server:
         url = server.database("bench")
         yield from asyncio.run(_measured(folder, url))
 
 
 async def _measured(folder: Path, url: str) -> Sequence[Figure]:
-    from agent_orchestrator.core.store.leader import ActiveDaemon
+    from agent_orchestrator.core.store.leader import DaemonDescription
     from agent_orchestrator.core.store.postgres import Postgres
 
     stores = [
         Database.sqlite(folder / "ao.db"),
-        Postgres(url, ActiveDaemon("bench", str(folder), os.getpid(), time.time())),
+        Postgres(url, DaemonDescription("bench", str(folder), os.getpid(), time.time())),
     ]
     flows = [Flow(store, SystemClock(), lambda _project, _profile: DEFAULT_RULES) for store in stores]
-    runners = [Runner(flow, {"prepare": Effect(_prepared)}) for flow in flows]
+    runners = [EffectRunner(flow, {"prepare": Effect(_prepared)}) for flow in flows]
     for flow, runner in zip(flows, runners, strict=True):
         runner.start(await flow.start())
     works: dict[str, Callable[[Flow], Awaitable[float]]] = {
@@ -89,10 +89,10 @@ async def _effects(flow: Flow, count: int) -> float:
     all_prepared = asyncio.Event()
 
     def check_prepared(_changes: object) -> None:
-        if all((facts := flow.sessions.get(name)) is not None and facts.place is not None for name in names):
+        if all((facts := flow.sessions.get(name)) is not None and facts.workspace is not None for name in names):
             all_prepared.set()
 
-    unsubscribe = flow.listeners.on(check_prepared)
+    unsubscribe = flow.listeners.on_events(check_prepared)
     await asyncio.gather(*(flow.append(*_admitted(flow, name)) for name in names))
     await all_prepared.wait()
     unsubscribe()

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.fleet import at_once
+from benchmarks.fleet import call_in_parallel
 from benchmarks.forges.pull_requests import published_schema
 from benchmarks.forges.webhooks import SECRET, measure_rate
-from benchmarks.measure import Figure, Growth, LeftOut, Result
+from benchmarks.measure import Figure, Growth, Result, SkippedResult
 
 SIZES = (0, 20, 50, 200)
 REPOSITORY = "acme/app"
@@ -21,9 +21,9 @@ MEASURED_POLLS = 4
 POLL_INTERVAL = 2.0
 DEFAULT_INTERVAL = 25.0
 """The default seconds between two polls; `POLL_INTERVAL` is shorter to save time."""
-SETTLING = 2 * POLL_INTERVAL + 1
+SETTLE_SECONDS = 2 * POLL_INTERVAL + 1
 """Data read in the second of its change is read once more."""
-MUST = 5.0
+MAX_REQUESTS_PER_MINUTE = 5.0
 """Two requests per poll and repository; here is one repository."""
 TIMEOUT = 300.0
 CONFIG = """
@@ -42,7 +42,7 @@ def measure_polls(folder: Path) -> Iterator[Result]:
     """Measure sessions without agents, each with a pull request: polling without webhooks, then the rate of webhooks."""
     schema = published_schema()
     if schema is None:
-        yield LeftOut(
+        yield SkippedResult(
             "idle: requests a minute to GitHub", "needs what `make test-forges` fetches: the published schema"
         )
         return
@@ -55,7 +55,11 @@ def measure_polls(folder: Path) -> Iterator[Result]:
         title = f"{SIZES[-1]} sessions with pull requests there"
         note = f"polled every {POLL_INTERVAL:g} s here, every {DEFAULT_INTERVAL:g} s by default, which is counted"
         yield Figure(
-            f"idle: requests a minute to GitHub, {title}", requests_by_size[-1][1], MUST, "requests", note=note
+            f"idle: requests a minute to GitHub, {title}",
+            requests_by_size[-1][1],
+            MAX_REQUESTS_PER_MINUTE,
+            "requests",
+            note=note,
         )
         yield Growth(
             "idle: requests a minute to GitHub", "sessions", requests_by_size, "requests", "constant", floor=1.0
@@ -86,17 +90,17 @@ def _open_sessions(box: Sandbox, numbers: range) -> None:
         body = {"name": name, "title": f"Work on {name}", "branch": name, "base": "main", "defer": True}
         box.request("POST", "/api/sessions", body)
 
-    at_once(request_session, [f"c{number:03}" for number in numbers])
+    call_in_parallel(request_session, [f"c{number:03}" for number in numbers])
 
     def all_open() -> bool:
         return sum(bool(session["pr"]) for session in box.sessions()) == numbers.stop
 
-    box.until(all_open, f"{numbers.stop} pull requests", TIMEOUT)
+    box.wait_until(all_open, f"{numbers.stop} pull requests", TIMEOUT)
 
 
 def _requests_per_minute(forge: GitHubServer) -> float:
     """Return the requests of the polls of a minute."""
-    time.sleep(SETTLING)
+    time.sleep(SETTLE_SECONDS)
     before = forge.ledger.counts().get("rest", 0)
     time.sleep(MEASURED_POLLS * POLL_INTERVAL)
     return (forge.ledger.counts().get("rest", 0) - before) / MEASURED_POLLS * 60 / DEFAULT_INTERVAL

@@ -15,13 +15,13 @@ from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.measure import Figure
 
-FETCHED = Path(__file__).parents[2] / ".cache" / "forges"
-COUNT = 50
+FETCHED_FOLDER = Path(__file__).parents[2] / ".cache" / "forges"
+SESSION_COUNT = 50
 REPOSITORIES = ("acme/one", "acme/two", "acme/three")
 QUIET_SECONDS = 120.0
 """Seconds without a change."""
 TIMEOUT = 300.0
-CHANGES = 20
+CHANGE_COUNT = 20
 SECRET = "s3cret"
 SCRIPT = "[[edit: {name}.txt|x]] [[commit: work]] [[done: worked]]"
 CONFIG = """
@@ -43,20 +43,20 @@ def measure_pull_requests(folder: Path) -> Iterator[Figure]:
         return
     with GitHubServer(schema=schema) as forge, Sandbox(folder / "box", "process") as box:
         prepare_repositories(box, forge)
-        pulls = open_sessions(box, forge, range(COUNT))
+        pulls = open_sessions(box, forge, range(SESSION_COUNT))
         yield from _measure_quiet(forge, "polling", 12)
         yield _measure_comment(box, forge, pulls, "polling", 30.0, 3)
         add_webhooks(box, forge)
         before = graphql_points(forge)
-        yield _measure_comment(box, forge, pulls, "webhook", 1.0, CHANGES)
-        points = (graphql_points(forge) - before) / CHANGES
+        yield _measure_comment(box, forge, pulls, "webhook", 1.0, CHANGE_COUNT)
+        points = (graphql_points(forge) - before) / CHANGE_COUNT
         yield Figure("GraphQL points for a change", points, 2.0, "points")
         yield from _measure_quiet(forge, "webhooks", 1)
 
 
 def published_schema() -> Path | None:
     """Return the path of GitHub's published schema (`$AO_GITHUB_SCHEMA`, or fetched), or None if it or its library is missing."""
-    schemas = sorted(FETCHED.glob("octokit-graphql-schema-*/schema.graphql"))
+    schemas = sorted(FETCHED_FOLDER.glob("octokit-graphql-schema-*/schema.graphql"))
     configured = os.environ.get("AO_GITHUB_SCHEMA")
     schema = Path(configured) if configured else next(iter(schemas), None)
     return schema if schema and importlib.util.find_spec("graphql") is not None else None
@@ -64,7 +64,7 @@ def published_schema() -> Path | None:
 
 def webhook_url(box: Sandbox) -> str:
     """Return the URL for webhooks."""
-    return f"{json.loads(box.home.info.read_text())['url']}/api/webhooks/github"
+    return f"{json.loads(box.home.daemon_info.read_text())['url']}/api/webhooks/github"
 
 
 def add_webhooks(box: Sandbox, forge: GitHubServer) -> None:
@@ -101,14 +101,14 @@ def open_sessions(box: Sandbox, forge: GitHubServer, numbers: range) -> dict[str
     def are_open() -> bool:
         return [session["pr"]["state"] for session in new_sessions() if session["pr"]].count("open") == len(numbers)
 
-    box.until(are_open, f"{len(numbers)} pull requests", TIMEOUT)
+    box.wait_until(are_open, f"{len(numbers)} pull requests", TIMEOUT)
     for session in new_sessions():
         forge.check(f"acme/{session['project']}", session["head"], "tests", "success")
 
     def are_reviewed() -> bool:
         return [session["status"] for session in new_sessions()].count("review_pending") == len(numbers)
 
-    box.until(are_reviewed, "their checks", TIMEOUT)
+    box.wait_until(are_reviewed, "their checks", TIMEOUT)
     return {session["id"]: session["pr"]["number"] for session in new_sessions()}
 
 
@@ -127,7 +127,7 @@ def _measure_quiet(forge: GitHubServer, source: str, bound: float) -> Iterator[F
     fresh = requests_by_kind.get("rest", 0) - requests_by_kind.get("rest 304", 0)
     note = ", ".join(f"{count} {kind}" for kind, count in sorted(requests_by_kind.items())) or "none at all"
     yield Figure(
-        f"requests a minute, {COUNT} open pull requests, nothing changing, {source}",
+        f"requests a minute, {SESSION_COUNT} open pull requests, nothing changing, {source}",
         requests,
         bound,
         "requests",

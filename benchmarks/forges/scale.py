@@ -29,11 +29,11 @@ from benchmarks.forges.pull_requests import (
 from benchmarks.measure import Figure
 
 SIZES = (10, 50, 100, 200)
-CHANGES = 10
+CHANGE_COUNT = 10
 QUIET_SECONDS = 75.0
 """Seconds without a change: three polls."""
 ROUNDS = 3
-SESSIONS = 50
+SESSION_COUNT = 50
 EXAMPLES = "octokit-webhooks-examples-*/api.github.com/index.json"
 
 
@@ -52,15 +52,15 @@ def measure_github_scale(folder: Path) -> Iterator[Figure]:
             quiet[size] = _requests_per_minute(forge)
         add_webhooks(box, forge)
         for size in SIZES:  # of two hundred sessions as many change as there were before
-            spent[size] = _points_of_comments(box, forge, list(pulls)[: size // CHANGES], pulls)
+            spent[size] = _points_of_comments(box, forge, list(pulls)[: size // CHANGE_COUNT], pulls)
     least, most = SIZES[0], SIZES[-1]
     note = ", ".join(f"{size}: {count:.3g}" for size, count in quiet.items())
     title = f"requests a minute, nothing changing, {most} sessions ÷ {least}"
     yield Figure(title, quiet[most] / max(quiet[least], 1.0), 1.5, note=f"sessions: requests a minute: {note}")
     slope = (quiet[most] - quiet[least]) / (most - least)
     yield Figure("requests a minute for each further session", slope, 0.02, "requests")
-    note = ", ".join(f"{size // CHANGES}: {points:g}" for size, points in spent.items())
-    each = max(points / (size // CHANGES) for size, points in spent.items())
+    note = ", ".join(f"{size // CHANGE_COUNT}: {points:g}" for size, points in spent.items())
+    each = max(points / (size // CHANGE_COUNT) for size, points in spent.items())
     yield Figure(f"GraphQL points for a change, {most} sessions", each, 2.0, "points", note=f"changes: points: {note}")
 
 
@@ -72,7 +72,7 @@ def measure_webhook_answers(folder: Path) -> Iterator[Figure]:
         return
     with GitHubServer(schema=schema) as forge, Sandbox(folder / "box", "process") as box:
         prepare_repositories(box, forge)
-        pulls = open_sessions(box, forge, range(SESSIONS))
+        pulls = open_sessions(box, forge, range(SESSION_COUNT))
         deliveries = _deliveries(examples, [number for id_, number in pulls.items() if id_.startswith("one-")])
         before = len(forge.ledger.requests)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as poster:
@@ -87,7 +87,7 @@ def measure_webhook_answers(folder: Path) -> Iterator[Figure]:
         f"p50 {p50 * 1e3:.1f} ms, p95 {p95 * 1e3:.1f} ms, worst {webhook_seconds[-1] * 1e3:.1f} ms; {len(webhook_seconds)} deliveries of "
         f"{sizes[len(sizes) // 2] / 1e3:.0f} kB (largest {sizes[-1] / 1e3:.0f} kB), {reads} requests to GitHub because of them"
     )
-    yield Figure(f"webhook sent → answered, {SESSIONS} sessions (p99)", p99 * 1e3, 50.0, "ms", note=note)
+    yield Figure(f"webhook sent → answered, {SESSION_COUNT} sessions (p99)", p99 * 1e3, 50.0, "ms", note=note)
     health_median = health_seconds[len(health_seconds) // 2]
     note = f"{p50 * 1e3:.1f} ms ÷ {health_median * 1e3:.1f} ms, made in turns"
     yield Figure("the same ÷ `GET /healthz` (median)", p50 / health_median, 3.0, note=note)
@@ -164,6 +164,6 @@ def _points_of_comments(box: Sandbox, forge: GitHubServer, sessions: list[str], 
     for number, session in enumerate(sessions):
         text = f"grown{len(sessions)}x{number} [[say: noted]]"
         forge.comment(forge.find_pull(f"acme/{session.rpartition('-')[0]}", pulls[session]), text, by="rev")
-        box.until(lambda text=text, session=session: text in json.dumps(box.events(session)), "the comment", 60)  # type: ignore[misc]
+        box.wait_until(lambda text=text, session=session: text in json.dumps(box.events(session)), "the comment", 60)  # type: ignore[misc]
     time.sleep(1.0)
     return graphql_points(forge) - before

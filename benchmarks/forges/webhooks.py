@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.client import Address, HTTPConnection, one_core, rate, tcp
+from benchmarks.client import Address, HTTPConnection, measure_request_rate, pin_to_one_core, tcp_address
 from benchmarks.fleet import request_sessions, wait_for_status
-from benchmarks.measure import Figure, Result, quartiles, share
+from benchmarks.measure import Figure, Result, quantile, quartiles
 
-COUNT = 8000
+WEBHOOK_COUNT = 8000
 """Prepared deliveries: more than are accepted in the time."""
 SECONDS = 2.0
 ROUNDS = 3
-SESSIONS = 50
-SIZE = 8000
+SESSION_COUNT = 50
+BODY_BYTES = 8000
 """Bytes of a delivery, a usual size at GitHub."""
 SECRET = "s3cret"
 HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -40,22 +40,22 @@ def measure_webhooks(folder: Path) -> Iterator[Result]:
     with Sandbox(folder / "box", "tmux") as box:
         box.repository(config=CONFIG)
         box.start()
-        request_sessions(box, [f"n{number}" for number in range(SESSIONS)])
-        wait_for_status(box, SESSIONS)
-        yield measure_rate(box, f"{SESSIONS} sessions")
+        request_sessions(box, [f"n{number}" for number in range(SESSION_COUNT)])
+        wait_for_status(box, SESSION_COUNT)
+        yield measure_rate(box, f"{SESSION_COUNT} sessions")
 
 
 def measure_rate(box: Sandbox, title: str, repo: str = "acme/app", secret: str = SECRET) -> Figure:
     """Return the figure of accepted webhooks per second; check that repeated and forged ones are not accepted."""
-    pid, address = box.daemon_pid(), tcp(box)
+    pid, address = box.daemon_pid(), tcp_address(box)
     assert pid is not None
-    deliveries = [signed_delivery(number, repo, secret) for number in range(COUNT)]
+    deliveries = [signed_delivery(number, repo, secret) for number in range(WEBHOOK_COUNT)]
     _check_answers(address, deliveries[0], signed_delivery(0, repo, "wrong"))
-    per_round = (COUNT - 1) // ROUNDS
-    with one_core(pid):
-        health_rate = rate(pid, address, [HEALTH_REQUEST], 1.0)
+    per_round = (WEBHOOK_COUNT - 1) // ROUNDS
+    with pin_to_one_core(pid):
+        health_rate = measure_request_rate(pid, address, [HEALTH_REQUEST], 1.0)
         rounds = [
-            rate(
+            measure_request_rate(
                 pid,
                 address,
                 deliveries[1 + turn * per_round : 1 + (turn + 1) * per_round],
@@ -65,15 +65,15 @@ def measure_rate(box: Sandbox, title: str, repo: str = "acme/app", secret: str =
             )
             for turn in range(ROUNDS)
         ]
-    rates, cpu = [result.a_second for result in rounds], min(result.each for result in rounds)
+    rates, cpu = [result.per_second for result in rounds], min(result.cpu_seconds_each for result in rounds)
     note = (
         f"{cpu * 1e6:.0f} µs of CPU and {len(deliveries[0]) / 1e3:.0f} kB each; "
         "what they tell of is read from the forge, not from them"
     )
-    why = f"{health_rate.each * 1e6:.0f} µs are spent on a request that does nothing, `GET /healthz`"
+    why = f"{health_rate.cpu_seconds_each * 1e6:.0f} µs are spent on a request that does nothing, `GET /healthz`"
     return Figure(
         f"webhooks taken and verified, {title}, one core",
-        share(rates, 0.5),
+        quantile(rates, 0.5),
         1000,
         "a second",
         at_least=True,
@@ -86,10 +86,14 @@ def measure_rate(box: Sandbox, title: str, repo: str = "acme/app", secret: str =
 
 def signed_delivery(number: int, repo: str, secret: str) -> bytes:
     """Return a signed delivery about a pull request, as an HTTP request."""
-    pull = {"number": 1 + number % SESSIONS, "head": {"sha": f"{number:040x}", "ref": f"b{number}"}, "state": "open"}
+    pull = {
+        "number": 1 + number % SESSION_COUNT,
+        "head": {"sha": f"{number:040x}", "ref": f"b{number}"},
+        "state": "open",
+    }
     about = {"action": "synchronize", "pull_request": pull, "repository": {"full_name": repo}}
-    filler = random.Random(number).randbytes(SIZE // 2).hex()
-    body = json.dumps({**about, "body": filler[: SIZE - len(json.dumps(about))]}).encode()
+    filler = random.Random(number).randbytes(BODY_BYTES // 2).hex()
+    body = json.dumps({**about, "body": filler[: BODY_BYTES - len(json.dumps(about))]}).encode()
     signature = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     head = (
         "POST /api/webhooks/github HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"

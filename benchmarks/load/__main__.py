@@ -22,12 +22,12 @@ from typing import Any
 from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.load import forge, probes, viewers, webhooks
-from benchmarks.load.assessment import Run, figures, report
-from benchmarks.load.plan import REPOSITORIES, SECRET, Plan
-from benchmarks.load.processes import Child
-from benchmarks.load.samples import Sampler, cpu_of_machine
+from benchmarks.load.assessment import LoadRun, figures, report
+from benchmarks.load.plan import REPOSITORIES, SECRET, LoadPlan
+from benchmarks.load.processes import MeasuringProcess
+from benchmarks.load.samples import ProcessSampler, cpu_of_machine
 from benchmarks.load.viewers import printed_block
-from benchmarks.measure import HEAD
+from benchmarks.measure import TABLE_HEAD
 from tests.forges import fetch
 
 CONFIG = """
@@ -62,8 +62,10 @@ def main() -> int:
     )
     parser.add_argument("--keep", action="store_true", help="leave the folder with logs and database")
     options = parser.parse_args()
-    plan = Plan(options.sessions, options.viewers, options.webhooks, options.minutes, options.runtime, options.stacks)
-    if not fetch.GRAPHQL.present:
+    plan = LoadPlan(
+        options.sessions, options.viewers, options.webhooks, options.minutes, options.runtime, options.stacks
+    )
+    if not fetch.GRAPHQL.is_present:
         sys.stderr.write("GitHub's published schema is needed: make load fetches it\n")
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -79,7 +81,7 @@ def main() -> int:
         else:
             shutil.rmtree(folder, ignore_errors=True)
     results = list(figures(run))
-    print(f"\n{HEAD}")
+    print(f"\n{TABLE_HEAD}")
     print("\n".join(figure.row() for figure in results))
     if options.report:
         options.report.write_text(report(run, results))
@@ -89,9 +91,9 @@ def main() -> int:
     return 1 if missed else 0
 
 
-def play_load(plan: Plan, folder: Path) -> Run:
+def play_load(plan: LoadPlan, folder: Path) -> LoadRun:
     """Run the load once and return everything measured."""
-    run = Run(plan)
+    run = LoadRun(plan)
     pulse, agent_log = folder / "pulse.jsonl", folder / "agents.jsonl"
     env = {
         "AO_LOAD_PULSE": str(pulse),
@@ -105,8 +107,8 @@ def play_load(plan: Plan, folder: Path) -> Run:
         forge_address = github.receive()
         box = stack.enter_context(Sandbox(folder / "box", plan.runtime, env))
         _prepare(box, plan, forge_address["url"], forge_address["token"])
-        run.spawned, sessions, pulls = _spawn(box, plan)
-        _print_progress(f"{len(sessions)} sessions after {run.spawned:.0f} s")
+        run.spawn_seconds, sessions, pulls = _spawn(box, plan)
+        _print_progress(f"{len(sessions)} sessions after {run.spawn_seconds:.0f} s")
         github.send(pulls)
         github.receive()
         _load(stack, box, run, github, sessions, pulls)
@@ -123,8 +125,8 @@ def _launch(argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[byt
     return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
-def _child(stack: ExitStack, play: Any, *arguments: Any) -> Child:
-    child = Child(play, *arguments)
+def _child(stack: ExitStack, play: Any, *arguments: Any) -> MeasuringProcess:
+    child = MeasuringProcess(play, *arguments)
     stack.callback(child.end)
     return child
 
@@ -136,7 +138,7 @@ def _print_progress(text: str) -> None:
 # -- before --------------------------------------------------------------------------------------------------------------
 
 
-def _prepare(box: Sandbox, plan: Plan, url: str, token: str) -> None:
+def _prepare(box: Sandbox, plan: LoadPlan, url: str, token: str) -> None:
     """Clone the forge's repositories and start the daemon."""
     for repo in REPOSITORIES:
         name = repo.partition("/")[2]
@@ -148,7 +150,7 @@ def _prepare(box: Sandbox, plan: Plan, url: str, token: str) -> None:
     box.start()
 
 
-def _spawn(box: Sandbox, plan: Plan) -> tuple[float, list[str], dict[str, list[tuple[int, str]]]]:
+def _spawn(box: Sandbox, plan: LoadPlan) -> tuple[float, list[str], dict[str, list[tuple[int, str]]]]:
     """Start all sessions, those with a pull request first; return the seconds, their ids, and the open pull requests by repository."""
     started_at = time.monotonic()
 
@@ -180,7 +182,7 @@ def _spawn(box: Sandbox, plan: Plan) -> tuple[float, list[str], dict[str, list[t
         time.sleep(0.5)
         return bool(open_count == plan.pulls and idle == plan.sessions)
 
-    box.until(ready, f"{plan.sessions} sessions", TIMEOUT)
+    box.wait_until(ready, f"{plan.sessions} sessions", TIMEOUT)
     seconds = time.monotonic() - started_at
     sessions = box.sessions()
     pulls: dict[str, list[tuple[int, str]]] = {repo: [] for repo in REPOSITORIES}
@@ -196,14 +198,14 @@ def _spawn(box: Sandbox, plan: Plan) -> tuple[float, list[str], dict[str, list[t
 def _load(
     stack: ExitStack,
     box: Sandbox,
-    run: Run,
-    github: Child,
+    run: LoadRun,
+    github: MeasuringProcess,
     sessions: Sequence[str],
     pulls: dict[str, list[tuple[int, str]]],
 ) -> None:
     plan, pid = run.plan, box.daemon_pid()
     assert pid is not None
-    url = str(json.loads(box.home.info.read_text())["url"])
+    url = str(json.loads(box.home.daemon_info.read_text())["url"])
     tokens = {
         role: box.request("POST", "/api/tokens", {"name": f"load {role}", "role": role})["token"]
         for role in ("viewer", "operator")
@@ -223,21 +225,21 @@ def _load(
         )
     started_at, cpu_before = time.monotonic(), cpu_of_machine()
     _print_progress(f"under load for {plan.minutes:g} min, daemon {pid}")
-    with Sampler(pid) as sampler:
+    with ProcessSampler(pid) as sampler:
         github.send((hook, plan.comments, plan.seconds))
         for child in (prober, sender):
             child.send("go")
-        run.probed = prober.receive(plan.seconds + 60)
-        run.sent = sender.receive(plan.seconds + 60)
-    run.samples, run.lasted = sampler.samples, time.monotonic() - started_at
+        run.probe_results = prober.receive(plan.seconds + 60)
+        run.webhook_results = sender.receive(plan.seconds + 60)
+    run.samples, run.load_seconds = sampler.samples, time.monotonic() - started_at
     busy_seconds, core_seconds = (after - before for after, before in zip(cpu_of_machine(), cpu_before, strict=True))
-    run.busy = busy_seconds / core_seconds
-    run.forge = github.receive(60)
+    run.cpu_share = busy_seconds / core_seconds
+    run.forge_results = github.receive(60)
     _print_progress("waiting for the last output")
-    box.until(partial(_silent, Path(box.env["AO_DEMO_LOG"]), plan.sessions), "the agents' last output", 120)
-    run.last = _last_event(box)
+    box.wait_until(partial(_silent, Path(box.env["AO_DEMO_LOG"]), plan.sessions), "the agents' last output", 120)
+    run.last_event = _last_event(box)
     viewer_process.send("stop")
-    run.watched = viewer_process.receive()
+    run.viewer_results = viewer_process.receive()
 
 
 def _last_event(box: Sandbox) -> int:
@@ -260,7 +262,7 @@ def _silent(agent_log: Path, sessions: int) -> bool:
 # -- afterwards ----------------------------------------------------------------------------------------------------------
 
 
-def _gather(box: Sandbox, run: Run, sessions: Sequence[str], pulse: Path, agent_log: Path) -> None:
+def _gather(box: Sandbox, run: LoadRun, sessions: Sequence[str], pulse: Path, agent_log: Path) -> None:
     run.pulse = _lines(pulse)
     begun = run.samples[0].at
     run.pulse = [entry for entry in run.pulse if begun <= entry["at"] <= begun + run.plan.seconds]
@@ -268,15 +270,17 @@ def _gather(box: Sandbox, run: Run, sessions: Sequence[str], pulse: Path, agent_
         for entry in run.pulse:
             if "stack" in entry:
                 print(" < ".join(reversed(entry["stack"][-12:])))
-    run.agents = _lines(agent_log)
+    run.agent_log = _lines(agent_log)
     after = 0
     while page := box.request("GET", f"/api/events?limit=5000&after={after}")["events"]:
         run.events += page
         after = page[-1]["seq"]
     block = printed_block(run.plan.bytes_each)
     for session in sessions:
-        run.reported[session] = (box.home.session(session) / "spool.1.jsonl").read_text().count('"event": "progress"')
-        run.logged[session] = _whole_blocks(box.home.terminal_log(session), block)
+        run.report_counts[session] = (
+            (box.home.session(session) / "spool.1.jsonl").read_text().count('"event": "progress"')
+        )
+        run.log_bytes[session] = _whole_blocks(box.home.terminal_log(session), block)
 
 
 def _whole_blocks(log: Path, block: bytes) -> int:
@@ -296,22 +300,22 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def _end(box: Sandbox, run: Run) -> None:
+def _end(box: Sandbox, run: LoadRun) -> None:
     started_at = time.monotonic()
     with box.client() as client:
         client.request("POST", "/api/shutdown", {"sessions": True})
-    box.until(lambda: box.daemon_pid() is None, "the daemon's end", 300)
+    box.wait_until(lambda: box.daemon_pid() is None, "the daemon's end", 300)
     end = time.monotonic() + 15
     while (remaining := box.processes()) and time.monotonic() < end:
         time.sleep(0.2)
-    run.ended, run.left = time.monotonic() - started_at, remaining
+    run.shutdown_seconds, run.leftover_pids = time.monotonic() - started_at, remaining
     lines = box.home.log.read_text(errors="replace").splitlines()
     for number, line in enumerate(lines):
         if "Traceback" in line or "level=error" in line or "level=critical" in line:
             error = next(
                 (following_line for following_line in lines[number + 1 :] if not following_line.startswith(" ")), ""
             )
-            run.troubles.append(f"{line}: {error}" if line.startswith("Traceback") else line)
+            run.error_lines.append(f"{line}: {error}" if line.startswith("Traceback") else line)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 
-class HTTPConnection:
+class AsyncHTTPConnection:
     """A connection for one request at a time."""
 
     def __init__(self, url: str, token: str) -> None:

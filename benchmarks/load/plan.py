@@ -8,14 +8,14 @@ from random import Random
 
 REPOSITORIES = ("acme/one", "acme/two", "acme/three", "acme/four")
 SECRET = "s3cret"
-CHATTER = 1_000_000
+CHATTER_BYTES_PER_SECOND = 1_000_000
 """Bytes per second that all agents print together."""
-COMMENTS = 60
+COMMENTS_PER_MINUTE = 60
 """Webhooks per minute about comments on watched pull requests: each comment must be in the log once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """The size of each part of the load."""
 
     sessions: int = 200
@@ -39,12 +39,12 @@ class Plan:
     @property
     def comments(self) -> int:
         """Return the comments per minute."""
-        return min(COMMENTS, self.webhooks)
+        return min(COMMENTS_PER_MINUTE, self.webhooks)
 
     @property
     def bytes_each(self) -> int:
         """Return the bytes per second that one agent prints."""
-        return CHATTER // self.sessions
+        return CHATTER_BYTES_PER_SECOND // self.sessions
 
     @property
     def live(self) -> int:

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any
 
-from benchmarks.load.connection import HTTPConnection
+from benchmarks.load.connection import AsyncHTTPConnection
 
 RequestFactory = Callable[[int], tuple[str, str, object]]
 """Returns method, path and body of the request with this number."""
@@ -44,7 +44,7 @@ async def _probe(pipe: Connection, url: str, token: str, sessions: Sequence[str]
     accepted: list[tuple[str, str]] = []
 
     async def keep_asking(name: str, per_second: float, make_request: RequestFactory) -> None:
-        connection, chance, times = HTTPConnection(url, token), Random(name), times_by_route.setdefault(name, [])
+        connection, chance, times = AsyncHTTPConnection(url, token), Random(name), times_by_route.setdefault(name, [])
         due, number, ended = time.monotonic() + chance.random() / per_second, 0, 0.0
         while due < end:
             await asyncio.sleep(max(0.0, due - time.monotonic()))

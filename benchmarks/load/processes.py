@@ -11,7 +11,7 @@ from typing import Any
 Play = Callable[..., dict[str, Any]]
 
 
-class Child:
+class MeasuringProcess:
     """A process that runs `play(pipe, …)`, which sends `ready`, may wait for messages, and returns its results."""
 
     def __init__(self, play_function: Play, *arguments: Any) -> None:

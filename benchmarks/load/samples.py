@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measure import cpu_seconds, resident
+from benchmarks.measure import cpu_seconds, resident_megabytes
 
-INTERVAL = 2.0
+SAMPLE_INTERVAL = 2.0
 WARM_UP_SHARE = 0.3
 """The share of the time that counts as warm-up."""
 
@@ -26,7 +26,7 @@ class Sample:
     cpu: float
 
 
-class Sampler:
+class ProcessSampler:
     """Samples a process during the block."""
 
     def __init__(self, pid: int) -> None:
@@ -35,7 +35,7 @@ class Sampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._sample)
 
-    def __enter__(self) -> Sampler:
+    def __enter__(self) -> ProcessSampler:
         self._thread.start()
         return self
 
@@ -47,8 +47,10 @@ class Sampler:
         while True:
             proc = Path(f"/proc/{self._pid}")
             files, threads = (len(list((proc / name).iterdir())) for name in ("fd", "task"))
-            self.samples.append(Sample(time.time(), resident(self._pid), files, threads, cpu_seconds(self._pid)))
-            if self._stop.wait(INTERVAL):
+            self.samples.append(
+                Sample(time.time(), resident_megabytes(self._pid), files, threads, cpu_seconds(self._pid))
+            )
+            if self._stop.wait(SAMPLE_INTERVAL):
                 return
 
 

@@ -19,8 +19,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from agent_orchestrator.testing.demo_agent.directives import CHATTER
-from benchmarks.load.connection import HTTPConnection, stream
-from benchmarks.load.plan import Plan
+from benchmarks.load.connection import AsyncHTTPConnection, stream
+from benchmarks.load.plan import LoadPlan
 
 UNREAD_CONNECTIONS = 2
 """Further connections that never read."""
@@ -118,12 +118,12 @@ def printed_block(size: int) -> bytes:
     return text.replace(b"\n", b"\r\n")
 
 
-def play(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: Plan) -> dict[str, Any]:
+def play(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: LoadPlan) -> dict[str, Any]:
     """Run all viewers until a message arrives; return what they got."""
     return asyncio.run(_view(pipe, url, token, sessions, plan))
 
 
-async def _view(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: Plan) -> dict[str, Any]:
+async def _view(pipe: Connection, url: str, token: str, sessions: Sequence[str], plan: LoadPlan) -> dict[str, Any]:
     boards = [BoardViewer() for _ in range(plan.live)]
     logs = [EventLogViewer() for _ in range(plan.events)]
     block = printed_block(plan.bytes_each)
@@ -189,7 +189,7 @@ async def _follow_terminal(url: str, token: str, viewer: TerminalViewer, ended: 
 
 async def _poll(url: str, token: str, sessions: Sequence[str], random: Random, poll_seconds: list[float]) -> None:
     """Request the list every two seconds, with its ETag, and sometimes a session's timeline."""
-    connection, etag = HTTPConnection(url, token), ""
+    connection, etag = AsyncHTTPConnection(url, token), ""
     await asyncio.sleep(2 * random.random())
     while True:
         started_at = time.monotonic()

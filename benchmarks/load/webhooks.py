@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.load.plan import SECRET, random_times
 
-SIZE = 9000
+BODY_BYTES = 9000
 """Bytes of a body; GitHub's have about ten thousand."""
 REPEATED_SHARE = 0.03
 """The share that is sent again, as by a forge that got no answer."""
@@ -86,7 +86,7 @@ def _make_event(random: Random, pulls: Mapping[str, Sequence[tuple[int, str]]], 
     else:
         payload |= {"action": "created"}
     body = json.dumps(payload)
-    return kind, json.dumps({**payload, "filler": "x" * max(0, SIZE - len(body))}).encode()
+    return kind, json.dumps({**payload, "filler": "x" * max(0, BODY_BYTES - len(body))}).encode()
 
 
 async def _post(host: str, port: int, path: str, id_: str, kind: str, body: bytes) -> tuple[int, bool | None]:

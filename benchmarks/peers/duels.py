@@ -13,36 +13,36 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.measure import Duel, LeftOut, Result, in_turns, number, timed
+from benchmarks.measure import Duel, Result, SkippedResult, format_number, time_in_turns, timed
 from benchmarks.peers.adapter import Adapter, fill_all, load
 from benchmarks.peers.environment import OutOfTime, PeerEnvironment
 
-HERE = Path(__file__).parent
-CACHE = HERE.parents[1] / ".cache" / "peers"
-MANY = 20
+FOLDER = Path(__file__).parent
+CACHE = FOLDER.parents[1] / ".cache" / "peers"
+MANY_SESSIONS = 20
 TURNS = 7
-LIMIT = 60.0
-LIMIT_MANY = 120.0
-LIMIT_INSTALL = 240.0
+TIME_LIMIT = 60.0
+TIME_LIMIT_MANY = 120.0
+TIME_LIMIT_INSTALL = 240.0
 SAMPLE_SECONDS = 30.0
-QUIET = 1.0  # whatever is still done about the last thing is not what is measured next
+SETTLE_SECONDS = 1.0  # whatever is still done about the last thing is not what is measured next
 MAX_SECONDS = 360.0
 
-COLD = "cold start (`--version`)"
-SPAWN = "spawn → agent runs"
-SPAWNS = f"{MANY} spawns at once → all run"
-STATUS = f"status of {MANY}"
-SEND = "send → received"
-EXIT = "exit → shown"
-CALLS = f"programs started a minute, {MANY} idle"
-MEMORY = f"resident memory, {MANY} sessions"
-UNITS = {CALLS: "a minute", MEMORY: "MB"}
-WHY = {
-    COLD: "a bare Python that imports click computes as long as ours",
-    STATUS: "most of ours is the command's own start",
-    SEND: "0.6 s of ours is the pause between paste and Enter, without which programs drop it",
-    EXIT: "most of ours is the start of the command that shows it",
-    MEMORY: "nearly all of ours is there before the first session: Python and the libraries",
+COLD_START_CASE = "cold start (`--version`)"
+SPAWN_CASE = "spawn → agent runs"
+SPAWN_MANY_CASE = f"{MANY_SESSIONS} spawns at once → all run"
+STATUS_CASE = f"status of {MANY_SESSIONS}"
+SEND_CASE = "send → received"
+EXIT_CASE = "exit → shown"
+PROGRAM_STARTS_CASE = f"programs started a minute, {MANY_SESSIONS} idle"
+MEMORY_CASE = f"resident memory, {MANY_SESSIONS} sessions"
+UNITS = {PROGRAM_STARTS_CASE: "a minute", MEMORY_CASE: "MB"}
+REASONS = {
+    COLD_START_CASE: "a bare Python that imports click computes as long as ours",
+    STATUS_CASE: "most of ours is the command's own start",
+    SEND_CASE: "0.6 s of ours is the pause between paste and Enter, without which programs drop it",
+    EXIT_CASE: "most of ours is the start of the command that shows it",
+    MEMORY_CASE: "nearly all of ours is there before the first session: Python and the libraries",
 }
 
 
@@ -59,7 +59,7 @@ Costs = dict[str, Cost]
 
 def measure_peers(folder: Path) -> Iterator[Result]:
     """Compare each available peer with ours."""
-    yield from compare(folder, [load(path) for path in sorted(HERE.glob("*.toml")) if path.stem != "ours"])
+    yield from compare(folder, [load(path) for path in sorted(FOLDER.glob("*.toml")) if path.stem != "ours"])
 
 
 def compare(folder: Path, others: Sequence[Adapter]) -> Iterator[Result]:
@@ -67,30 +67,30 @@ def compare(folder: Path, others: Sequence[Adapter]) -> Iterator[Result]:
     deadline = time.monotonic() + MAX_SECONDS
     values_by_peer: dict[str, Mapping[str, str]] = {}
     playable: list[Adapter] = []
-    ours = load(HERE / "ours.toml")
+    ours = load(FOLDER / "ours.toml")
     for adapter in (ours, *others):
         values_by_peer[adapter.name] = values = _values(adapter)
         if problem := install_problem(adapter, values):
-            yield LeftOut(adapter.name, problem)
+            yield SkippedResult(adapter.name, problem)
         else:
             playable.append(adapter)
     if ours not in playable or len(playable) == 1:
         return
     costs: dict[str, Costs] = {adapter.name: {} for adapter in playable}
     for name, cost in cold_starts(playable, values_by_peer, folder).items():
-        costs[name][COLD] = cost
+        costs[name][COLD_START_CASE] = cost
     for stage in (play_few, play_many):
         for index, adapter in enumerate(list(playable)):
             try:
                 with PeerEnvironment(
                     adapter, folder / f"{stage.__name__}-{index}", values_by_peer[adapter.name], deadline
                 ) as environment:
-                    environment.start(LIMIT)
+                    environment.start(TIME_LIMIT)
                     stage(environment, costs[adapter.name])
             except (OSError, OutOfTime, subprocess.SubprocessError) as error:
                 if adapter is ours:
                     raise
-                yield LeftOut(f"{adapter.name}, the rest", str(error).splitlines()[0])
+                yield SkippedResult(f"{adapter.name}, the rest", str(error).splitlines()[0])
                 playable.remove(adapter)
     for adapter in others:
         for case, theirs in costs.get(adapter.name, {}).items():
@@ -101,7 +101,7 @@ def compare(folder: Path, others: Sequence[Adapter]) -> Iterator[Result]:
 def to_duel(case: str, ours: Cost, peer: str, theirs: Cost) -> Duel:
     """Return the duel of two costs of the same action."""
     note = "; ".join(f"{name} {cost.note}" for name, cost in (("peer", theirs), ("ours", ours)) if cost.note)
-    return Duel(case, ours.value, peer, theirs.value, note, UNITS.get(case, "s"), WHY.get(case, ""))
+    return Duel(case, ours.value, peer, theirs.value, note, UNITS.get(case, "s"), REASONS.get(case, ""))
 
 
 def install_problem(adapter: Adapter, values: Mapping[str, str]) -> str:
@@ -117,7 +117,9 @@ def install_problem(adapter: Adapter, values: Mapping[str, str]) -> str:
         return f"there is no {executable}: build it first"
     for command in adapter.install:
         try:
-            subprocess.run(fill_all(command, values), check=True, capture_output=True, text=True, timeout=LIMIT_INSTALL)
+            subprocess.run(
+                fill_all(command, values), check=True, capture_output=True, text=True, timeout=TIME_LIMIT_INSTALL
+            )
         except (OSError, subprocess.SubprocessError) as error:
             shutil.rmtree(values["venv"], ignore_errors=True)
             error_lines = error.stderr.strip().splitlines() if isinstance(error, subprocess.CalledProcessError) else []
@@ -129,7 +131,7 @@ def _values(adapter: Adapter) -> dict[str, str]:
     return {
         "python": sys.executable,
         "ours": str(Path(sys.executable).parent),
-        "here": str(HERE),
+        "here": str(FOLDER),
         "venv": str(CACHE / adapter.name),
         "checkout": os.environ.get(adapter.checkout, "") if adapter.checkout else "",
     }
@@ -151,53 +153,57 @@ def cold_starts(playable: Sequence[Adapter], values_by_peer: Mapping[str, Mappin
         for name, command in commands.items()
     }
     version_lines = {name: work().stdout.strip().partition("\n")[0] for name, work in works.items()}
-    costs = {name: _median(row) for name, row in zip(works, in_turns(TURNS, *works.values()), strict=True)}
+    costs = {name: _median(row) for name, row in zip(works, time_in_turns(TURNS, *works.values()), strict=True)}
     return {name: replace(cost, note=f"{version_lines[name]}, {cost.note}") for name, cost in costs.items()}
 
 
 def play_few(environment: PeerEnvironment, costs: Costs) -> None:
     """Measure single sessions: until the agent runs, until it has read a message, until its end is shown."""
-    rows: dict[str, list[float | None]] = {SPAWN: [], SEND: [], EXIT: []}
+    rows: dict[str, list[float | None]] = {SPAWN_CASE: [], SEND_CASE: [], EXIT_CASE: []}
     for index in range(3):
         name = f"few{index}"
-        rows[SPAWN].append(spawn(environment, [name], LIMIT))
-        if rows[SPAWN][-1] is not None:
+        rows[SPAWN_CASE].append(spawn(environment, [name], TIME_LIMIT))
+        if rows[SPAWN_CASE][-1] is not None:
             session = environment.session(name)
-            for turn in range(2) if "send" in environment.adapter.commands and None not in rows[SEND] else ():
-                time.sleep(QUIET)
-                rows[SEND].append(send(environment, session, f"token-{name}-{turn}", LIMIT))
-            if environment.adapter.alive and None not in rows[EXIT]:
-                rows[EXIT].append(end(environment, session, environment.notes("started")[-1]["pid"], LIMIT))
+            for turn in range(2) if "send" in environment.adapter.commands and None not in rows[SEND_CASE] else ():
+                time.sleep(SETTLE_SECONDS)
+                rows[SEND_CASE].append(send(environment, session, f"token-{name}-{turn}", TIME_LIMIT))
+            if environment.adapter.alive and None not in rows[EXIT_CASE]:
+                rows[EXIT_CASE].append(end(environment, session, environment.notes("started")[-1]["pid"], TIME_LIMIT))
         costs.update({case: _median(row) for case, row in rows.items() if row})
-        if rows[SPAWN][-1] is None:
+        if rows[SPAWN_CASE][-1] is None:
             return
 
 
 def play_many(environment: PeerEnvironment, costs: Costs) -> None:
     """Measure twenty sessions: until all run, the cost of a list, and the costs while idle."""
-    spawned = spawn(environment, [f"many{index}" for index in range(MANY)], LIMIT_MANY)
+    spawned = spawn(environment, [f"many{index}" for index in range(MANY_SESSIONS)], TIME_LIMIT_MANY)
     running = len(environment.notes("started"))
-    costs[SPAWNS] = Cost(spawned, "" if spawned is not None else f"{running} of {MANY} within {LIMIT_MANY:g} s")
+    costs[SPAWN_MANY_CASE] = Cost(
+        spawned, "" if spawned is not None else f"{running} of {MANY_SESSIONS} within {TIME_LIMIT_MANY:g} s"
+    )
     if spawned is None:
         return
-    time.sleep(5 * QUIET)
+    time.sleep(5 * SETTLE_SECONDS)
     if "list" in environment.adapter.commands:
-        costs[STATUS] = _median([timed(lambda: environment.run("list")) for _ in range(5)])
+        costs[STATUS_CASE] = _median([timed(lambda: environment.run("list")) for _ in range(5)])
     if environment.server is not None:
-        with environment.counting() as calls:
+        with environment.count_programs() as calls:
             time.sleep(SAMPLE_SECONDS)
-            costs[CALLS] = Cost(calls() * 60 / SAMPLE_SECONDS, f"counted for {SAMPLE_SECONDS:g} s")
-        costs[MEMORY] = Cost(environment.memory())
+            costs[PROGRAM_STARTS_CASE] = Cost(calls() * 60 / SAMPLE_SECONDS, f"counted for {SAMPLE_SECONDS:g} s")
+        costs[MEMORY_CASE] = Cost(environment.memory())
 
 
 def spawn(environment: PeerEnvironment, names: Sequence[str], limit: float) -> float | None:
     """Return the seconds from the command until the agents of all these sessions run, or None after the limit."""
     before = len(environment.notes("started"))
     started_at = time.monotonic()
-    commands = [environment.begin("spawn", name=name) for name in names]
+    commands = [environment.start_command("spawn", name=name) for name in names]
     try:
-        environment.until(lambda: len(environment.notes("started")) >= before + len(names), limit, "agents to run")
-        environment.until(lambda: all(command.poll() is not None for command in commands), limit, "commands to end")
+        environment.wait_until(lambda: len(environment.notes("started")) >= before + len(names), limit, "agents to run")
+        environment.wait_until(
+            lambda: all(command.poll() is not None for command in commands), limit, "commands to end"
+        )
     except TimeoutError:
         if len(environment.notes("started")) < before + len(names):
             return None
@@ -214,10 +220,10 @@ def send(environment: PeerEnvironment, session: str, text: str, limit: float) ->
         return [float(note["at"]) for note in environment.notes("heard") if text in note["text"]]
 
     while (remaining := started_at + limit - time.monotonic()) > 0:
-        command = environment.begin("send", name=session, text=text)
+        command = environment.start_command("send", name=session, text=text)
         try:
-            environment.until(lambda: read_times() or command.poll(), remaining, "a message to be heard")  # noqa: B023
-            environment.until(lambda: command.poll() is not None, remaining, "the command to end")  # noqa: B023
+            environment.wait_until(lambda: read_times() or command.poll(), remaining, "a message to be heard")  # noqa: B023
+            environment.wait_until(lambda: command.poll() is not None, remaining, "the command to end")  # noqa: B023
         except TimeoutError:
             pass
         finally:
@@ -229,11 +235,11 @@ def send(environment: PeerEnvironment, session: str, text: str, limit: float) ->
 
 def end(environment: PeerEnvironment, session: str, pid: int, limit: float) -> float | None:
     """Kill the agent; return the seconds until the peer's list no longer shows it as running."""
-    environment.until(lambda: environment.shows_alive(session), limit, f"{session} to be listed as running")
+    environment.wait_until(lambda: environment.shows_alive(session), limit, f"{session} to be listed as running")
     started_at = time.monotonic()
     os.kill(pid, 9)
     try:
-        environment.until(lambda: not environment.shows_alive(session), limit, f"the end of {session} to be shown")
+        environment.wait_until(lambda: not environment.shows_alive(session), limit, f"the end of {session} to be shown")
     except TimeoutError:
         return None
     return time.monotonic() - started_at
@@ -250,5 +256,7 @@ def _median(row: Sequence[float | None]) -> Cost:
     """Return the median of the values, or no cost if one of them is missing."""
     values = [value for value in row if value is not None]
     if len(values) < len(row):
-        return Cost(None, f"not within {LIMIT:g} s")
-    return Cost(statistics.median(values), f"{number(min(values))} – {number(max(values))} of {len(values)}")
+        return Cost(None, f"not within {TIME_LIMIT:g} s")
+    return Cost(
+        statistics.median(values), f"{format_number(min(values))} – {format_number(max(values))} of {len(values)}"
+    )

@@ -20,12 +20,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from benchmarks.measure import children_started, resident
+from benchmarks.measure import children_started, resident_megabytes
 from benchmarks.peers.adapter import Adapter, fill, fill_all
 
 AGENT = Path(__file__).with_name("agent.py")
 COUNTED_PROGRAMS = ("tmux", "git", "ps", "sh", "bash", "node", "gh", "lsof", "pgrep", "which", "stty")
-_FOREIGN = ("AO_", "CAO_", "TMUX", "GIT_", "PYTEST_", "PYTHON")
+_REMOVED_PREFIXES = ("AO_", "CAO_", "TMUX", "GIT_", "PYTEST_", "PYTHON")
 
 
 class OutOfTime(Exception):
@@ -77,15 +77,15 @@ class PeerEnvironment:
         for command in self.adapter.prepare:
             self._run(fill_all(command, self.values), limit, check=True)
         if "start" in self.adapter.commands:
-            self.server = self.begin("start")
+            self.server = self.start_command("start")
         if "answers" in self.adapter.commands:
-            self.until(lambda: self.run("answers").returncode == 0, limit, f"{self.adapter.name} to answer")
+            self.wait_until(lambda: self.run("answers").returncode == 0, limit, f"{self.adapter.name} to answer")
 
     def run(self, command: str, limit: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         return self._run(self._command(command, **more), limit)
 
-    def begin(self, command: str, **more: str) -> subprocess.Popen[bytes]:
+    def start_command(self, command: str, **more: str) -> subprocess.Popen[bytes]:
         """Start a command without waiting for its end."""
         with self._output_file(command, more.get("name", "")).open("wb") as output:
             return subprocess.Popen(
@@ -120,7 +120,7 @@ class PeerEnvironment:
         lines = [json.loads(line) for line in self.log.read_text().splitlines()]
         return [line for line in lines if line["event"] == event]
 
-    def until(self, condition: Callable[[], object], limit: float, description: str) -> None:
+    def wait_until(self, condition: Callable[[], object], limit: float, description: str) -> None:
         """Poll until a condition is true; raise `TimeoutError` after the limit, `OutOfTime` after the deadline."""
         end = time.monotonic() + limit
         while not condition():
@@ -136,26 +136,26 @@ class PeerEnvironment:
         """Return the resident memory of the server and its descendants, in MB."""
         if self.server is None:
             return 0.0
-        return sum(resident(pid) for pid in _family(self.server.pid))
+        return sum(resident_megabytes(pid) for pid in _process_tree(self.server.pid))
 
     @contextmanager
-    def counting(self) -> Iterator[Callable[[], int]]:
+    def count_programs(self) -> Iterator[Callable[[], int]]:
         """Count the programs that the peer's processes start: each program is replaced by a script that logs its call."""
         self._calls.write_text("")
         for name, real in self._programs().items():
             note = f'#!/bin/sh\necho {name} >> {shlex.quote(str(self._calls))}\nexec {shlex.quote(real)} "$@"\n'
-            self._put(name, partial(_script, text=note))
+            self._replace_program(name, partial(_script, text=note))
         try:
             with children_started(self.server.pid if self.server else os.getpid()) as others:
                 yield lambda: max(len(self._calls.read_text().splitlines()), int(others() > 0))
         finally:
             for name, real in self._programs().items():
-                self._put(name, partial(Path.symlink_to, target=real))
+                self._replace_program(name, partial(Path.symlink_to, target=real))
 
     # -- furniture -----------------------------------------------------------------------------------------------------
 
     def _environment(self, folders: Mapping[str, Path]) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)}
         return {
             **inherited,
             "HOME": str(folders["home"]),
@@ -182,7 +182,7 @@ class PeerEnvironment:
         paths = {name: shutil.which(name) for name in COUNTED_PROGRAMS}
         return {name: real for name, real in paths.items() if real}
 
-    def _put(self, name: str, make: Callable[[Path], object]) -> None:
+    def _replace_program(self, name: str, make: Callable[[Path], object]) -> None:
         """Replace a program atomically, so that simultaneous calls always find one."""
         temporary = self.folder / "programs" / f".{name}"
         make(temporary)
@@ -236,7 +236,7 @@ def _free_port() -> int:
         return port
 
 
-def _family(pid: int) -> list[int]:
+def _process_tree(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -15,12 +15,12 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.plugins.runtimes.process import attach_command
 from agent_orchestrator.testing.sandbox import Sandbox
 from agent_orchestrator.testing.terminals import PersonsTerminal
-from benchmarks.measure import Figure, LeftOut, Result, interleaved
-from tests.docker.engine import IMAGE, Engine, Unavailable, docker
+from benchmarks.measure import Figure, Result, SkippedResult, median_times_in_turns
+from tests.docker.engine import IMAGE, ContainerEngine, EngineUnavailable, docker
 
 SPAWNS = 12
 KEYS = 150
-PAUSE = 0.03
+KEY_INTERVAL_SECONDS = 0.03
 CONFIG = f"""\
 defaults: {{agent: demo, runtime: docker}}
 projects:
@@ -37,11 +37,11 @@ def measure_containers(folder: Path) -> Iterator[Result]:
     try:
         with docker() as engine:
             yield from _figures(engine, folder)
-    except Unavailable as why:
-        yield LeftOut("containers", str(why))
+    except EngineUnavailable as why:
+        yield SkippedResult("containers", str(why))
 
 
-def _figures(engine: Engine, folder: Path) -> Iterator[Figure]:
+def _figures(engine: ContainerEngine, folder: Path) -> Iterator[Figure]:
     """Yield all figures with this engine."""
     for network in ("none", "allowlist"):
         with Sandbox(folder / network, "docker", engine.env) as box:
@@ -54,7 +54,7 @@ def _figures(engine: Engine, folder: Path) -> Iterator[Figure]:
         engine.clear()
 
 
-def _measure_spawn(box: Sandbox, engine: Engine, network: str) -> Figure:
+def _measure_spawn(box: Sandbox, engine: ContainerEngine, network: str) -> Figure:
     """Measure from the request until the agent runs, compared with Git and the engine alone."""
     counter = iter(range(10_000))
 
@@ -71,18 +71,18 @@ def _measure_spawn(box: Sandbox, engine: Engine, network: str) -> Figure:
 
     ours()
     bare()
-    our_median, bare_median = interleaved(SPAWNS, ours, bare)
+    our_median, bare_median = median_times_in_turns(SPAWNS, ours, bare)
     note = f"{our_median * 1e3:.0f} ms ÷ {bare_median * 1e3:.0f} ms"
     return Figure(
         f"spawn, network {network} ÷ bare worktree and `docker run`", our_median / bare_median, 1.3, note=note
     )
 
 
-async def _measure_echo(box: Sandbox, engine: Engine) -> Figure:
+async def _measure_echo(box: Sandbox, engine: ContainerEngine) -> Figure:
     """Measure the echo of a key in the attached terminal, compared with `docker exec`."""
     box.request("POST", "/api/sessions", {"prompt": "type", "name": "cat", "agent": "cat"})
     label = f"label={'agent-orchestrator.session'}=app-cat"
-    box.until(lambda: engine.run("ps", "--quiet", "--filter", label).strip(), "its container", 30)
+    box.wait_until(lambda: engine.run("ps", "--quiet", "--filter", label).strip(), "its container", 30)
     container = engine.run("ps", "--quiet", "--filter", label).strip()
     socket = next(iter(Home(box.home.path).socket("x").parent.glob("box-*.sock")))
     for candidate in Home(box.home.path).socket("x").parent.glob("box-*.json"):
@@ -101,7 +101,7 @@ async def _measure_echo(box: Sandbox, engine: Engine) -> Figure:
             while len(terminal.output) == before:  # noqa: ASYNC110 - no later than it is there
                 await asyncio.sleep(0)
             times[name].append(time.perf_counter() - began)
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(KEY_INTERVAL_SECONDS)
     for terminal in (ours, bare):
         await terminal.close()
     our_p95, bare_p95 = (sorted(row)[int(len(row) * 0.95)] for row in times.values())

@@ -9,31 +9,35 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
+from agent_orchestrator.plugins.runtimes.tmux import ENTER_DELAY
 from agent_orchestrator.testing.sandbox import Sandbox
 from benchmarks.client import HTTPConnection
 from benchmarks.measure import Figure, Result, quartiles, ratios
 from benchmarks.sessions.reactions import BareTmux, comment, wait_until_read
 
-TIMES = 15
+MESSAGE_COUNT = 15
 TEXT = f"{'x' * 200} [[say: noted]]"
 
 
 def measure_messages(box: Sandbox, folder: Path, log: Path, names: Sequence[str]) -> Iterator[Result]:
     """Measure in turns a message, the same text pasted by bare tmux, a comment, and a bare database commit."""
     sent, accepted, bare, comments, commits = list[float](), list[float](), list[float](), list[float](), list[float]()
-    with BareTmux(folder / "bare", log) as terminal, Disk(folder / "bare.db") as disk, HTTPConnection.unix(box) as line:
-        for number in range(TIMES):
+    with (
+        BareTmux(folder / "bare", log) as terminal,
+        BareDatabase(folder / "bare.db") as disk,
+        HTTPConnection.unix(box) as line,
+    ):
+        for number in range(MESSAGE_COUNT):
             name = names[number % len(names)]
             begun = time.time()
             _send(line, name, f"sent{number} {TEXT}")
             accepted.append(time.time() - begun)
             sent.append(wait_until_read(log, f"sent{number} ") - begun)
-            bare.append(terminal.say(f"bare{number} {TEXT}", f"bare{number}"))
+            bare.append(terminal.send(f"bare{number} {TEXT}", f"bare{number}"))
             begun = comment(box, name, f"told{number}")
             comments.append(wait_until_read(log, f"told{number}: ") - begun)
             commits.append(disk.commit(TEXT))
-    pause = f"{ENTER_AFTER * 1e3:.0f} of each wait for Enter"
+    pause = f"{ENTER_DELAY * 1e3:.0f} of each wait for Enter"
     for title, times, must, stretch in (
         ("message sent → in the agent's log ÷ bare tmux", sent, 1.3, 1.1),
         ("comment → reaction → in the agent's log ÷ bare tmux", comments, 1.5, 1.2),
@@ -73,7 +77,7 @@ def _in_ms(times: Sequence[float]) -> tuple[float, float]:
     return first * 1e3, third * 1e3
 
 
-class Disk:
+class BareDatabase:
     """A bare SQLite database with the same durability as ours."""
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +86,7 @@ class Disk:
         self._database.execute("PRAGMA synchronous=FULL")
         self._database.execute("CREATE TABLE said (text TEXT)")
 
-    def __enter__(self) -> Disk:
+    def __enter__(self) -> BareDatabase:
         return self
 
     def __exit__(self, *_: object) -> None:

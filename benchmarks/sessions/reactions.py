@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 
 from agent_orchestrator.plugins.agents.demo import COMMAND
-from agent_orchestrator.plugins.runtimes.tmux import ENTER_AFTER
+from agent_orchestrator.plugins.runtimes.tmux import ENTER_DELAY
 from agent_orchestrator.testing.sandbox import Sandbox
-from benchmarks.measure import Figure, share
+from benchmarks.measure import Figure, quantile
 
 Times = tuple[list[float], list[float]]
 
@@ -46,7 +46,7 @@ def measure_reactions(folder: Path) -> Iterator[Figure]:
         for name in names:
             request = {"name": name, "title": name, "prompt": PULL_REQUEST_TASK.format(name=name)}
             box.request("POST", "/api/sessions", request)
-        box.until(lambda: _count_waiting(box) == COUNT, f"{COUNT} pull requests", TIMEOUT)
+        box.wait_until(lambda: _count_waiting(box) == COUNT, f"{COUNT} pull requests", TIMEOUT)
         yield from _measure_single(box, folder, log, names)
         yield _figure(f"{COUNT} comments at once", _comments(box, log, names))
         yield _figure(f"{COUNT} failed checks", _failures(box, log, names))
@@ -58,18 +58,18 @@ def _measure_single(box: Sandbox, folder: Path, log: Path, names: list[str]) -> 
         for number in range(SINGLE_EVENTS):
             begun = comment(box, names[number % COUNT], f"alone{number}")
             ours.append(wait_until_read(log, f"alone{number}: ") - begun)
-            bare.append(terminal.say(f"bare{number} {'x' * 200} [[say: noted]]", f"bare{number}"))
-    note = f"p50 {share(ours, 0.5):.2f} s, worst of {SINGLE_EVENTS} {max(ours):.2f} s"
-    yield Figure(f"one comment → read by its agent, {COUNT} sessions (p95)", share(ours, 0.95), 1, "s", note=note)
-    median, limit = share(ours, 0.5), share(bare, 0.5)
-    note = f"{median * 1e3:.0f} ms ÷ {limit * 1e3:.0f} ms; {ENTER_AFTER * 1e3:.0f} of each wait for Enter"
+            bare.append(terminal.send(f"bare{number} {'x' * 200} [[say: noted]]", f"bare{number}"))
+    note = f"p50 {quantile(ours, 0.5):.2f} s, worst of {SINGLE_EVENTS} {max(ours):.2f} s"
+    yield Figure(f"one comment → read by its agent, {COUNT} sessions (p95)", quantile(ours, 0.95), 1, "s", note=note)
+    median, limit = quantile(ours, 0.5), quantile(bare, 0.5)
+    note = f"{median * 1e3:.0f} ms ÷ {limit * 1e3:.0f} ms; {ENTER_DELAY * 1e3:.0f} of each wait for Enter"
     yield Figure("the same ÷ bare tmux (median)", median / limit, 1.5, note=note)
 
 
 def _figure(what: str, times: Times) -> Figure:
     written, read = times
-    note = f"p50 {share(written, 0.5):.2f} s; read by the agents: p50 {share(read, 0.5):.2f} s, p95 {share(read, 0.95):.2f} s"
-    return Figure(f"{what} → delivered (p95)", share(written, 0.95), 1, "s", note=note)
+    note = f"p50 {quantile(written, 0.5):.2f} s; read by the agents: p50 {quantile(read, 0.5):.2f} s, p95 {quantile(read, 0.95):.2f} s"
+    return Figure(f"{what} → delivered (p95)", quantile(written, 0.95), 1, "s", note=note)
 
 
 def _count_waiting(box: Sandbox) -> int:
@@ -150,7 +150,7 @@ class BareTmux:
     def __exit__(self, *_: object) -> None:
         self._tmux("kill-server")
 
-    def say(self, text: str, mark: str) -> float:
+    def send(self, text: str, mark: str) -> float:
         """Paste, pause, press Enter; return the seconds until the agent has read the text."""
         file = self.folder / "text"
         begun = time.time()
@@ -158,7 +158,7 @@ class BareTmux:
         enter = "send-keys -t =bare: Enter"
         self._tmux(
             *("load-buffer", "-b", "b", str(file), ";", "paste-buffer", "-p", "-d", "-b", "b", "-t", "=bare:", ";"),
-            *("run-shell", "-b", "-d", str(ENTER_AFTER), "-t", "=bare:", "-C", enter),
+            *("run-shell", "-b", "-d", str(ENTER_DELAY), "-t", "=bare:", "-C", enter),
         )
         return wait_until_read(self.log, f"{mark} ") - begun
 

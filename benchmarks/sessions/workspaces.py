@@ -16,23 +16,23 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
+from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT_CONFIG
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.workspaces.clone import Clone
-from agent_orchestrator.plugins.workspaces.file_copy import Copier
+from agent_orchestrator.plugins.workspaces.clone import CloneWorkspace
+from agent_orchestrator.plugins.workspaces.copy_on_write import Copier
 from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
-from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.protocols.host import Completed
-from benchmarks.measure import Figure, Growth, LeftOut, Result, ratios, timed
+from agent_orchestrator.protocols.host import ProgramResult
+from benchmarks.measure import Figure, Growth, Result, SkippedResult, ratios, timed
 
 SIZES = {1_000: 5, 10_000: 3, 100_000: 2}
 """Files → how often it is measured."""
-LARGE = max(SIZES)
+LARGEST_SIZE = max(SIZES)
 MAX_SECONDS = 45.0
 """Seconds after which no further turn is started, so that a slow disk is measured less often."""
-ON_DISK = 10_000
-MODULES = 20_000
+ON_DISK_FILES = 10_000
+MODULE_FILES = 20_000
 NEEDED_BYTES = 4 << 30
 """Bytes that the largest repository needs, with a reserve."""
 _TEXT = "".join(f"    return the {number}th line of a file of two kilobytes\n" for number in range(40))
@@ -46,13 +46,13 @@ def measure_workspaces(folder: Path) -> Iterator[Result]:
         whole, beside_git, clones = [], [], []
         for files, repetitions in SIZES.items():
             repo = make_repository(root / f"repo-{files}", files)
-            rows = bench.measured(repo, repetitions, sparse=files == LARGE)
+            rows = bench.measure(repo, repetitions, sparse=files == LARGEST_SIZE)
             median = {name: statistics.median(row) for name, row in rows.items()}
             whole.append((files, median["ours"]))
             clones.append((files, median["clone"]))
             beside_git.append((files, min(rows["own"]) * 1e3))  # whatever else runs only adds to it
-            if files == LARGE:
-                yield from _beside_bare(rows, median)
+            if files == LARGEST_SIZE:
+                yield from _compare_with_bare(rows, median)
         yield Growth("a workspace made", "files", whole, "s", "linear")
         yield Growth("a clone made", "files", clones, "s", "linear")
         yield Growth(
@@ -64,13 +64,13 @@ def measure_workspaces(folder: Path) -> Iterator[Result]:
 
 def _workers(folder: Path) -> Figure:
     """Return how much faster several writing processes are on this disk."""
-    repo, bench = make_repository(folder / "repo", ON_DISK), _WorkspaceTimer(folder)
+    repo, bench = make_repository(folder / "repo", ON_DISK_FILES), _WorkspaceTimer(folder)
     rows = bench.in_turns(
-        {"one": partial(bench.bare, repo), "several": partial(bench.bare, repo, PARALLEL_CHECKOUT)}, 3
+        {"one": partial(bench.bare, repo), "several": partial(bench.bare, repo, PARALLEL_CHECKOUT_CONFIG)}, 3
     )
     value, spread = ratios(rows["several"], rows["one"])
     return Figure(
-        f"`git worktree add`, {ON_DISK:,} files on disk, {PARALLEL_CHECKOUT} ÷ by one process",
+        f"`git worktree add`, {ON_DISK_FILES:,} files on disk, {PARALLEL_CHECKOUT_CONFIG} ÷ by one process",
         value,
         2.0,
         stretch=0.9,
@@ -104,9 +104,9 @@ def make_repository(path: Path, files: int) -> Path:
     return path
 
 
-def _beside_bare(rows: Mapping[str, Sequence[float]], median: Mapping[str, float]) -> Iterator[Result]:
+def _compare_with_bare(rows: Mapping[str, Sequence[float]], median: Mapping[str, float]) -> Iterator[Result]:
     value, spread = ratios(rows["ours"], rows["bare"])
-    at = f"{LARGE:,} files"
+    at = f"{LARGEST_SIZE:,} files"
     yield Figure(
         f"a workspace, {at} ÷ bare `git worktree add`",
         value,
@@ -118,7 +118,7 @@ def _beside_bare(rows: Mapping[str, Sequence[float]], median: Mapping[str, float
     )
     value, spread = ratios(rows["sparse"], rows["bare"])
     yield Figure(
-        f"a sparse workspace, 1 of {LARGE // 10_000} packages ÷ bare and whole",
+        f"a sparse workspace, 1 of {LARGEST_SIZE // 10_000} packages ÷ bare and whole",
         value,
         0.5,
         stretch=0.25,
@@ -136,22 +136,22 @@ class _WorkspaceTimer:
         self._numbers = count(1)
         self._host = _MeteredHost()
 
-    def measured(self, repo: Path, repetitions: int, *, sparse: bool) -> dict[str, list[float]]:
+    def measure(self, repo: Path, repetitions: int, *, sparse: bool) -> dict[str, list[float]]:
         """Return the times of each kind; `own` is the time of a workspace without its Git commands."""
         own: list[float] = []
 
         def ours() -> float:
-            seconds = self._ours(repo, Worktree)
-            own.append(seconds - self._host.spent)
+            seconds = self._ours(repo, WorktreeWorkspace)
+            own.append(seconds - self._host.git_seconds)
             return seconds
 
         works: dict[str, Callable[[], float]] = {
             "bare": partial(self.bare, repo),
             "ours": ours,
-            "clone": partial(self._ours, repo, Clone),
+            "clone": partial(self._ours, repo, CloneWorkspace),
         }
         if sparse:
-            works["sparse"] = partial(self._ours, repo, Worktree, ("package3",))
+            works["sparse"] = partial(self._ours, repo, WorktreeWorkspace, ("package3",))
         return {**self.in_turns(works, repetitions), "own": own}
 
     def in_turns(self, works: Mapping[str, Callable[[], float]], repetitions: int) -> dict[str, list[float]]:
@@ -186,7 +186,7 @@ class _WorkspaceTimer:
             base="main",
             sparse=sparse,
         )
-        self._host.spent = 0.0
+        self._host.git_seconds = 0.0
 
         async def create() -> float:
             started_at = time.perf_counter()
@@ -201,22 +201,22 @@ class _WorkspaceTimer:
 class _MeteredHost(LocalHost):
     """The local host, which adds up the time of the Git commands of a bare `git worktree add`."""
 
-    spent = 0.0
+    git_seconds = 0.0
 
-    async def run(self, argv: Sequence[str], **options: object) -> Completed:
+    async def run(self, argv: Sequence[str], **options: object) -> ProgramResult:
         started_at = time.perf_counter()
         completed = await super().run(argv, **options)  # type: ignore[arg-type]
         if _BARE_COMMANDS & set(argv):
-            self.spent += time.perf_counter() - started_at
+            self.git_seconds += time.perf_counter() - started_at
         return completed
 
 
 def _copies(folder: Path) -> Iterator[Result]:
     """Measure copies of a folder of 20,000 files by us and by `cp`, copy-on-write if the file system can do it."""
-    title = f"`copy` of {MODULES:,} files"
+    title = f"`copy` of {MODULE_FILES:,} files"
     with _reflinks(folder) as disk:
         root = disk or folder
-        make_modules(root / "checkout" / "node_modules", MODULES)
+        make_modules(root / "checkout" / "node_modules", MODULE_FILES)
         rows = _time_copies(root, 3)
         value, spread = ratios(rows["ours"], rows["plain"])
         yield Figure(
@@ -235,7 +235,7 @@ def _copies(folder: Path) -> Iterator[Result]:
                 f"{title}, copy-on-write: room on the disk ÷ a plain one's", value, 0.25, spread=spread, note=note
             )
         else:
-            yield LeftOut(
+            yield SkippedResult(
                 f"{title}, copy-on-write", "no XFS can be made and mounted here: that needs xfsprogs and root"
             )
 

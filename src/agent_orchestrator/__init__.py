@@ -7,11 +7,11 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers take it for true; `typing` itself would be half of what a command may take
 if TYPE_CHECKING:
+    from agent_orchestrator.client.api.connection import TimedOut as TimedOut
     from agent_orchestrator.client.api.events import Event as Event
     from agent_orchestrator.client.api.events import FailedCheck as FailedCheck
     from agent_orchestrator.client.api.fleet import HandlerError as HandlerError
     from agent_orchestrator.client.api.fleet import Result as Result
-    from agent_orchestrator.client.api.link import TimedOut as TimedOut
     from agent_orchestrator.client.api.orchestrator import Orchestrator as Orchestrator
     from agent_orchestrator.client.api.orchestrator import OrchestratorAgent as OrchestratorAgent
     from agent_orchestrator.client.api.orchestrator import Worktree as Worktree
@@ -36,7 +36,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "client.api.events": ("Event", "FailedCheck"),
     "client.api.fleet": ("HandlerError", "Result"),
-    "client.api.link": ("TimedOut",),
+    "client.api.connection": ("TimedOut",),
     "client.api.orchestrator": ("Orchestrator", "OrchestratorAgent", "Worktree"),
     "client.api.plugins": ("AgentConfig", "AgentPlugin", "AgentStatus", "NotifierPlugin"),
     "client.api.records": ("AgentRuntime", "Diff", "PullRequest", "SessionStatus"),

@@ -25,7 +25,7 @@ from agent_orchestrator.client.api import fleet, orchestrator, sessions
 from agent_orchestrator.client.api.events import Event as AsyncEvent
 from agent_orchestrator.client.api.events import EventData
 from agent_orchestrator.client.api.records import Diff, Message, PullRequest, SessionStatus
-from agent_orchestrator.client.api.tasks import Piece, Plan, Task, in_order
+from agent_orchestrator.client.api.tasks import Piece, Plan, Task, order_by_dependencies
 
 Value = TypeVar("Value")
 
@@ -340,7 +340,9 @@ class Orchestrator:
         self, tasks: Iterable[Task], on_complete: Callable[[Result], object] | None = None, **options: Any
     ) -> list[Session]:
         """Spawn tasks in the order of their dependencies."""
-        return [self.spawn(task, on_complete, **options) for task in in_order(tasks, self._own.session_ids)]
+        return [
+            self.spawn(task, on_complete, **options) for task in order_by_dependencies(tasks, self._own.session_ids)
+        ]
 
     def run(
         self,

@@ -24,4 +24,4 @@ def send_and_wait(box: Sandbox, session: str, *argv: str) -> None:
     sent = box.json("send", session, *argv, "--wait")
     assert sent["state"] in ("delivered", "acknowledged"), sent
     path = f"/api/sessions/{session}/messages/{sent['messageId']}"
-    box.until(lambda: box.request("GET", path)["state"] == "acknowledged", f"{session} to acknowledge the message")
+    box.wait_until(lambda: box.request("GET", path)["state"] == "acknowledged", f"{session} to acknowledge the message")

@@ -27,7 +27,7 @@ def start_crashing_daemon(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
     """Start a daemon that kills itself at this statement."""
     plan = box.folder / "crash-plan"
     plan.write_text(f"{at}\n")
-    box.home.info.unlink(missing_ok=True)
+    box.home.daemon_info.unlink(missing_ok=True)
     daemon = subprocess.Popen(
         [sys.executable, "-m", "tests.faults.crash_points", "--port", "0"],
         cwd=ROOT,
@@ -37,5 +37,5 @@ def start_crashing_daemon(box: Sandbox, at: str) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    box.until(lambda: box.daemon_pid() == daemon.pid or daemon.poll() is not None, "the daemon", 60)
+    box.wait_until(lambda: box.daemon_pid() == daemon.pid or daemon.poll() is not None, "the daemon", 60)
     return daemon

@@ -24,7 +24,7 @@ def wait_for_session(box: Sandbox, session: str, condition: Callable[[Json], obj
             return {}
         return now if condition(now) else {}
 
-    return box.until(matching_session, f"{session}: {description}", TIMEOUT)
+    return box.wait_until(matching_session, f"{session}: {description}", TIMEOUT)
 
 
 def wait_for_status(box: Sandbox, session: str, *names: str) -> Json:
@@ -44,7 +44,7 @@ def wait_for_checks(box: Sandbox, session: str) -> Json:
 
 def wait_for_turns(box: Sandbox, session: str, count: int = 1) -> None:
     """Wait until the agent has acknowledged this many messages and has ended its turn on the last of them."""
-    box.until(
+    box.wait_until(
         lambda: has_finished_turns(box, session, count), f"{session} to have acknowledged {count} messages", TIMEOUT
     )
 

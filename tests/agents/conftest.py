@@ -15,7 +15,7 @@ import pytest
 
 from agent_orchestrator.testing.model import ScriptedModel
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.agents.labs import LABS, Lab, write_files
+from tests.agents.labs import LABS, AgentLab, write_files
 
 INSTALLER = Path(__file__).parents[2] / "scripts" / "agents"
 
@@ -29,7 +29,7 @@ def installed() -> dict[str, Any]:
 
 
 @pytest.fixture
-def lab(agent: str, installed: dict[str, Any]) -> Lab:
+def lab(agent: str, installed: dict[str, Any]) -> AgentLab:
     """The agent under test; the test is skipped if it is not installed."""
     if agent not in installed:
         pytest.skip(f"{agent} is not installed")
@@ -54,7 +54,7 @@ def permissions() -> str:
 
 @pytest.fixture
 def rbox(
-    tmp_path: Path, lab: Lab, model: ScriptedModel, installed: dict[str, Any], mode: str, permissions: str
+    tmp_path: Path, lab: AgentLab, model: ScriptedModel, installed: dict[str, Any], mode: str, permissions: str
 ) -> Iterator[Sandbox]:
     """A sandbox with a repository whose agent is the one under test, configured as by a user."""
     if not have_tmux():

@@ -12,12 +12,14 @@ from pathlib import Path
 
 Files = Mapping[str, str]
 
-CAN = frozenset({"dialog", "escape", "retrying", "limit", "resume", "usage", "todo", "queue", "headless", "system"})
+ALL_ABILITIES = frozenset(
+    {"dialog", "escape", "retrying", "limit", "resume", "usage", "todo", "queue", "headless", "system"}
+)
 """The abilities that the common tests need; a lab leaves out what its agent cannot do, as the agent's page says."""
 
 
 @dataclass(frozen=True)
-class Lab:
+class AgentLab:
     """One agent connected to the scripted model."""
 
     agent: str
@@ -26,11 +28,11 @@ class Lab:
     """Returns the files below the home, given the model's URL."""
     model: str | None = None
     options: Mapping[str, object] = field(default_factory=dict)
-    can: frozenset[str] = CAN
-    start_within: float = 60.0
-    failures: int = 3
+    abilities: frozenset[str] = ALL_ABILITIES
+    start_timeout: float = 60.0
+    failure_count: int = 3
     """How many requests must fail in a row until the agent shows that it retries."""
-    gives_up: frozenset[int] = frozenset()
+    final_statuses: frozenset[int] = frozenset()
     """HTTP statuses that end its turn immediately."""
 
     def ask(self, command: str) -> str:
@@ -116,7 +118,7 @@ KEY = "sk-ant-api03-scripted-key-of-no-value-at-all-0123456789"
 LABS = {
     lab.agent: lab
     for lab in (
-        Lab(
+        AgentLab(
             "claude-code",
             lambda url: {
                 "ANTHROPIC_BASE_URL": url,
@@ -125,11 +127,14 @@ LABS = {
                 "IS_SANDBOX": "1",
             },
             model="claude-sonnet-4-5",
-            can=CAN - {"limit"},  # with an API key it is told of no reset; tested with a login of its own
+            abilities=ALL_ABILITIES
+            - {"limit"},  # with an API key it is told of no reset; tested with a login of its own
         ),
-        Lab("codex", lambda _url: {"OPENAI_API_KEY": "k"}, _codex, failures=8, gives_up=frozenset({429})),
-        Lab("opencode", lambda _url: {}, _opencode),
-        Lab(
+        AgentLab(
+            "codex", lambda _url: {"OPENAI_API_KEY": "k"}, _codex, failure_count=8, final_statuses=frozenset({429})
+        ),
+        AgentLab("opencode", lambda _url: {}, _opencode),
+        AgentLab(
             "aider",
             lambda url: {
                 "OPENAI_API_BASE": f"{url}/v1",
@@ -138,17 +143,17 @@ LABS = {
             },
             lambda _url: {".aider/caches/model_prices_and_context_window.json": '{"gpt-5": {"mode": "chat"}}'},
             model="openai/gpt-5",
-            can=CAN - {"todo", "queue", "limit"},
+            abilities=ALL_ABILITIES - {"todo", "queue", "limit"},
         ),
-        Lab(
+        AgentLab(
             "gemini",
             lambda url: {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "k"},
             _gemini,
             model="gemini-2.5-pro",
-            can=CAN - {"headless", "retrying", "todo", "limit"},
-            start_within=120.0,
+            abilities=ALL_ABILITIES - {"headless", "retrying", "todo", "limit"},
+            start_timeout=120.0,
         ),
-        Lab(
+        AgentLab(
             "copilot",
             lambda url: {
                 "COPILOT_OFFLINE": "true",
@@ -156,10 +161,10 @@ LABS = {
                 "COPILOT_MODEL": "gpt-5",
                 "COPILOT_PROVIDER_API_KEY": "k",
             },
-            can=CAN - {"headless", "retrying", "todo", "limit"},
-            start_within=120.0,
+            abilities=ALL_ABILITIES - {"headless", "retrying", "todo", "limit"},
+            start_timeout=120.0,
         ),
-        Lab(
+        AgentLab(
             "goose",
             lambda url: {
                 "GOOSE_PROVIDER": "openai",
@@ -169,15 +174,17 @@ LABS = {
                 "GOOSE_DISABLE_KEYRING": "1",
                 "GOOSE_TELEMETRY_ENABLED": "false",
             },
-            can=CAN - {"queue", "limit"},
+            abilities=ALL_ABILITIES - {"queue", "limit"},
         ),
-        Lab("kimicode", lambda _url: {}, _kimi, can=CAN - {"headless", "limit"}, start_within=120.0),
-        Lab(
+        AgentLab(
+            "kimicode", lambda _url: {}, _kimi, abilities=ALL_ABILITIES - {"headless", "limit"}, start_timeout=120.0
+        ),
+        AgentLab(
             "qwen",
             lambda url: {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_API_KEY": "k", "OPENAI_MODEL": "gpt-5"},
             lambda _url: {".qwen/settings.json": '{"general": {"enableAutoUpdate": false}}'},
-            can=frozenset({"resume"}),
-            start_within=120.0,
+            abilities=frozenset({"resume"}),
+            start_timeout=120.0,
         ),
     )
 }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.agents.suite import Driven, HeadlessDriven
+from tests.agents.suite import HeadlessAgentSuite, TerminalAgentSuite
 
 
-class TestAider(Driven):
+class TestAider(TerminalAgentSuite):
     agent_name = "aider"
 
 
-class TestAiderHeadless(HeadlessDriven):
+class TestAiderHeadless(HeadlessAgentSuite):
     agent_name = "aider"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.agents.suite import Driven
+from tests.agents.suite import TerminalAgentSuite
 
 
-class TestCopilot(Driven):
+class TestCopilot(TerminalAgentSuite):
     agent_name = "copilot"

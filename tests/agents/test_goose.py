@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.agents.suite import Driven, HeadlessDriven
+from tests.agents.suite import HeadlessAgentSuite, TerminalAgentSuite
 
 
-class TestGoose(Driven):
+class TestGoose(TerminalAgentSuite):
     agent_name = "goose"
 
 
-class TestGooseHeadless(HeadlessDriven):
+class TestGooseHeadless(HeadlessAgentSuite):
     agent_name = "goose"
 
     @pytest.fixture

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.agents.suite import Driven
+from tests.agents.suite import TerminalAgentSuite
 
 
-class TestKimiCode(Driven):
+class TestKimiCode(TerminalAgentSuite):
     agent_name = "kimicode"

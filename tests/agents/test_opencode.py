@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tests.agents.suite import Driven, HeadlessDriven
+from tests.agents.suite import HeadlessAgentSuite, TerminalAgentSuite
 
 
-class TestOpencode(Driven):
+class TestOpencode(TerminalAgentSuite):
     agent_name = "opencode"
 
 
-class TestOpencodeHeadless(HeadlessDriven):
+class TestOpencodeHeadless(HeadlessAgentSuite):
     agent_name = "opencode"

@@ -9,7 +9,7 @@ import pytest
 
 from agent_orchestrator.testing.model import ScriptedModel
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.agents.labs import Lab
+from tests.agents.labs import AgentLab
 
 
 class CoordinatorTests:
@@ -25,7 +25,9 @@ class CoordinatorTests:
         inside = json.dumps(arguments).replace("[[", r"\u005b\u005b").replace("]]", r"\u005d\u005d")
         return f"[[tool: {self.prefix}{name} {inside}]]"
 
-    def test_the_coordinator_starts_and_messages_a_worker(self, rbox: Sandbox, lab: Lab, model: ScriptedModel) -> None:
+    def test_the_coordinator_starts_and_messages_a_worker(
+        self, rbox: Sandbox, lab: AgentLab, model: ScriptedModel
+    ) -> None:
         file = rbox.repo / "agent-orchestrator.yaml"
         settings = json.loads(file.read_text())
         file.write_text(json.dumps({**settings, "orchestrator": {"coordinator": {"digest": "1s"}}}))
@@ -34,20 +36,24 @@ class CoordinatorTests:
             "orchestrator",
             f"Have a file made. {self.tool('spawn_session', prompt=work, title='Make it')} [[say: Started.]]",
         )
-        rbox.until(
-            lambda: "app-make-it" in {session["id"] for session in rbox.sessions()}, "the worker", 2 * lab.start_within
+        rbox.wait_until(
+            lambda: "app-make-it" in {session["id"] for session in rbox.sessions()}, "the worker", 2 * lab.start_timeout
         )
         worker = rbox.session("app-make-it")
         assert worker["kind"] == "worker"
-        rbox.until(lambda: rbox.session("app-make-it")["pr"], "its commit", 90)
-        rbox.until(lambda: model.count("News from app") > 0, "the digest to reach the coordinator's model", 60)
-        digest_message = next(request.user for request in model.requests if "News from app" in request.user)
+        rbox.wait_until(lambda: rbox.session("app-make-it")["pr"], "its commit", 90)
+        rbox.wait_until(lambda: model.count("News from app") > 0, "the digest to reach the coordinator's model", 60)
+        digest_message = next(
+            request.last_user_message for request in model.requests if "News from app" in request.last_user_message
+        )
         assert "app-make-it" in digest_message
-        rbox.until(lambda: rbox.session("app-coordinator")["activity"] == "idle", "it to be idle", 60)
+        rbox.wait_until(lambda: rbox.session("app-coordinator")["activity"] == "idle", "it to be idle", 60)
         steering = self.tool("send_message", session="app-make-it", text="go on with the xylophone [[say: I do.]]")
         rbox.ao("orchestrator", f"Steer it. {steering} [[say: Steered.]]")
-        rbox.until(
-            lambda: any(request.user.strip().startswith("go on with the xylophone") for request in model.requests),
+        rbox.wait_until(
+            lambda: any(
+                request.last_user_message.strip().startswith("go on with the xylophone") for request in model.requests
+            ),
             "the message at the worker's model",
             60,
         )
@@ -55,11 +61,11 @@ class CoordinatorTests:
         assert queued_messages[-1]["data"]["sender"] == "session app-coordinator"
 
     def test_the_coordinator_changes_no_files_and_its_token_is_in_no_file(
-        self, rbox: Sandbox, lab: Lab, model: ScriptedModel
+        self, rbox: Sandbox, lab: AgentLab, model: ScriptedModel
     ) -> None:
         rbox.ao("orchestrator", "Try. [[write: forbidden.txt|no]] [[say: Tried.]]")
-        rbox.until(lambda: model.count("Try.") > 0, "its turn", 2 * lab.start_within)
-        rbox.until(
+        rbox.wait_until(lambda: model.count("Try.") > 0, "its turn", 2 * lab.start_timeout)
+        rbox.wait_until(
             lambda: rbox.session("app-coordinator")["activity"] in ("idle", "blocked"), "the end of its turn", 60
         )
         coordinator = rbox.session("app-coordinator")

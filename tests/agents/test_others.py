@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.agents.suite import Basic
+from tests.agents.suite import AgentSuite
 
 
 @pytest.mark.parametrize("agent", ["gemini", "copilot", "kimicode", "qwen"])
-class TestOthers(Basic):
+class TestOthers(AgentSuite):
     """Each agent with the configuration of a user."""

@@ -14,9 +14,18 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.testing.model import Json, Reply, Request, ScriptedModel, as_argument, fail, say, usage_limit
+from agent_orchestrator.testing.model import (
+    JsonAction,
+    ModelRequest,
+    ScriptedModel,
+    ScriptedReply,
+    as_argument,
+    failure_reply,
+    text_reply,
+    usage_limit_reply,
+)
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.agents.labs import LABS, Lab
+from tests.agents.labs import LABS, AgentLab
 from tests.agents.test_claude_code import TOKEN
 
 TIMEOUT = 75.0
@@ -57,29 +66,29 @@ CYCLIC = answer(task("a", "one", "b"), task("b", "two", "a"))
 GOOD = answer(task("a", "one"), task("b", "two", "a"), notes=["in order"])
 
 
-def planning_requests(model: ScriptedModel) -> list[Request]:
+def planning_requests(model: ScriptedModel) -> list[ModelRequest]:
     """Return the requests to the model by agents that make a plan."""
-    return [request for request in model.requests if any(REQUEST_TEXT in text for text in request.users)]
+    return [request for request in model.requests if any(REQUEST_TEXT in text for text in request.user_messages)]
 
 
-def request_count(request: Request) -> int:
+def request_count(request: ModelRequest) -> int:
     """Return how many times a plan was requested in this conversation."""
-    return sum(text.startswith((REQUEST_TEXT, RETRY_TEXT)) for text in request.users)
+    return sum(text.startswith((REQUEST_TEXT, RETRY_TEXT)) for text in request.user_messages)
 
 
-def answer_plan_requests(model: ScriptedModel, *replies: Reply) -> None:
+def answer_plan_requests(model: ScriptedModel, *replies: ScriptedReply) -> None:
     """Make the model answer plan requests with these replies in order, and further ones with the last."""
 
-    def rule(request: Request) -> Reply | None:
+    def rule(request: ModelRequest) -> ScriptedReply | None:
         number = request_count(request)
         return replies[min(number, len(replies)) - 1] if number else None
 
     model.rule = rule
 
 
-def plan_replies(*plans: Answer) -> tuple[Reply, ...]:
+def plan_replies(*plans: Answer) -> tuple[ScriptedReply, ...]:
     """Return replies with the plans in the agent's schema."""
-    return tuple(Reply(calls=(Json(plan),)) for plan in plans)
+    return tuple(ScriptedReply(calls=(JsonAction(plan),)) for plan in plans)
 
 
 # -- what is there -----------------------------------------------------------------------------------------------------
@@ -130,7 +139,7 @@ def event_position(events: Sequence[Answer], kind: str, session: str) -> int:
 # -- from a goal to merged changes -------------------------------------------------------------------------------------
 
 
-def test_a_goal_becomes_tasks_agents_and_merged_changes(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def test_a_goal_becomes_tasks_agents_and_merged_changes(rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
     configure(rbox, project={"ci": {"command": "true"}}, reactions={"approved-and-green": {"auto": True}})
     more = "[[edit: a.txt|alpha|alpha and beta]] [[sh: git add a.txt]] [[sh: git commit -m made]] [[say: Done.]]"
     expected_plan = answer(
@@ -155,17 +164,21 @@ def test_a_goal_becomes_tasks_agents_and_merged_changes(rbox: Sandbox, model: Sc
     def approve(name: str) -> None:
         session = f"app-make-{name}"
         ready = ("review_pending", "mergeable")
-        rbox.until(lambda: status_of(rbox, session) in ready, f"{session} to be ready", TIMEOUT)
+        rbox.wait_until(lambda: status_of(rbox, session) in ready, f"{session} to be ready", TIMEOUT)
         rbox.ao("review", session, "--approve")
 
-    rbox.until(lambda: {"app-make-a", "app-make-c"} == {row["id"] for row in rbox.sessions()}, "both that may start")
+    rbox.wait_until(
+        lambda: {"app-make-a", "app-make-c"} == {row["id"] for row in rbox.sessions()}, "both that may start"
+    )
     assert [row["status"] for row in plan(rbox)["tasks"]][1] == "waiting"
     for name in ("a", "c", "b"):
         approve(name)
-    rbox.until(lambda: {row["status"] for row in plan(rbox)["tasks"]} == {"done"}, "all to be done", TIMEOUT)
+    rbox.wait_until(lambda: {row["status"] for row in plan(rbox)["tasks"]} == {"done"}, "all to be done", TIMEOUT)
 
     assert rbox.git("show", "main:a.txt") == "alpha and beta" and rbox.git("show", "main:c.txt") == "gamma"
-    rbox.until(lambda: (rbox.repo / "a.txt").exists() and (rbox.repo / "c.txt").exists(), "the main checkout to follow")
+    rbox.wait_until(
+        lambda: (rbox.repo / "a.txt").exists() and (rbox.repo / "c.txt").exists(), "the main checkout to follow"
+    )
     assert (rbox.repo / "a.txt").read_text() == "alpha and beta\n"
     assert rbox.git("status", "--porcelain", "--untracked-files=no") == ""
     final_plan = plan(rbox)
@@ -195,8 +208,10 @@ def test_errors_of_a_plan_are_sent_in_the_same_conversation(rbox: Sandbox, model
     assert [row["dependencies"] for row in drafted_plan["tasks"]] == [[], ["a"]]
     first, last = planning_requests(model)[0], planning_requests(model)[-1]
     assert (request_count(first), request_count(last)) == (1, 2)
-    assert first.session == last.session and first.users[0] == last.users[0], "it is another conversation"
-    assert "these tasks wait for one another: a → b → a" in last.users[-1]
+    assert first.session == last.session and first.user_messages[0] == last.user_messages[0], (
+        "it is another conversation"
+    )
+    assert "these tasks wait for one another: a → b → a" in last.user_messages[-1]
     assert drafted_plan["usage"]["output"] >= 100, "both answers are counted"
     assert leftover_checkouts(rbox) == []
 
@@ -204,13 +219,13 @@ def test_errors_of_a_plan_are_sent_in_the_same_conversation(rbox: Sandbox, model
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (say("I would rather not."), "it is no JSON document: 'I would rather not.'"),
+        (text_reply("I would rather not."), "it is no JSON document: 'I would rather not.'"),
         (plan_replies(CYCLIC)[0], "these tasks wait for one another: a → b → a"),
     ],
     ids=["nonsense", "cyclic"],
 )
 def test_a_plan_that_stays_invalid_fails_with_the_reason(
-    rbox: Sandbox, model: ScriptedModel, lab: Lab, reply: Reply, why: str
+    rbox: Sandbox, model: ScriptedModel, lab: AgentLab, reply: ScriptedReply, why: str
 ) -> None:
     configure(rbox, orchestrator={"planner": {"attempts": 2}})
     answer_plan_requests(model, reply)
@@ -230,7 +245,9 @@ def without_login(box: Sandbox) -> None:
     box.start()
 
 
-def test_an_agent_that_is_not_logged_in_is_named_with_a_remedy(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def test_an_agent_that_is_not_logged_in_is_named_with_a_remedy(
+    rbox: Sandbox, model: ScriptedModel, lab: AgentLab
+) -> None:
     without_login(rbox)
     line = refused_line(rbox)
     words = {"claude-code": "Not logged in", "codex": "OPENAI_API_KEY"}[lab.agent]
@@ -238,8 +255,8 @@ def test_an_agent_that_is_not_logged_in_is_named_with_a_remedy(rbox: Sandbox, mo
     assert model.requests == []
 
 
-def test_a_refused_login_is_reported(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
-    answer_plan_requests(model, fail(401, "invalid x-api-key"))
+def test_a_refused_login_is_reported(rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
+    answer_plan_requests(model, failure_reply(401, "invalid x-api-key"))
     line = refused_line(rbox)
     words = {"claude-code": "Invalid API key", "codex": "401 Unauthorized: invalid x-api-key"}[lab.agent]
     assert lab.agent in line and words in line and line.endswith("it may have to be logged in")
@@ -249,14 +266,14 @@ class TestAtTheLimit:
     """Claude Code reports when a limit ends only with a login instead of an API key."""
 
     @pytest.fixture
-    def lab(self, agent: str, installed: dict[str, object]) -> Lab:
+    def lab(self, agent: str, installed: dict[str, object]) -> AgentLab:
         if agent not in installed:
             pytest.skip(f"{agent} is not installed")
         return with_login(LABS[agent])
 
-    def test_a_usage_limit_is_reported_with_its_reset(self, rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+    def test_a_usage_limit_is_reported_with_its_reset(self, rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
         ends = datetime.now(UTC).timestamp() + 3600
-        answer_plan_requests(model, usage_limit(ends))
+        answer_plan_requests(model, usage_limit_reply(ends))
         line = refused_line(rbox)
         reset_times = {
             f"{datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M} UTC" for timestamp in (ends, ends + 60)
@@ -266,7 +283,7 @@ class TestAtTheLimit:
         ), line
 
 
-def with_login(lab: Lab) -> Lab:
+def with_login(lab: AgentLab) -> AgentLab:
     def env(url: str) -> dict[str, str]:
         variables = dict(lab.env(url))
         if variables.pop("ANTHROPIC_API_KEY", None):
@@ -279,7 +296,7 @@ def with_login(lab: Lab) -> Lab:
 # -- the user's own files ----------------------------------------------------------------------------------------------
 
 
-def test_planning_leaves_no_paths_in_the_users_files(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def test_planning_leaves_no_paths_in_the_users_files(rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
     answer_plan_requests(model, *plan_replies(CYCLIC, GOOD))
     user_files = {".codex/config.toml", ".gitconfig"}
     before = {name: (rbox.user_home / name).read_bytes() for name in user_files if (rbox.user_home / name).exists()}
@@ -307,53 +324,55 @@ def tool(name: str, **arguments: Any) -> str:
     return f"[[tool: mcp__ao__{name} {as_argument(arguments)}]]"
 
 
-def worker_with_tools(box: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def worker_with_tools(box: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
     """Start a session `s` and wait until it has our tools: workers do not wait for them, and Codex loads them later."""
     box.ao("new", "Begin. [[say: Ready.]]", "--name", "s")
     for number in range(20):
-        box.until(lambda: box.session("s")["activity"] == "idle", "it to be idle", lab.start_within)
+        box.wait_until(lambda: box.session("s")["activity"] == "idle", "it to be idle", lab.start_timeout)
         box.ao("send", "s", f"Look {number}. {tool('my_session')} [[say: Seen.]]")
-        answers = box.until(lambda number=number: tool_results(model, f"Look {number}."), "the tool's answer", 40)  # type: ignore[misc]
+        answers = box.wait_until(lambda number=number: tool_results(model, f"Look {number}."), "the tool's answer", 40)  # type: ignore[misc]
         if '"id":"app-s"' in answers[0]:
-            box.until(lambda: box.session("s")["activity"] == "idle", "it to be idle", 40)
+            box.wait_until(lambda: box.session("s")["activity"] == "idle", "it to be idle", 40)
             return
     raise AssertionError(answers)
 
 
-def test_a_worker_reports_progress_and_asks_a_person(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def test_a_worker_reports_progress_and_asks_a_person(rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
     steps = tool("report_progress", step="Reading the code", done=2, total=5)
     worker_with_tools(rbox, model, lab)
     rbox.ao("send", "s", f"Go on. {steps} [[hang: half]] [[say: Going on.]]")
     model.wait_for(lambda exchange: exchange.held == "half", 40)
-    now = rbox.until(lambda: (row := rbox.session("s"))["progress"]["total"] and row, "its progress", 10)
+    now = rbox.wait_until(lambda: (row := rbox.session("s"))["progress"]["total"] and row, "its progress", 10)
     assert (now["progress"]["done"], now["progress"]["total"]) == (2, 5)
-    rbox.until(lambda: rbox.session("s")["status"] == "working", "the working status, while its model answers", 20)
+    rbox.wait_until(lambda: rbox.session("s")["status"] == "working", "the working status, while its model answers", 20)
     model.release("half")
-    rbox.until(lambda: rbox.session("s")["activity"] == "idle", "the end of its turn", 40)
+    rbox.wait_until(lambda: rbox.session("s")["activity"] == "idle", "the end of its turn", 40)
     rbox.ao("send", "s", f"Decide. {tool('ask_person', question='Which database shall it be?')} [[say: I wait.]]")
-    rbox.until(lambda: rbox.session("s")["status"] == "needs_input", "its question", 40)
+    rbox.wait_until(lambda: rbox.session("s")["status"] == "needs_input", "its question", 40)
     assert "Which database shall it be?" in rbox.session("s")["waitingFor"]
     assert "go on with your task" in tool_results(model, "Go on.")[0]
     rbox.ao("send", "s", "Take SQLite. [[say: Taken.]]")
-    rbox.until(lambda: model.count("Take SQLite.") == 1, "the answer to reach it", 40)
-    rbox.until(lambda: rbox.session("s")["status"] != "needs_input", "the question to be answered", 40)
+    rbox.wait_until(lambda: model.count("Take SQLite.") == 1, "the answer to reach it", 40)
+    rbox.wait_until(lambda: rbox.session("s")["status"] != "needs_input", "the question to be answered", 40)
 
 
-def test_a_worker_cannot_control_other_sessions(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def test_a_worker_cannot_control_other_sessions(rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
     worker_with_tools(rbox, model, lab)
     calls = tool("spawn_session", prompt="another") + tool("stop_session", session="app-s")
     rbox.ao("send", "s", f"Try. {calls} [[say: Tried.]]")
-    rbox.until(lambda: len(tool_results(model, "Try.")) == 2, "the answers of the tools", 40)
+    rbox.wait_until(lambda: len(tool_results(model, "Try.")) == 2, "the answers of the tools", 40)
     assert all(_UNKNOWN[lab.agent] in text for text in tool_results(model, "Try.")), tool_results(model, "Try.")
     assert [row["id"] for row in rbox.sessions()] == ["app-s"] and rbox.session("s")["status"] != "stopped"
 
 
-def test_a_coordinator_without_permission_cannot_merge(rbox: Sandbox, model: ScriptedModel, lab: Lab) -> None:
+def test_a_coordinator_without_permission_cannot_merge(rbox: Sandbox, model: ScriptedModel, lab: AgentLab) -> None:
     rbox.ao("new", lab.commit("made.txt", "hello"), "--name", "s")
-    rbox.until(lambda: rbox.session("s")["status"] in ("review_pending", "mergeable"), "its change", TIMEOUT)
+    rbox.wait_until(lambda: rbox.session("s")["status"] in ("review_pending", "mergeable"), "its change", TIMEOUT)
     calls = tool("get_session", session="app-s") + tool("merge_session", session="app-s")
     rbox.ao("orchestrator", f"Merge it. {calls} [[say: Tried.]]")
-    rbox.until(lambda: len(tool_results(model, "Merge it.")) == 2, "the answers of the tools", 2 * lab.start_within)
+    rbox.wait_until(
+        lambda: len(tool_results(model, "Merge it.")) == 2, "the answers of the tools", 2 * lab.start_timeout
+    )
     session_answer, refusal = tool_results(model, "Merge it.")
     assert '"status":"review_pending"' in session_answer and _UNKNOWN[lab.agent] in refusal
     assert rbox.session("s")["pr"]["state"] == "open"
@@ -362,4 +381,6 @@ def test_a_coordinator_without_permission_cannot_merge(rbox: Sandbox, model: Scr
 
 def tool_results(model: ScriptedModel, text: str) -> tuple[str, ...]:
     """Return the tool results in the conversation of the agent that got this text, at most those so far."""
-    return max((request.results for request in model.requests if text in request.user), key=len, default=())
+    return max(
+        (request.tool_results for request in model.requests if text in request.last_user_message), key=len, default=()
+    )

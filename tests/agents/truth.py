@@ -20,20 +20,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.model import ScriptedModel, Turn
+from agent_orchestrator.testing.model import ModelTurn, ScriptedModel
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.agents.labs import LABS, Lab, write_files
+from tests.agents.labs import LABS, AgentLab, write_files
 
 SESSIONS = 5
 SAMPLE_INTERVAL = 0.5
-TOLERANCE = 1.0
+TOLERANCE_SECONDS = 1.0
 """Seconds by which the shown activity may differ from the model's log, in both directions."""
-BUSY = frozenset({"active", "retrying"})
-QUIET = frozenset({"idle", "waiting_input", "interrupted"})
+BUSY_ACTIVITIES = frozenset({"active", "retrying"})
+QUIET_ACTIVITIES = frozenset({"idle", "waiting_input", "interrupted"})
 
 
 @dataclass
-class Result:
+class AccuracyResult:
     """The counts and errors of a run."""
 
     samples: int = 0
@@ -45,11 +45,11 @@ class Result:
     commits: int = 0
 
     @property
-    def good(self) -> bool:
+    def is_good(self) -> bool:
         return not (self.wrong or self.lost or self.doubled or self.unacknowledged) and self.commits == SESSIONS
 
 
-class Sampler(threading.Thread):
+class ActivitySampler(threading.Thread):
     """Samples all sessions every half second."""
 
     def __init__(self, box: Sandbox) -> None:
@@ -66,9 +66,9 @@ class Sampler(threading.Thread):
                 self.samples += [(before, session["name"], session["activity"]) for session in sessions]
 
 
-def measure(lab: Lab, installed_agent: dict[str, Any], folder: Path, messages: int, seed: int) -> Result:
+def measure(lab: AgentLab, installed_agent: dict[str, Any], folder: Path, messages: int, seed: int) -> AccuracyResult:
     """Run the sessions, sample them, and return the result."""
-    result, chance = Result(), random.Random(seed)
+    result, chance = AccuracyResult(), random.Random(seed)
     with ScriptedModel() as model:
         path = os.pathsep.join([*installed_agent["path"], os.environ["PATH"]])
         with Sandbox(folder, "tmux", {**lab.env(model.url), "PATH": path}) as box:
@@ -83,12 +83,12 @@ def measure(lab: Lab, installed_agent: dict[str, Any], folder: Path, messages: i
             }
             box.repository(config=json.dumps(settings))
             box.start()
-            sampler = Sampler(box)
+            sampler = ActivitySampler(box)
             sampler.start()
             names = [f"s{number}" for number in range(SESSIONS)]
             for name in names:
                 box.ao("new", lab.commit(f"{name}.txt", name), "--name", name, "--no-wait")
-            box.until(lambda: all(box.session(name)["activity"] == "idle" for name in names), "five commits", 180)
+            box.wait_until(lambda: all(box.session(name)["activity"] == "idle" for name in names), "five commits", 180)
             sent = _send(box, model, names, messages, chance)
             sampler.ended.set()
             sampler.join()
@@ -116,15 +116,17 @@ def _send(
             for name in names
             for message in box.request("GET", f"/api/sessions/{name}/messages")["messages"]
         ]
-        busy = any(box.session(name)["activity"] in BUSY for name in names)
+        busy = any(box.session(name)["activity"] in BUSY_ACTIVITIES for name in names)
         return all(state in ("acknowledged", "failed") for state in states) and not busy
 
-    box.until(all_acknowledged, "all messages to be acknowledged", 60 + messages)
+    box.wait_until(all_acknowledged, "all messages to be acknowledged", 60 + messages)
     time.sleep(2 * SAMPLE_INTERVAL)
     return sent
 
 
-def _check_messages(box: Sandbox, model: ScriptedModel, sent: dict[str, tuple[str, str]], result: Result) -> None:
+def _check_messages(
+    box: Sandbox, model: ScriptedModel, sent: dict[str, tuple[str, str]], result: AccuracyResult
+) -> None:
     result.messages = len(sent)
     acknowledged: dict[str, int] = {}
     for name in {name for name, _ in sent.values()}:
@@ -145,24 +147,24 @@ def _check_messages(box: Sandbox, model: ScriptedModel, sent: dict[str, tuple[st
             result.unacknowledged.append(f"{name}: {text} {acknowledged.get(message, 0)} times")
 
 
-def _check_states(model: ScriptedModel, samples: list[tuple[float, str, str]], result: Result) -> None:
+def _check_states(model: ScriptedModel, samples: list[tuple[float, str, str]], result: AccuracyResult) -> None:
     folders = {exchange.request.session: Path(exchange.request.folder or "").name for exchange in model.exchanges}
-    turns: dict[str, list[Turn]] = {}
+    turns: dict[str, list[ModelTurn]] = {}
     for turn in model.turns():
         turns.setdefault(folders.get(turn.session, ""), []).append(turn)
     for sampled_at, name, activity in samples:
-        if activity not in BUSY | QUIET:
+        if activity not in BUSY_ACTIVITIES | QUIET_ACTIVITIES:
             continue  # starting: no activity is shown yet
         result.samples += 1
-        is_shown_busy = activity in BUSY
+        is_shown_busy = activity in BUSY_ACTIVITIES
         if not any(
             _busy(turns.get(name, []), sampled_at + shift / 10) == is_shown_busy
-            for shift in range(-int(TOLERANCE * 10), 11)
+            for shift in range(-int(TOLERANCE_SECONDS * 10), 11)
         ):
             result.wrong.append(f"{name} at {sampled_at:.1f}: shown {activity}")
 
 
-def _busy(turns: list[Turn], moment: float) -> bool:
+def _busy(turns: list[ModelTurn], moment: float) -> bool:
     return any(turn.began <= moment <= (turn.ended or moment) for turn in turns)
 
 
@@ -186,7 +188,7 @@ def main() -> int:
     )
     for line in [*result.wrong[:20], *result.lost, *result.doubled, *result.unacknowledged]:
         sys.stdout.write(f"  {line}\n")
-    return 0 if result.good else 1
+    return 0 if result.is_good else 1
 
 
 if __name__ == "__main__":

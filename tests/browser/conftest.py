@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from tests.browser.fleet import begin
+from tests.browser.fleet import start_fleet
 from tests.browser.person import Person, chromium, launch_browser, new_context
 
 
@@ -34,7 +34,7 @@ def shop(tmp_path: Path) -> Iterator[Sandbox]:
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """A fleet with something in every column, for tests that do not disturb each other."""
     with Sandbox(tmp_path_factory.mktemp("fleet"), "tmux" if have_tmux() else "process") as box:
-        begin(box)
+        start_fleet(box)
         yield box
 
 
@@ -51,4 +51,4 @@ def visit(browser: Any) -> Iterator[Callable[..., Person]]:
 
     yield open_page
     for person in people:
-        person.leave()
+        person.close()

@@ -44,7 +44,7 @@ HOLD = "hold"
 ISSUE = "Ship to other countries"
 
 
-def begin(box: Sandbox) -> None:
+def start_fleet(box: Sandbox) -> None:
     """Create the repository, start the daemon, and run each session as far as it goes without a person."""
     box.repository("app", config=CONFIG.format(runtime=box.runtime))
     box.start()
@@ -53,12 +53,12 @@ def begin(box: Sandbox) -> None:
     later = {"name": "later", "title": "Paint the bench", "prompt": "Paint it.", "after": ["app-bench"]}
     box.request("POST", "/api/sessions", later)
     box.request("POST", "/api/issues", {"title": ISSUE, "labels": ["feature"]})
-    reaches(box, "fence", "review_pending")
+    wait_for_status(box, "fence", "review_pending")
     box.request("POST", "/api/sessions/app-fence/review", {"verdict": "approved"})
     for name, status in STATES.items():
-        reaches(box, name, status)
+        wait_for_status(box, name, status)
 
 
-def reaches(box: Sandbox, name: str, status: str) -> None:
+def wait_for_status(box: Sandbox, name: str, status: str) -> None:
     """Wait until a session's status is this one."""
-    box.until(lambda: box.session(f"app-{name}")["status"] == status, f"{name} to be {status}", 60)
+    box.wait_until(lambda: box.session(f"app-{name}")["status"] == status, f"{name} to be {status}", 60)

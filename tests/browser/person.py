@@ -52,7 +52,7 @@ def launch_browser(path: str) -> Iterator[Any]:
         browser.close()
 
 
-_STILL = """() => Promise.allSettled(document.getAnimations()
+_WAIT_FOR_ANIMATIONS = """() => Promise.allSettled(document.getAnimations()
     .filter((one) => one.effect?.getComputedTiming().iterations !== Infinity).map((one) => one.finished))"""
 """Waits until all finite animations have ended."""
 
@@ -65,20 +65,20 @@ class Person:
         self.phone = phone
         self.context = context
         self.page = context.new_page()
-        self.complaints: list[str] = []
+        self.browser_errors: list[str] = []
         """Errors in the console, refused requests, and requests that left the daemon."""
         self._url = str(box.client().info()["url"])
         self.page.on("console", lambda message: self._record_error(message.type, message.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("pageerror", lambda error: self.browser_errors.append(str(error)))
         self.page.on("request", lambda request: self._check_origin(request.url))
 
     def _record_error(self, kind: str, text: str) -> None:
         if kind == "error":
-            self.complaints.append(text)
+            self.browser_errors.append(text)
 
     def _check_origin(self, url: str) -> None:
         if not url.startswith((self._url, self._url.replace("http", "ws", 1), "data:", "blob:")):
-            self.complaints.append(f"asked a third party: {url}")
+            self.browser_errors.append(f"asked a third party: {url}")
 
     def sign_in(self, role: str) -> None:
         """Sign in by a one-time link, as `ao dashboard` creates it."""
@@ -95,17 +95,17 @@ class Person:
             self.page.get_by_role("navigation", name="Columns").get_by_role("button", name=column).click()
         return self.page.get_by_role("region", name=column).get_by_role("article", name=title)
 
-    def barriers(self) -> list[str]:
+    def accessibility_violations(self) -> list[str]:
         """Return the accessibility violations that axe finds (WCAG 2.2 AA)."""
         if not self.page.evaluate("() => 'axe' in window"):
             self.page.evaluate(AXE.read_text())
-        self.page.evaluate(_STILL)
+        self.page.evaluate(_WAIT_FOR_ANIMATIONS)
         results = self.page.evaluate("(rules) => axe.run({runOnly: {type: 'tag', values: rules}})", _RULES)
         return [
             f"{violation['id']}: {violation['help']} ({violation['nodes'][0]['target']}: {violation['nodes'][0].get('failureSummary')})"
             for violation in results["violations"]
         ]
 
-    def leave(self) -> None:
+    def close(self) -> None:
         """Close the window."""
         self.context.close()

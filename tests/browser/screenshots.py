@@ -66,7 +66,7 @@ def prepare(box: Sandbox) -> None:
     box.request("POST", "/api/sessions/shop-price/review", {"verdict": "approved"})
     _until(box, "price", "mergeable", "approved")
     _until(box, "storage", "needs_input")
-    box.until(lambda: _answered(box), "the agent to answer", 60)
+    box.wait_until(lambda: _answered(box), "the agent to answer", 60)
 
 
 def _task(name: str, title: str, after: tuple[str, ...], files: tuple[str, ...], effort: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _task(name: str, title: str, after: tuple[str, ...], files: tuple[str, ...],
 
 
 def _until(box: Sandbox, name: str, *statuses: str) -> None:
-    box.until(lambda: box.session(f"shop-{name}")["status"] in statuses, f"{name} to be {statuses[0]}", 60)
+    box.wait_until(lambda: box.session(f"shop-{name}")["status"] in statuses, f"{name} to be {statuses[0]}", 60)
 
 
 def _answered(box: Sandbox) -> bool:
@@ -82,7 +82,7 @@ def _answered(box: Sandbox) -> bool:
     return any(comment["byAgent"] for thread in threads for comment in thread["comments"])
 
 
-def take(browser: Any, box: Sandbox, picture: Picture, folder: Path) -> None:
+def take_picture(browser: Any, box: Sandbox, picture: Picture, folder: Path) -> None:
     """Take a picture and write it to a folder."""
     person = Person(box, new_context(browser, phone=picture.phone, dark=picture.dark), phone=picture.phone)
     person.sign_in("admin")
@@ -90,7 +90,7 @@ def take(browser: Any, box: Sandbox, picture: Picture, folder: Path) -> None:
     person.page.get_by_text(picture.waits_for).first.wait_for()
     person.page.wait_for_timeout(700)  # fonts, colours of the diff, the terminal's first screen
     person.page.screenshot(path=str(folder / f"{picture.name}.png"))
-    person.leave()
+    person.close()
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def main() -> None:
     ):
         prepare(box)
         for picture in PICTURES:
-            take(browser, box, picture, folder)
+            take_picture(browser, box, picture, folder)
 
 
 if __name__ == "__main__":

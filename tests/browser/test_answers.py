@@ -35,4 +35,4 @@ def test_a_permission_is_answered_by_the_button_behind_a_link(tmp_path: Path, br
         assert "rm -r build" in page.text_content("body")
         page.get_by_role("button").click()
         page.get_by_role("heading", name="Done").wait_for()
-        box.until(lambda: "answered: y" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
+        box.wait_until(lambda: "answered: y" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")

@@ -17,7 +17,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.browser.person import Person
 
 Visit = Callable[..., Person]
-PATIENCE = 30_000
+TIMEOUT_MS = 30_000
 
 MARKUP = "<img src=/stolen onerror=stolen=1><script>stolen=1</script><a href=javascript:stolen=1>x</a>"
 HIDDEN = "\u202e\u2066\u200b"
@@ -112,8 +112,8 @@ def planted(tmp_path: Path) -> Iterator[Sandbox]:
         session = {"name": "evil", "title": MARKUP + HIDDEN, "prompt": MARKUP, "agent": "evil"}
         box.request("POST", "/api/sessions", session)
         box.request("POST", "/api/sessions", {"name": "asking", "issue": str(number), "agent": "asking"})
-        box.until(lambda: box.session("app-asking")["status"] == "needs_input", "the question", 60)
-        box.until(lambda: (box.session("app-evil")["pr"] or {}).get("checks"), "the change", 60)
+        box.wait_until(lambda: box.session("app-asking")["status"] == "needs_input", "the question", 60)
+        box.wait_until(lambda: (box.session("app-evil")["pr"] or {}).get("checks"), "the change", 60)
         comment = {"path": "src/a.svg", "line": 1, "body": MARKUP}
         review = {"verdict": "commented", "body": MARKUP, "comments": [comment]}
         box.request("POST", "/api/sessions/app-evil/review", review)
@@ -133,17 +133,17 @@ def test_texts_of_others_run_no_script_and_send_no_request(planted: Sandbox, vis
             person.go(path)
             page.wait_for_load_state("load")
             if path.endswith("/changes"):
-                expect(page.get_by_text("onerror").first).to_be_visible(timeout=PATIENCE)
+                expect(page.get_by_text("onerror").first).to_be_visible(timeout=TIMEOUT_MS)
                 expect(page.get_by_text("src/⟦U+202E⟧.js").first).to_be_visible()
-                expect(page.get_by_text("// ⟦U+202E⟧").first).to_be_visible(timeout=PATIENCE)
+                expect(page.get_by_text("// ⟦U+202E⟧").first).to_be_visible(timeout=TIMEOUT_MS)
             elif path.endswith("/checks"):
-                page.get_by_role("button", name="lint").click(timeout=PATIENCE)
-                expect(page.get_by_label("Output of lint")).to_contain_text("the end of it", timeout=PATIENCE)
+                page.get_by_role("button", name="lint").click(timeout=TIMEOUT_MS)
+                expect(page.get_by_label("Output of lint")).to_contain_text("the end of it", timeout=TIMEOUT_MS)
             elif path == "/sessions/app-evil":
-                page.locator("[data-terminal=open]").wait_for(timeout=PATIENCE)
+                page.locator("[data-terminal=open]").wait_for(timeout=TIMEOUT_MS)
                 page.locator(".xterm-screen").wait_for()
             elif path in ("/", "/plan", "/sessions/app-asking"):
-                expect(page.get_by_text("onerror").first).to_be_visible(timeout=PATIENCE)
+                expect(page.get_by_text("onerror").first).to_be_visible(timeout=TIMEOUT_MS)
             page.wait_for_timeout(500)  # for delayed effects
             inspection = page.evaluate(INSPECT)
             assert (inspection["found"], inspection["ran"], inspection["cookie"]) == ([], False, ""), (path, inspection)
@@ -151,7 +151,7 @@ def test_texts_of_others_run_no_script_and_send_no_request(planted: Sandbox, vis
         page.locator(".xterm-screen").first.click()
         assert page.evaluate("navigator.clipboard.readText()") == "mine"
         assert opened == []
-        assert person.complaints == []
+        assert person.browser_errors == []
     log = planted.home.log.read_text()
     assert "cannot type" not in log  # a viewer's terminal answers no query in an agent's output
 
@@ -257,7 +257,7 @@ def test_pages_of_other_origins_cannot_use_the_api(tmp_path: Path, visit: Visit)
             for name in ("127.0.0.1", "localhost"):  # the same site for a browser, and a different one
                 page = person.context.new_page()
                 page.goto(f"http://{name}:{port}/")
-                page.wait_for_function("window.got", timeout=PATIENCE)
+                page.wait_for_function("window.got", timeout=TIMEOUT_MS)
                 got = page.evaluate("window.got")
                 refused = {key for key, value in got.items() if str(value).startswith("refused")}
                 assert refused >= {"json", "read", "remove", "worker", "socket", "stream", "script", "image"}, got

@@ -14,7 +14,7 @@ from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 from tests.browser.person import Person
 
 Visit = Callable[..., Person]
-PATIENCE = 30_000
+TIMEOUT_MS = 30_000
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_from_an_empty_board_to_a_merged_task(bare: Sandbox, visit: Visit, phone
     press = keys.press
 
     expect(page.get_by_role("heading", name="Add your first repository")).to_be_visible()
-    assert person.barriers() == []
+    assert person.accessibility_violations() == []
     page.get_by_label("Its folder on this machine, or an address to clone").focus()
     keys.type(str(bare.folder / "missing"))
     press("Enter")
@@ -52,26 +52,26 @@ def test_from_an_empty_board_to_a_merged_task(bare: Sandbox, visit: Visit, phone
     )
     press("Control+Enter")
     card = person.card("Paint the shed", "Needs you")
-    expect(card).to_contain_text("Which colour?", timeout=PATIENCE)
+    expect(card).to_contain_text("Which colour?", timeout=TIMEOUT_MS)
 
     if phone:
         card.get_by_role("textbox").tap()
         keys.type("green")
         card.get_by_role("button", name="Answer").tap()
-        person.card("Paint the shed", "In review").get_by_role("button", name="Review").tap(timeout=PATIENCE)
+        person.card("Paint the shed", "In review").get_by_role("button", name="Review").tap(timeout=TIMEOUT_MS)
         page.get_by_role("button", name="Review", exact=True).tap()
         page.get_by_role("button", name="Approve", exact=True).tap()
         page.get_by_role("link", name="Board", exact=True).last.tap()
-        person.card("Paint the shed", "Ready to merge").get_by_role("button", name="Merge").tap(timeout=PATIENCE)
-        expect(person.card("Paint the shed", "Done")).to_contain_text("Merged", timeout=PATIENCE)
+        person.card("Paint the shed", "Ready to merge").get_by_role("button", name="Merge").tap(timeout=TIMEOUT_MS)
+        expect(person.card("Paint the shed", "Done")).to_contain_text("Merged", timeout=TIMEOUT_MS)
     else:
         press("j")
         press("r")
         keys.type("green")
         press("Enter")
-        expect(person.card("Paint the shed", "In review")).to_be_visible(timeout=PATIENCE)
+        expect(person.card("Paint the shed", "In review")).to_be_visible(timeout=TIMEOUT_MS)
         press("Escape")
-        bare.until(lambda: press("j") or focused(person), "the card to have the focus")
+        bare.wait_until(lambda: press("j") or focused(person), "the card to have the focus")
         press(".")
         expect(page.get_by_text("shed.txt").first).to_be_visible()
         page.get_by_role("button", name="Review", exact=True).focus()
@@ -81,13 +81,13 @@ def test_from_an_empty_board_to_a_merged_task(bare: Sandbox, visit: Visit, phone
         expect(page.get_by_role("dialog", name="Review this change")).to_be_hidden()
         press("g")
         press("b")
-        expect(person.card("Paint the shed", "Ready to merge")).to_be_visible(timeout=PATIENCE)
+        expect(person.card("Paint the shed", "Ready to merge")).to_be_visible(timeout=TIMEOUT_MS)
         press("j")
         press("m")
-        expect(person.card("Paint the shed", "Done")).to_contain_text("Merged", timeout=PATIENCE)
+        expect(person.card("Paint the shed", "Done")).to_contain_text("Merged", timeout=TIMEOUT_MS)
     assert bare.git("show", "main:shed.txt") == "green"
-    assert person.barriers() == []
-    assert [complaint for complaint in person.complaints if "422" not in complaint] == []  # the missing folder
+    assert person.accessibility_violations() == []
+    assert [complaint for complaint in person.browser_errors if "422" not in complaint] == []  # the missing folder
 
 
 def test_keys_move_the_focus_between_cards(fleet: Sandbox, visit: Visit) -> None:
@@ -110,7 +110,7 @@ def test_keys_move_the_focus_between_cards(fleet: Sandbox, visit: Visit) -> None
     expect(person.card("Build a fence", "Ready to merge")).to_be_visible()
     press("/")
     expect(person.page.get_by_label("Search the cards")).to_be_focused()
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def test_filters_are_part_of_the_url(fleet: Sandbox, visit: Visit) -> None:
@@ -136,12 +136,12 @@ def test_the_palette_finds_sessions_and_commands(fleet: Sandbox, visit: Visit) -
     page.keyboard.press("Control+k")
     page.keyboard.type("teap")
     expect(page.get_by_role("option", name="Break the teapot").first).to_be_visible()
-    assert person.barriers() == []
+    assert person.accessibility_violations() == []
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/sessions/app-teapot$"))
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Write to the agent")
-    assert person.barriers() == []
+    assert person.accessibility_violations() == []
     page.keyboard.press("Escape")
     page.keyboard.press("g")
     page.keyboard.press("q")
@@ -161,7 +161,7 @@ def test_a_viewer_sees_no_actions(fleet: Sandbox, visit: Visit) -> None:
     expect(page.get_by_text("bench.txt").first).to_be_visible()
     expect(page.get_by_role("button", name="Review")).to_have_count(0)
     expect(page.get_by_role("button", name="Actions")).to_have_count(0)
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def test_the_title_counts_sessions_that_need_a_person(fleet: Sandbox, visit: Visit) -> None:
@@ -178,7 +178,7 @@ def test_the_board_recovers_from_a_restart_of_the_daemon(bare: Sandbox, visit: V
     bare.request("POST", "/api/sessions", {"name": "first", "title": "First", "prompt": "[[say: hello]]"})
     person = visit(bare)
     page = person.page
-    expect(person.card("First", "Needs you")).to_be_visible(timeout=PATIENCE)
+    expect(person.card("First", "Needs you")).to_be_visible(timeout=TIMEOUT_MS)
     page.evaluate("window.same = true")
     port = urlsplit(str(bare.client().info()["url"])).port
 
@@ -188,7 +188,7 @@ def test_the_board_recovers_from_a_restart_of_the_daemon(bare: Sandbox, visit: V
     bare.start(port=port)
     bare.request("POST", "/api/sessions", {"name": "second", "title": "Second", "prompt": "[[sleep: 60]]"})
 
-    expect(person.card("Second", "Working")).to_be_visible(timeout=PATIENCE)
+    expect(person.card("Second", "Working")).to_be_visible(timeout=TIMEOUT_MS)
     expect(page.get_by_text("Connected", exact=True)).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
     expect(person.card("First", "Needs you")).to_be_visible()
@@ -202,16 +202,16 @@ def test_the_board_recovers_after_the_machine_slept(bare: Sandbox, visit: Visit)
     page = person.page
     page.clock.install()
     page.reload()
-    expect(person.card("First", "Needs you")).to_be_visible(timeout=PATIENCE)
+    expect(person.card("First", "Needs you")).to_be_visible(timeout=TIMEOUT_MS)
 
     person.context.set_offline(True)
     expect(page.get_by_text("Connection lost")).to_be_visible()
     bare.request("POST", "/api/sessions", {"name": "second", "title": "Second", "prompt": "[[sleep: 60]]"})
     person.context.set_offline(False)
-    expect(person.card("Second", "Working")).to_be_visible(timeout=PATIENCE)
+    expect(person.card("Second", "Working")).to_be_visible(timeout=TIMEOUT_MS)
 
     with page.expect_request(lambda request: "/api/live?after=" in request.url):
         page.clock.fast_forward("02:00")
     expect(page.get_by_text("Connected", exact=True)).to_be_visible()
     bare.request("POST", "/api/sessions", {"name": "third", "title": "Third", "prompt": "[[sleep: 60]]"})
-    expect(person.card("Third", "Working")).to_be_visible(timeout=PATIENCE)
+    expect(person.card("Third", "Working")).to_be_visible(timeout=TIMEOUT_MS)

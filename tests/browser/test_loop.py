@@ -13,7 +13,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 from tests.browser.person import Person
 
 Visit = Callable[..., Person]
-PATIENCE = 30_000
+TIMEOUT_MS = 30_000
 
 
 def begin(box: Sandbox, *names: str) -> None:
@@ -30,33 +30,35 @@ def test_a_person_answers_reviews_and_merges(shop: Sandbox, visit: Visit, appear
     begin(shop, "storage", "report")
 
     asking = person.card(ISSUES["storage"][0], "Needs you")
-    expect(asking).to_contain_text("Which database shall I use?", timeout=PATIENCE)
-    assert person.barriers() == []
+    expect(asking).to_contain_text("Which database shall I use?", timeout=TIMEOUT_MS)
+    assert person.accessibility_violations() == []
     asking.get_by_role("textbox").fill("PostgreSQL")
     asking.get_by_role("button", name="Answer").click()
-    shop.until(lambda: shop.session("shop-storage")["pr"], "the agent to go on")
+    shop.wait_until(lambda: shop.session("shop-storage")["pr"], "the agent to go on")
     assert "PostgreSQL" in shop.git("show", f"{shop.session('shop-storage')['branch']}:shop/store.py")
 
     title = ISSUES["report"][0]
-    person.card(title, "In review").get_by_role("link", name=title).click(timeout=PATIENCE)
+    person.card(title, "In review").get_by_role("link", name=title).click(timeout=TIMEOUT_MS)
     page.get_by_role("link", name="Changes").click()
     page.get_by_role("button", name="Comment on shop/report.py").click()
     page.get_by_role("spinbutton", name="Line").fill("2")
     page.get_by_role("button", name="Write a comment").click()
     page.get_by_role("textbox", name="Your comment on line 2").fill("Please write the month as a word.")
     page.get_by_role("button", name="Keep").click()
-    assert person.barriers() == []
+    assert person.accessibility_violations() == []
     page.get_by_role("button", name="Finish the review").click()
     page.get_by_role("button", name="Request changes").click()
 
-    expect(page.get_by_text("The month is a word now, and can be given.")).to_be_visible(timeout=PATIENCE)
-    shop.until(lambda: shop.session("shop-report")["status"] == "review_pending", "the mended change to be checked")
+    expect(page.get_by_text("The month is a word now, and can be given.")).to_be_visible(timeout=TIMEOUT_MS)
+    shop.wait_until(
+        lambda: shop.session("shop-report")["status"] == "review_pending", "the mended change to be checked"
+    )
     page.get_by_role("button", name="Review", exact=True).click()
     page.get_by_role("button", name="Approve", exact=True).click()
     person.go("/")
-    person.card(title, "Ready to merge").get_by_role("button", name="Merge").click(timeout=PATIENCE)
-    expect(person.card(title, "Done")).to_contain_text("Merged", timeout=PATIENCE)
+    person.card(title, "Ready to merge").get_by_role("button", name="Merge").click(timeout=TIMEOUT_MS)
+    expect(person.card(title, "Done")).to_contain_text("Merged", timeout=TIMEOUT_MS)
 
     assert "November" in shop.git("show", "main:shop/report.py")
-    assert person.barriers() == []
-    assert person.complaints == []
+    assert person.accessibility_violations() == []
+    assert person.browser_errors == []

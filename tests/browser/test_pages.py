@@ -14,7 +14,7 @@ from tests.browser.fleet import HOLD, ISSUE
 from tests.browser.person import Person
 
 Visit = Callable[..., Person]
-PATIENCE = 30_000
+TIMEOUT_MS = 30_000
 EXPECTED_TEXTS = {
     "/": ["Which colour shall it have?", "tests fails", "2 checks pass"],
     "/queue": ["Merge queue"],
@@ -41,11 +41,11 @@ def test_every_page_shows_its_content_accessibly(fleet: Sandbox, visit: Visit, a
                 person.card("Build a bench", "In review")
             elif person.phone and text == "What happened":
                 continue  # it is a separate tab there
-            expect(page.get_by_text(text).or_(page.get_by_label(text)).first).to_be_visible(timeout=PATIENCE)
-        assert person.barriers() == [], path
+            expect(page.get_by_text(text).or_(page.get_by_label(text)).first).to_be_visible(timeout=TIMEOUT_MS)
+        assert person.accessibility_violations() == [], path
         wide = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert wide[0] <= wide[1], f"{path} is wider than the window"
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def _rule_events(fleet: Sandbox) -> list[str]:
@@ -64,9 +64,9 @@ def test_trying_a_rule_changes_nothing(fleet: Sandbox, visit: Visit) -> None:
     dialog = page.get_by_role("dialog", name="What ci-failed would do")
     dialog.get_by_label("For the session").select_option("app-teapot")
     expect(dialog.get_by_role("region", name="ci-failed")).to_contain_text("notify")
-    assert person.barriers() == []
+    assert person.accessibility_violations() == []
     assert _rule_events(fleet) == before
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def test_an_issue_of_the_backlog_is_started(fleet: Sandbox, visit: Visit) -> None:
@@ -75,9 +75,9 @@ def test_an_issue_of_the_backlog_is_started(fleet: Sandbox, visit: Visit) -> Non
     person.go("/plan")
     backlog = page.get_by_role("region", name="Backlog")
     backlog.get_by_role("listitem").filter(has_text=ISSUE).get_by_role("button", name="Start now").click()
-    expect(page.get_by_role("region", name="Tasks").get_by_role("link", name=ISSUE)).to_be_visible(timeout=PATIENCE)
+    expect(page.get_by_role("region", name="Tasks").get_by_role("link", name=ISSUE)).to_be_visible(timeout=TIMEOUT_MS)
     expect(backlog.get_by_role("listitem").filter(has_text=ISSUE)).to_have_count(0)
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def test_a_token_is_created_shown_once_and_revoked(fleet: Sandbox, visit: Visit) -> None:
@@ -92,7 +92,7 @@ def test_a_token_is_created_shown_once_and_revoked(fleet: Sandbox, visit: Visit)
     expect(mine).to_contain_text("viewer")
     mine.get_by_role("button", name="Revoke").click()
     expect(mine).to_have_count(0)
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def test_the_queue_shows_its_entries_and_removes_one(fleet: Sandbox, visit: Visit) -> None:
@@ -107,14 +107,14 @@ def test_the_queue_shows_its_entries_and_removes_one(fleet: Sandbox, visit: Visi
             fleet.request("POST", f"/api/sessions/app-{name}/merge")
         lane = page.get_by_role("region", name="onto main")
         entry = lane.get_by_role("listitem").filter(has_text="Build a bench")
-        expect(entry).to_contain_text("checking", timeout=PATIENCE)
-        assert person.barriers() == []
+        expect(entry).to_contain_text("checking", timeout=TIMEOUT_MS)
+        assert person.accessibility_violations() == []
         entry.get_by_role("button", name="Take out").click()
         expect(entry).to_have_count(0)
     finally:
         hold.unlink()
     refused = page.get_by_role("region", name="Turned away")
     expect(refused.get_by_role("listitem").filter(has_text="Build a bench")).to_contain_text(
-        "called-off", timeout=PATIENCE
+        "called-off", timeout=TIMEOUT_MS
     )
-    assert person.complaints == []
+    assert person.browser_errors == []

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.browser.person import Person
 
-PATIENCE = 60_000
+TIMEOUT_MS = 60_000
 MAKEFILE = "test:\n\tpython3 sums.py\n"
 SUMS = """\
 import unittest
@@ -38,7 +38,7 @@ def add(shop: Sandbox, person: Person) -> Any:
     person.page.get_by_label("Folder on the daemon's machine").fill(str(repo))
     person.page.get_by_role("button", name="Add", exact=True).click()
     dialog = person.page.get_by_role("dialog", name="Set-up and tests of sums")
-    expect(dialog.get_by_text("make test", exact=True)).to_be_visible(timeout=PATIENCE)
+    expect(dialog.get_by_text("make test", exact=True)).to_be_visible(timeout=TIMEOUT_MS)
     expect(dialog.get_by_text("with your rights")).to_be_visible()
     return dialog
 
@@ -46,15 +46,15 @@ def add(shop: Sandbox, person: Person) -> Any:
 def test_the_detected_set_up_is_trusted_and_proven_by_one_click(shop: Sandbox, visit: Callable[..., Person]) -> None:
     person = visit(shop)
     dialog = add(shop, person)
-    assert person.barriers() == []
+    assert person.accessibility_violations() == []
     dialog.get_by_role("button", name="Trust and prove").click()
-    expect(dialog.get_by_text("2 passed")).to_be_visible(timeout=PATIENCE)
-    assert person.barriers() == []
+    expect(dialog.get_by_text("2 passed")).to_be_visible(timeout=TIMEOUT_MS)
+    assert person.accessibility_violations() == []
     dialog.get_by_role("button", name="Close").last.click()
     card = person.page.get_by_role("article", name="sums")
-    expect(card.get_by_role("button", name="Prove set-up and checks")).to_be_visible(timeout=PATIENCE)
+    expect(card.get_by_role("button", name="Prove set-up and checks")).to_be_visible(timeout=TIMEOUT_MS)
     expect(card.get_by_text("commands not trusted")).not_to_be_visible()
-    assert person.complaints == []
+    assert person.browser_errors == []
 
 
 def test_a_postponed_set_up_is_trusted_and_proven_later(shop: Sandbox, visit: Callable[..., Person]) -> None:
@@ -62,14 +62,14 @@ def test_a_postponed_set_up_is_trusted_and_proven_later(shop: Sandbox, visit: Ca
     add(shop, person).get_by_role("button", name="Not now").click()
     page = person.page
     card = page.get_by_role("article", name="sums")
-    expect(card.get_by_text("commands not trusted")).to_be_visible(timeout=PATIENCE)
+    expect(card.get_by_text("commands not trusted")).to_be_visible(timeout=TIMEOUT_MS)
     card.get_by_role("button", name="See what it wants to run").click()
     trust = page.get_by_role("dialog", name="Commands that came with sums")
-    expect(trust.get_by_text("make test")).to_be_visible(timeout=PATIENCE)
+    expect(trust.get_by_text("make test")).to_be_visible(timeout=TIMEOUT_MS)
     trust.get_by_role("button", name="Trust them").click()
-    expect(card.get_by_text("commands not trusted")).not_to_be_visible(timeout=PATIENCE)
+    expect(card.get_by_text("commands not trusted")).not_to_be_visible(timeout=TIMEOUT_MS)
     card.get_by_role("button", name="Prove set-up and checks").click()
     proving = page.get_by_role("dialog", name="Prove sums")
     proving.get_by_role("button", name="Prove", exact=True).click()
-    expect(proving.get_by_text("2 passed")).to_be_visible(timeout=PATIENCE)
-    assert person.complaints == []
+    expect(proving.get_by_text("2 passed")).to_be_visible(timeout=TIMEOUT_MS)
+    assert person.browser_errors == []

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from tests.cluster.lab import Lab, Machine, until
+from tests.cluster.lab import ClusterLab, LabMachine, wait_until
 
-TUNED = {
+FAST_FAILURE_SETTINGS = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "1000",
@@ -32,10 +32,10 @@ def have_ray() -> bool:
     return importlib.util.find_spec("ray") is not None
 
 
-class Engine:
+class RayEngine:
     """A Ray cluster."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: ClusterLab) -> None:
         self.lab = lab
         self.port = 20000 + int(lab.name[2:]) % 5000
         self.address = f"{lab.address}:{self.port}"
@@ -43,7 +43,7 @@ class Engine:
         """The number of CPUs of each machine that Ray is configured with."""
         self._head: subprocess.Popen[bytes] | None = None
         self._nodes: dict[str, subprocess.Popen[bytes]] = {}
-        lab.env.update(TUNED)
+        lab.env.update(FAST_FAILURE_SETTINGS)
 
     def start(self, labels: dict[str, str]) -> None:
         """Start the head and the nodes, with labels by machine: `gpu=a,region=b`."""
@@ -51,7 +51,7 @@ class Engine:
         for machine in self.lab.machines:
             self.start_node(machine, labels.get(machine.name, ""))
         for machine in self.lab.machines:
-            until(lambda joining=machine: self._joined(joining), f"Ray on {machine.name}", 60)  # type: ignore[misc]
+            wait_until(lambda joining=machine: self._joined(joining), f"Ray on {machine.name}", 60)  # type: ignore[misc]
 
     def start_head(self) -> None:
         """Start the head in its own process group, so that it can be killed as a whole."""
@@ -70,7 +70,7 @@ class Engine:
                 self.lab.started.append(self._head)
             return "Ray runtime started" in log.read_text()
 
-        until(started, "Ray's head", 60)
+        wait_until(started, "Ray's head", 60)
 
     def kill_head(self) -> None:
         """Kill the head and the driver's node."""
@@ -91,7 +91,7 @@ class Engine:
                         pids.append(int(entry.name))
         return pids
 
-    def start_node(self, machine: Machine, labels: str = "", memory: int = 32 << 30) -> None:
+    def start_node(self, machine: LabMachine, labels: str = "", memory: int = 32 << 30) -> None:
         """Start Ray on a machine, as its administrator would after each boot."""
         argv = [
             *RAY,
@@ -105,11 +105,11 @@ class Engine:
         argv += ["--object-store-memory=80000000", f"--memory={memory}", *([f"--labels={labels}"] if labels else [])]
         self._nodes[machine.name] = machine.start(argv, "ray")
 
-    def runs(self, machine: Machine) -> bool:
+    def runs(self, machine: LabMachine) -> bool:
         """Return whether Ray runs or is starting on a machine."""
         return self._nodes[machine.name].poll() is None
 
-    def _joined(self, machine: Machine) -> bool:
+    def _joined(self, machine: LabMachine) -> bool:
         log = self.lab.logs / f"{machine.name}.ray.log"
         if (code := self._nodes[machine.name].poll()) is not None:
             raise RuntimeError(f"Ray on {machine.name} ended with {code}: {log.read_text()[-2000:]}")

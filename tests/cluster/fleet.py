@@ -14,28 +14,30 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.cluster.engine import TUNED, Engine
-from tests.cluster.lab import Lab, Machine
+from tests.cluster.engine import FAST_FAILURE_SETTINGS, RayEngine
+from tests.cluster.lab import ClusterLab, LabMachine
 
 T = TypeVar("T")
 
 AGENT = Path(__file__).with_name("agent.py")
 
 
-class Fleet:
+class LabFleet:
     """The daemon and the machines of a lab; `ray` selects how workers are started."""
 
-    def __init__(self, lab: Lab, *, ray: bool, lease: float = 4.0, checkpoint: float = 3.0, pace: float = 0.4) -> None:
+    def __init__(
+        self, lab: ClusterLab, *, ray: bool, lease: float = 4.0, checkpoint: float = 3.0, pace: float = 0.4
+    ) -> None:
         self.lab = lab
         self.lease, self.checkpoint, self.pace = lease, checkpoint, pace
-        self.engine = Engine(lab) if ray else None
+        self.engine = RayEngine(lab) if ray else None
         self.witness = lab.folder / "witness"
         self.witness.mkdir(mode=0o700)
-        self.box = Sandbox(lab.daemon, "ray", env=TUNED if ray else None)
+        self.box = Sandbox(lab.daemon, "ray", env=FAST_FAILURE_SETTINGS if ray else None)
         self.labels: dict[str, str] = {}
         self._commands: dict[str, str] = {}
 
-    def __enter__(self) -> Fleet:
+    def __enter__(self) -> LabFleet:
         self.box.__enter__()
         return self
 
@@ -66,7 +68,7 @@ class Fleet:
         if self.engine:
             self.engine.cpus = cpus
             self.engine.start(self.labels)
-        self.box.home.make()
+        self.box.home.create_folders()
         self.box.home.config.write_text(self.configuration(each or {}))
 
     def configuration(self, each: dict[str, Any]) -> str:
@@ -98,14 +100,14 @@ class Fleet:
         """Start the daemon at a fixed address that the machines can reach."""
         self.box.start(port=None)
 
-    def join(self, machine: Machine, labels: str = "") -> None:
+    def join(self, machine: LabMachine, labels: str = "") -> None:
         """Start a worker by hand, with the command that `ao nodes add` prints."""
         if machine.name not in self._commands:
             self._commands[machine.name] = self.box.json("nodes", "add", machine.name)["command"]
         label_options = [f"--label {pair}" for pair in labels.split(",") if pair]
         machine.start(["sh", "-c", f"exec env {self._commands[machine.name]} {' '.join(label_options)}"], "worker")
 
-    def recover(self, machine: Machine) -> None:
+    def recover(self, machine: LabMachine) -> None:
         """Bring a machine back that was off or cut off, and start its worker, as its administrator would."""
         machine.power_on()
         labels = self.labels.get(machine.name, "")
@@ -115,13 +117,13 @@ class Fleet:
         elif not machine.processes("nodes.worker"):
             self.join(machine, labels)
 
-    def settle(self) -> None:
+    def wait_until_ready(self) -> None:
         """Wait until all nodes are ready; a raylet that was declared dead while it was cut off ends soon and is started again."""
         if self.engine:
             for machine in self.lab.machines:
-                self.until(lambda settling=machine: self._is_ready(settling), f"Ray on {machine.name}", 60)  # type: ignore[misc]
+                self.wait_until(lambda settling=machine: self._is_ready(settling), f"Ray on {machine.name}", 60)  # type: ignore[misc]
 
-    def _is_ready(self, machine: Machine) -> bool:
+    def _is_ready(self, machine: LabMachine) -> bool:
         self.recover(machine)
         return self.nodes().get(machine.name, {}).get("state") == "ready"
 
@@ -138,18 +140,18 @@ class Fleet:
             nodes = self.nodes()
             return all(nodes.get(name, {}).get("state") == "ready" for name in names)
 
-        self.until(are_ready, f"{', '.join(names)} to be ready", timeout)
+        self.wait_until(are_ready, f"{', '.join(names)} to be ready", timeout)
 
-    def until(self, condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
+    def wait_until(self, condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
         """Poll until the condition is true and return its value; raise `TimeoutError`."""
-        return self.box.until(condition, what, timeout)
+        return self.box.wait_until(condition, what, timeout)
 
-    def new(self, name: str, *argv: str) -> None:
+    def create_session(self, name: str, *argv: str) -> None:
         """Create a session and wait until its agent's log shows that it works, unless `--no-wait` is passed."""
         completed = self.box.ao("new", f"count {name}", "--name", name, *argv, check=False)
         assert completed.returncode == 0, completed.stderr
         if "--no-wait" not in argv:
-            self.until(lambda: self.beats(name), f"the agent of {name}")
+            self.wait_until(lambda: self.is_working(name), f"the agent of {name}")
 
     def last_commit_title(self, name: str) -> str:
         """Return the title of the last commit of its local branch, or "" if there is none."""
@@ -166,21 +168,21 @@ class Fleet:
             return []
         return [json.loads(line) for line in path.read_text().splitlines()]
 
-    def beats(self, session: str, after: float = 0.0) -> bool:
+    def is_working(self, session: str, after: float = 0.0) -> bool:
         """Return whether an agent of a session is working now, after a time."""
         return any(line["at"] > max(after, boot_time() - 0.5) for line in self.log(session)[-3:])
 
-    def lives(self, session: str) -> list[Life]:
+    def launches(self, session: str) -> list[LoggedLaunch]:
         """Return the launches of a session's agent in order, as their logs show them."""
         lines_by_launch: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
         for line in self.log(session):
             lines_by_launch[line["generation"], line["pid"]].append(line)
-        lives = [Life.of(lines) for lines in lines_by_launch.values()]
+        lives = [LoggedLaunch.of(lines) for lines in lines_by_launch.values()]
         return sorted(lives, key=lambda life: life.begin)
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class LoggedLaunch:
     """A launch of an agent, by its own log."""
 
     generation: int
@@ -196,7 +198,7 @@ class Life:
     trouble: tuple[str, ...]
 
     @classmethod
-    def of(cls, lines: list[dict[str, Any]]) -> Life:
+    def of(cls, lines: list[dict[str, Any]]) -> LoggedLaunch:
         """Return the launch with these log records."""
         first = next((line for line in lines if line["kind"] == "begin"), {"found": 0, "committed": 0})
         return cls(
@@ -213,7 +215,7 @@ class Life:
         )
 
 
-def overlaps(lives: list[Life]) -> list[str]:
+def overlaps(lives: list[LoggedLaunch]) -> list[str]:
     """Return the cases in which two agents of one session were active at once."""
     return [
         f"{first.machine} (launch {first.generation}) until {first.last:.2f}, "

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _SERIALS = itertools.count(os.getpid() % 5000)
 
 
-def lacking() -> str | None:
+def missing_requirement() -> str | None:
     """Return what this machine lacks for a lab, or None if it can be built."""
     if os.geteuid() != 0:
         return "needs root: network and mount namespaces are made (sudo make test-cluster)"
@@ -47,7 +47,7 @@ def run(*argv: str, check: bool = True) -> str:
     return completed.stdout
 
 
-def until(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
+def wait_until(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
     """Poll until the condition is true and return its value; raise `TimeoutError`."""
     end = time.monotonic() + timeout
     while True:
@@ -58,18 +58,18 @@ def until(condition: Callable[[], T], what: str, timeout: float = 30.0) -> T:
         time.sleep(0.05)
 
 
-class Machine:
+class LabMachine:
     """A simulated machine."""
 
-    def __init__(self, lab: Lab, number: int) -> None:
+    def __init__(self, lab: ClusterLab, number: int) -> None:
         self.lab, self.name, self.number = lab, f"n{number}", number
         self.address = lab.address_of(number + 1)
-        self._space, self._cable = f"{lab.name}{self.name}", f"{lab.name}v{number}"
-        self.cut = False
-        run("ip", "netns", "add", self._space)
-        run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._space)
+        self._namespace, self._cable = f"{lab.name}{self.name}", f"{lab.name}v{number}"
+        self.is_cut = False
+        run("ip", "netns", "add", self._namespace)
+        run("ip", "link", "add", self._cable, "type", "veth", "peer", "name", "eth0", "netns", self._namespace)
         run("ip", "link", "set", self._cable, "master", lab.name, "up")
-        net = ["nsenter", f"--net=/run/netns/{self._space}"]
+        net = ["nsenter", f"--net=/run/netns/{self._namespace}"]
         run(*net, "ip", "link", "set", "lo", "up")
         run(*net, "ip", "addr", "add", f"{self.address}/24", "dev", "eth0")
         run(*net, "ip", "link", "set", "eth0", "up")
@@ -116,7 +116,7 @@ class Machine:
     def processes(self, command_part: str = "") -> list[int]:
         """Return the pids of the machine's processes whose command line contains a text."""
         pids = []
-        own_network = Path(f"/run/netns/{self._space}").stat().st_ino
+        own_network = Path(f"/run/netns/{self._namespace}").stat().st_ino
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit() and int(entry.name) not in (self._anchor.pid, os.getpid()):
                 with contextlib.suppress(OSError):
@@ -127,12 +127,12 @@ class Machine:
     def unplug(self) -> None:
         """Cut the machine off from the network, without closing connections."""
         run("ip", "link", "set", self._cable, "down")
-        self.cut = True
+        self.is_cut = True
 
     def plug(self) -> None:
         """Reconnect the machine to the network."""
         run("ip", "link", "set", self._cable, "up")
-        self.cut = False
+        self.is_cut = False
 
     def power_off(self) -> None:
         """Kill everything on the machine; its disks stay."""
@@ -155,10 +155,10 @@ class Machine:
         self._anchor.kill()
         self._anchor.communicate()
         run("ip", "link", "del", self._cable, check=False)
-        run("ip", "netns", "del", self._space, check=False)
+        run("ip", "netns", "del", self._namespace, check=False)
 
 
-class Lab:
+class ClusterLab:
     """The switch and the machines; the daemon uses the switch's address."""
 
     def __init__(self, machines: int = 3) -> None:
@@ -178,20 +178,20 @@ class Lab:
         }
         self.env["PATH"] = f"{Path(sys.executable).parent}:{self.env.get('PATH', '')}"
         self.started: list[subprocess.Popen[bytes]] = []
-        self.machines: list[Machine] = []
+        self.machines: list[LabMachine] = []
         self._machine_count = machines
 
     def address_of(self, number: int) -> str:
         """Return an address of the switch's network."""
         return f"{self._net}.{number}"
 
-    def __enter__(self) -> Lab:
+    def __enter__(self) -> ClusterLab:
         try:
             run("ip", "link", "add", self.name, "type", "bridge")
             run("ip", "addr", "add", f"{self.address}/24", "dev", self.name)
             run("ip", "link", "set", self.name, "up")
             for number in range(1, self._machine_count + 1):
-                self.machines.append(Machine(self, number))
+                self.machines.append(LabMachine(self, number))
         except BaseException:
             self.dismantle()
             raise
@@ -202,7 +202,7 @@ class Lab:
     ) -> None:
         self.dismantle()
 
-    def machine(self, name: str) -> Machine:
+    def machine(self, name: str) -> LabMachine:
         """Return a machine by name."""
         return next(machine for machine in self.machines if machine.name == name)
 

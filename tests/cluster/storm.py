@@ -22,14 +22,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.cluster.engine import have_ray
-from tests.cluster.fleet import Fleet, Life, boot_time, overlaps
-from tests.cluster.lab import Lab, Machine, lacking
+from tests.cluster.fleet import LabFleet, LoggedLaunch, boot_time, overlaps
+from tests.cluster.lab import ClusterLab, LabMachine, missing_requirement
 
-SAVED_WITHIN = 3.0
+SAVE_SECONDS = 3.0
 """Seconds until a commit is on the local branch, and until a due checkpoint is made and sent."""
-BACK_WITHIN = 15.0
-CALM_WITHIN = 20.0
-IN_DOUBT = "send it again if"
+RECOVERY_SECONDS = 15.0
+CALM_SECONDS = 20.0
+DOUBT_TEXT = "send it again if"
 """Part of the reason if it is unknown whether a lost agent had read the message."""
 
 
@@ -37,10 +37,10 @@ IN_DOUBT = "send it again if"
 class Storm:
     """A run of rounds."""
 
-    fleet: Fleet
+    fleet: LabFleet
     chance: random.Random
     sessions: tuple[str, ...]
-    broken: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     takeover_delays: list[float] = field(default_factory=list)
     """Seconds from an agent's last sign of life until its session worked elsewhere."""
@@ -50,40 +50,42 @@ class Storm:
     fates: Counter[str] = field(default_factory=Counter)
     doubts: Counter[str] = field(default_factory=Counter)
     """The reasons of failed messages."""
-    checked_lives: dict[str, int] = field(default_factory=dict)
+    checked_launches: dict[str, int] = field(default_factory=dict)
 
     # -- rounds --------------------------------------------------------------------------------------------------------
 
-    def round(self, number: int) -> None:
+    def play_round(self, number: int) -> None:
         """Cause a failure and check that all sessions work again."""
         kinds = [self.power, self.power, self.cut, self.cut, self.flicker, self.worker, self.freeze, self.daemon]
         if self.fleet.engine:
             kinds.append(self.actor)
-        misfortune, before = self.chance.choice(kinds), len(self.broken)
+        misfortune, before = self.chance.choice(kinds), len(self.problems)
         self.counts[misfortune.__name__] += 1
-        if not self.calm():
-            self.broken.append(f"round {number}: commits did not come here within {CALM_WITHIN:g} s of calm")
+        if not self.wait_until_saved():
+            self.problems.append(f"round {number}: commits did not come here within {CALM_SECONDS:g} s of calm")
         self.message(f"word {number}")
         began, event = boot_time(), misfortune()
         self.message(f"word {number} afterwards")
         try:
-            self.fleet.until(
-                lambda: self._all_work(began), f"all to work after {event}", self.fleet.lease + 1 + BACK_WITHIN + 30
+            self.fleet.wait_until(
+                lambda: self._all_work(began),
+                f"all to work after {event}",
+                self.fleet.lease + 1 + RECOVERY_SECONDS + 30,
             )
         except TimeoutError:
             states = {name: self.fleet.box.session(f"app-{name}")["status"] for name in self.sessions}
-            self.broken.append(f"round {number}: {event}: not all work again: {states}")
+            self.problems.append(f"round {number}: {event}: not all work again: {states}")
         seconds = boot_time() - began
         self.restore()
         for name in self.sessions:
             self.check(number, event, name, began)
-        say(f"{number:3} {event}; all at work after {seconds:.1f} s")
-        for line in self.broken[before:]:
-            say(f"    {line}")
+        print_line(f"{number:3} {event}; all at work after {seconds:.1f} s")
+        for line in self.problems[before:]:
+            print_line(f"    {line}")
 
     def _all_work(self, began: float) -> bool:
         """Return whether all sessions work; a session that lost too many nodes is restored, as a person would."""
-        idle = [name for name in self.sessions if not self.fleet.beats(name, began)]
+        idle = [name for name in self.sessions if not self.fleet.is_working(name, began)]
         if idle:
             time.sleep(0.3)
         for name in idle:
@@ -93,9 +95,9 @@ class Storm:
                 self.fleet.box.ao("restore", f"app-{name}", "--no-wait", check=False)
         return not idle
 
-    def calm(self) -> bool:
+    def wait_until_saved(self) -> bool:
         """Wait until older commits are on their local branches, so that a failure loses only recent work; return False on timeout."""
-        end = time.monotonic() + CALM_WITHIN
+        end = time.monotonic() + CALM_SECONDS
         while time.monotonic() < end:
             if all(self._is_saved(name) for name in self.sessions):
                 return True
@@ -103,8 +105,8 @@ class Storm:
         return False
 
     def _is_saved(self, name: str) -> bool:
-        launch = self.fleet.lives(name)[-1]
-        old_commits = [n for at, n in launch.committed if at < boot_time() - SAVED_WITHIN]
+        launch = self.fleet.launches(name)[-1]
+        old_commits = [n for at, n in launch.committed if at < boot_time() - SAVE_SECONDS]
         title = self.fleet.last_commit_title(name)
         return not old_commits or (title.startswith("step ") and int(title.split()[-1]) >= old_commits[-1])
 
@@ -120,16 +122,16 @@ class Storm:
             self.fleet.recover(machine)
         if self.fleet.box.daemon_pid() is None:
             self.fleet.start_daemon()
-        self.fleet.settle()
+        self.fleet.wait_until_ready()
         self.fleet.ready(*(machine.name for machine in self.fleet.lab.machines), timeout=60)
 
     def check(self, number: int, what: str, name: str, began: float) -> None:
         """Check the launches of a session in this round by its log."""
-        lives = self.fleet.lives(name)
-        first = max(self.checked_lives.get(name, 0) - 1, 0)
-        self.checked_lives[name] = len(lives)
+        lives = self.fleet.launches(name)
+        first = max(self.checked_launches.get(name, 0) - 1, 0)
+        self.checked_launches[name] = len(lives)
         for line in overlaps(lives[first:]):
-            self.broken.append(f"round {number}: {what}: {name} twice at once: {line}")
+            self.problems.append(f"round {number}: {what}: {name} twice at once: {line}")
         for first_life, second_life in zip(lives[first:], lives[first + 1 :], strict=False):
             self.compare(f"round {number}: {what}: {name}", first_life, second_life, min(began, first_life.last))
             if second_life.machine != first_life.machine:
@@ -137,26 +139,26 @@ class Storm:
         messages = Counter(message for life in lives for message in life.messages if message.startswith("word "))
         for message, times in messages.items():
             if times > 1:
-                self.broken.append(f"round {number}: {what}: {name} got {message!r} {times} times")
+                self.problems.append(f"round {number}: {what}: {name} got {message!r} {times} times")
 
-    def compare(self, where: str, earlier: Life, later: Life, until: float) -> None:
+    def compare(self, where: str, earlier: LoggedLaunch, later: LoggedLaunch, until: float) -> None:
         """Check that a launch found the work of the previous one that was saved before the failure."""
-        commits = [n for at, n in earlier.committed if n > later.initial_commit and at < until - SAVED_WITHIN]
+        commits = [n for at, n in earlier.committed if n > later.initial_commit and at < until - SAVE_SECONDS]
         if commits:
-            self.broken.append(f"{where}: {later.machine} did not find the commits {commits}")
+            self.problems.append(f"{where}: {later.machine} did not find the commits {commits}")
         unsaved = [n for at, n in earlier.wrote if n > later.initial_number]
         old = [
             n
             for at, n in earlier.wrote
-            if n > later.initial_number and at < until - self.fleet.checkpoint - SAVED_WITHIN
+            if n > later.initial_number and at < until - self.fleet.checkpoint - SAVE_SECONDS
         ]
         self.lost_lines.append(len(unsaved))
         if old:
-            self.broken.append(f"{where}: {later.machine} did not find the lines {old}, which were to be saved")
+            self.problems.append(f"{where}: {later.machine} did not find the lines {old}, which were to be saved")
 
     # -- failures ------------------------------------------------------------------------------------------------------
 
-    def _machine(self) -> Machine:
+    def _machine(self) -> LabMachine:
         return self.chance.choice(self.fleet.lab.machines)
 
     def power(self) -> str:
@@ -212,7 +214,7 @@ class Storm:
             os.kill(pid, signal.SIGKILL)
         return f"the actor on {machine.name} was killed"
 
-    def _signal(self, machine: Machine, number: int) -> None:
+    def _signal(self, machine: LabMachine, number: int) -> None:
         name = "cluster.node" if self.fleet.engine else "nodes.worker"
         for pid in machine.processes(name):
             with contextlib.suppress(ProcessLookupError):
@@ -232,12 +234,12 @@ class Storm:
             time.sleep(0.5)
         if missing:
             lost = Counter(heads[head] for head in missing)
-            self.broken.append(f"{len(missing)} of {len(heads)} commits are nowhere here: {dict(lost)}")
+            self.problems.append(f"{len(missing)} of {len(heads)} commits are nowhere here: {dict(lost)}")
         self.counts["commits"] = len(heads)
 
     def account(self) -> None:
         """Check each message's state in the API against the agents' logs; no message may stay queued while its agent works."""
-        end = time.monotonic() + CALM_WITHIN
+        end = time.monotonic() + CALM_SECONDS
         while (
             any(message_state["state"] in ("queued", "held") for message_state in self._messages().values())
             and time.monotonic() < end
@@ -251,12 +253,12 @@ class Storm:
         for name, message in self.sent:
             message_state = messages.get(message, {"state": "unknown", "reason": None, "content": message})
             state, reason, times = message_state["state"], message_state["reason"] or "", read[message]
-            is_in_doubt = state == "failed" and IN_DOUBT in reason
+            is_in_doubt = state == "failed" and DOUBT_TEXT in reason
             fate = f"{state}{', in doubt' if is_in_doubt else ''}, {'read' if times else 'not read'}"
             self.fates[fate] += 1
             if state == "failed":
                 self.doubts[reason] += 1
-            is_waiting = not times and not self.fleet.beats(name)
+            is_waiting = not times and not self.fleet.is_working(name)
             expectations = {
                 "acknowledged": times == 1,
                 "failed": bool(reason) and times <= is_in_doubt,
@@ -264,7 +266,7 @@ class Storm:
                 "held": is_waiting,
             }
             if not expectations.get(state):
-                self.broken.append(
+                self.problems.append(
                     f"{name}: message {message_state['content']!r} is {state} ({reason}), and was read {times} times"
                 )
 
@@ -302,33 +304,33 @@ class Storm:
             **dict(self.counts),
             "messages": {"sent": len(self.sent), **self.fates},
             "reasons": dict(self.doubts),
-            "broken": self.broken,
+            "broken": self.problems,
         }
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
-def weather(rounds: int, seed: int, *, ray: bool, sessions: int, seconds: float) -> dict[str, Any]:
+def run_storm(rounds: int, seed: int, *, ray: bool, sessions: int, seconds: float) -> dict[str, Any]:
     """Play the rounds, or as many as the time allows, and return the report."""
     began = time.monotonic()
-    with Lab(3) as lab, Fleet(lab, ray=ray) as fleet:
+    with ClusterLab(3) as lab, LabFleet(lab, ray=ray) as fleet:
         fleet.begin()
         storm = Storm(fleet, random.Random(seed), tuple(f"s{number}" for number in range(sessions)))
         for name in storm.sessions:
-            fleet.new(name)
-        fleet.until(lambda: all(fleet.beats(name) for name in storm.sessions), "all to work", 60)
+            fleet.create_session(name)
+        fleet.wait_until(lambda: all(fleet.is_working(name) for name in storm.sessions), "all to work", 60)
         done = 0
         try:
             while done < rounds and time.monotonic() - began < seconds:
                 done += 1
-                storm.round(done)
+                storm.play_round(done)
             storm.finish()
         except (TimeoutError, OSError) as error:
-            storm.broken.append(f"round {done}: {error}")
+            storm.problems.append(f"round {done}: {error}")
         return storm.report(done, seed, time.monotonic() - began)
 
 
@@ -341,14 +343,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3600, help="no round begins after this")
     parser.add_argument("--ray", action="store_true", help="on a Ray cluster; otherwise workers started by hand")
     options = parser.parse_args()
-    if lack := lacking() or (
+    if lack := missing_requirement() or (
         "needs Ray: pip install 'agent-orchestrator[ray]'" if options.ray and not have_ray() else None
     ):
-        say(lack)
+        print_line(lack)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    report = weather(options.rounds, options.seed, ray=options.ray, sessions=options.sessions, seconds=options.seconds)
-    say(json.dumps(report, indent=2))
+    report = run_storm(
+        options.rounds, options.seed, ray=options.ray, sessions=options.sessions, seconds=options.seconds
+    )
+    print_line(json.dumps(report, indent=2))
     return 1 if report["broken"] else 0
 
 

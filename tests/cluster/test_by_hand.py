@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from tests.cluster.fleet import Fleet, boot_time, overlaps
+from tests.cluster.fleet import LabFleet, boot_time, overlaps
 
 
-def test_a_session_runs_on_a_machine_and_its_commits_arrive_locally(by_hand: Fleet) -> None:
+def test_a_session_runs_on_a_machine_and_its_commits_arrive_locally(by_hand: LabFleet) -> None:
     fleet = by_hand
-    fleet.new("one")
+    fleet.create_session("one")
     node = fleet.node_of("one")
     assert node in ("n1", "n2")
-    fleet.until(lambda: any(life.committed for life in fleet.lives("one")), "a commit")
-    assert fleet.lives("one")[0].machine == node
-    fleet.until(lambda: "step" in fleet.last_commit_title("one"), "the commit here")
+    fleet.wait_until(lambda: any(life.committed for life in fleet.launches("one")), "a commit")
+    assert fleet.launches("one")[0].machine == node
+    fleet.wait_until(lambda: "step" in fleet.last_commit_title("one"), "the commit here")
     fleet.box.ao("send", "one", "hello there")
-    fleet.until(lambda: fleet.lives("one")[0].messages == ("hello there",), "the message")
+    fleet.wait_until(lambda: fleet.launches("one")[0].messages == ("hello there",), "the message")
 
 
-def test_a_session_of_a_powered_off_machine_continues_elsewhere_with_its_work(by_hand: Fleet) -> None:
+def test_a_session_of_a_powered_off_machine_continues_elsewhere_with_its_work(by_hand: LabFleet) -> None:
     fleet = by_hand
-    fleet.new("one")
-    fleet.until(lambda: len(fleet.lives("one")[0].wrote) > 12, "some work")
+    fleet.create_session("one")
+    fleet.wait_until(lambda: len(fleet.launches("one")[0].wrote) > 12, "some work")
     machine = fleet.lab.machine(fleet.node_of("one"))
     machine.power_off()
     off = boot_time()
-    fleet.until(lambda: len(fleet.lives("one")) == 2, "another agent elsewhere", 30)
-    first, second = fleet.lives("one")
+    fleet.wait_until(lambda: len(fleet.launches("one")) == 2, "another agent elsewhere", 30)
+    first, second = fleet.launches("one")
     assert second.machine != first.machine
     assert not overlaps([first, second])
     assert second.begin - off < fleet.lease + 1 + 15

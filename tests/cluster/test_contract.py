@@ -5,36 +5,38 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello
-from agent_orchestrator.cluster.link.connection import Link, Reply, Request
-from agent_orchestrator.cluster.node.calls_served import CallServer
-from agent_orchestrator.cluster.nodes.mirror import Mirror
-from agent_orchestrator.cluster.nodes.remote import RemoteNode
+from agent_orchestrator.cluster.daemon.mirror import Mirror
+from agent_orchestrator.cluster.daemon.remote_node import RemoteNode
+from agent_orchestrator.cluster.link.calls import PROTOCOL_VERSION, Hello
+from agent_orchestrator.cluster.link.connection import LinkReply, LinkRequest, NodeLink
+from agent_orchestrator.cluster.node.call_server import CallServer
 from agent_orchestrator.protocols import Runtime
 from agent_orchestrator.testing.contracts.runtime import RuntimeContract
 from tests.integration.cluster.bench import Pipe
 
 
-async def renew(_request: Request) -> Reply:
+async def renew(_request: LinkRequest) -> LinkReply:
     """Renew every lease."""
-    return Reply({"length": 30, "refused": []})
+    return LinkReply({"length": 30, "refused": []})
 
 
 def linked(home: Path) -> tuple[RemoteNode, asyncio.Task[None]]:
     """Return a node with this home, and the task that serves it."""
-    host, watch, there, local = LocalHost(), Watch(), Home(home), Home(home.parent / "daemon")
-    there.make()
-    local.make()
+    host, watch, there, local = LocalHost(), FileWatcher(), Home(home), Home(home.parent / "daemon")
+    there.create_folders()
+    local.create_folders()
     mirror = Mirror(there, watch)
     serving = CallServer(there, host, watch, mirror)
     out: asyncio.Queue[bytes | None] = asyncio.Queue(4)
     back: asyncio.Queue[bytes | None] = asyncio.Queue(4)
-    end = Link(Pipe(out, back), serving.handlers, serving.channels, dialled=True, peer="the daemon")
-    node = RemoteNode(Hello("n1", host.boot_id(), "0", PROTOCOL, home, 1, 1), local, handlers={"lease.renew": renew})
-    daemon = Link(Pipe(back, out), {}, dialled=False, peer="n1")
+    end = NodeLink(Pipe(out, back), serving.handlers, serving.channels, dialled=True, peer="the daemon")
+    node = RemoteNode(
+        Hello("n1", host.boot_id(), "0", PROTOCOL_VERSION, home, 1, 1), local, handlers={"lease.renew": renew}
+    )
+    daemon = NodeLink(Pipe(back, out), {}, dialled=False, peer="n1")
     node.rebind(daemon)
     end.start()
     daemon.start()

@@ -6,8 +6,8 @@ import pytest
 
 from agent_orchestrator.testing import demo
 from tests.cluster.engine import have_ray
-from tests.cluster.fleet import Fleet
-from tests.cluster.lab import Lab
+from tests.cluster.fleet import LabFleet
+from tests.cluster.lab import ClusterLab
 
 FINISHED = {"price": 1, "cart": 2, "report": 2, "currency": 2}
 """How many times each agent reports that it is done; after the last one it only waits."""
@@ -16,7 +16,7 @@ FINISHED = {"price": 1, "cart": 2, "report": 2, "currency": 2}
 class Misfortune:
     """Powers off the first machine whose agents all wait for a person and have unmerged work."""
 
-    def __init__(self, fleet: Fleet, stage: demo.Stage) -> None:
+    def __init__(self, fleet: LabFleet, stage: demo.DemoStage) -> None:
         self.fleet, self.stage = fleet, stage
         self.lost: tuple[str, list[str]] | None = None
 
@@ -44,12 +44,12 @@ class Misfortune:
 
 @pytest.mark.skipif(not have_ray(), reason="needs Ray: pip install 'agent-orchestrator[ray]'")
 def test_the_demo_finishes_on_three_nodes_although_one_is_lost() -> None:
-    with Lab(3) as lab, Fleet(lab, ray=True) as fleet:
+    with ClusterLab(3) as lab, LabFleet(lab, ray=True) as fleet:
         fleet.prepare(cpus=2, each={"cpus": 1})
         demo.prepare(fleet.box)
         fleet.ready("n1", "n2", "n3")
         lines: list[str] = []
-        stage = demo.Stage(fleet.box, lines.append, patience=240)
+        stage = demo.DemoStage(fleet.box, lines.append, patience=240)
         misfortune, director = Misfortune(fleet, stage), demo.Director(fleet.box)
         for name, (title, body) in demo.ISSUES.items():
             issue = fleet.box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
@@ -59,7 +59,7 @@ def test_the_demo_finishes_on_three_nodes_although_one_is_lost() -> None:
             misfortune.respond()
             director.respond()
 
-        stage.until(respond, director.over)
+        stage.run_until(respond, director.is_finished)
         assert misfortune.lost is not None, "no machine was lost on the way"
         assert fleet.nodes()[misfortune.lost[0]]["state"] in ("gone", "unreachable")
         titles = fleet.box.git("log", "--format=%s", "main")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols import Agent
 from agent_orchestrator.testing.contracts.agent import AgentContract
 
 
 def make(name: str, config: Mapping[str, Any]) -> Agent:
-    agent = Registry().make("agent", name, config, LocalHost())
+    agent = PluginRegistry().create("agent", name, config, LocalHost())
     assert isinstance(agent, Agent)
     return agent
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols import Agent
 from agent_orchestrator.testing.contracts.agent import AgentContract
 
 
 def make(name: str) -> Agent:
-    agent = Registry().make("agent", name, {}, LocalHost())
+    agent = PluginRegistry().create("agent", name, {}, LocalHost())
     assert isinstance(agent, Agent)
     return agent
 

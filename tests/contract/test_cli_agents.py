@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols import Agent
 from agent_orchestrator.testing.contracts.agent import AgentContract
 
@@ -31,7 +31,7 @@ PROGRAMS = {
 class TestCli(AgentContract):
     @pytest.fixture
     def agent(self, name: str) -> Agent:
-        plugin = Registry().make("agent", name, {}, LocalHost())
+        plugin = PluginRegistry().create("agent", name, {}, LocalHost())
         assert isinstance(plugin, Agent)
         return plugin
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols import Agent
 from agent_orchestrator.testing.contracts.agent import AgentContract
 
@@ -17,7 +17,7 @@ from agent_orchestrator.testing.contracts.agent import AgentContract
 class TestCodex(AgentContract):
     @pytest.fixture
     def agent(self) -> Agent:
-        plugin = Registry().make("agent", "codex", {}, LocalHost())
+        plugin = PluginRegistry().create("agent", "codex", {}, LocalHost())
         assert isinstance(plugin, Agent)
         return plugin
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.forge_records import ForgeRecords, Numbers
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.changes.forge_records import ForgeRecords, NumberAllocator
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.protocols.forge import SCM, PullSpec, PullState, Tracker
+from agent_orchestrator.protocols.forge import SCM, PullRequestSpec, PullRequestState, Tracker
 from agent_orchestrator.testing.contracts.scm import Ask, Review, SCMContract
 from agent_orchestrator.testing.contracts.tracker import TrackerContract
 from tests.parts import make_flow
@@ -36,8 +36,8 @@ async def flow() -> AsyncIterator[Flow]:
 
 def make_plugin(flow: Flow, slot: str, path: str = "") -> Any:
     """Return the plugin as the daemon creates it."""
-    records = ForgeRecords(flow, Numbers(flow)).of(slot, "app")
-    return Registry().make(slot, "local", {"path": path, "records": records}, LocalHost())
+    records = ForgeRecords(flow, NumberAllocator(flow)).for_slot(slot, "app")
+    return PluginRegistry().create(slot, "local", {"path": path, "records": records}, LocalHost())
 
 
 def session_event(body: e.Body, key: str, session: str) -> Event:
@@ -69,7 +69,7 @@ class TestPullRequests(SCMContract):
 
     @pytest.fixture
     def ask(self, flow: Flow) -> Ask:
-        async def ask(pull: PullState, path: str, line: int, text: str) -> None:
+        async def ask(pull: PullRequestState, path: str, line: int, text: str) -> None:
             comment = e.CommentAdded("c-1", text, "rev", path, line, head=pull.head)
             await flow.append(session_event(comment, "asked", SESSIONS[0]))
 
@@ -77,7 +77,7 @@ class TestPullRequests(SCMContract):
 
     @pytest.fixture
     def review(self, flow: Flow) -> Review:
-        async def review(pull: PullState, verdict: str, text: str) -> None:
+        async def review(pull: PullRequestState, verdict: str, text: str) -> None:
             submitted = e.ReviewSubmitted("r-1", verdict, pull.head, "rev", text)
             await flow.append(session_event(submitted, "submitted", SESSIONS[0]))
 
@@ -109,10 +109,10 @@ class TestIssues(TrackerContract):
 @pytest.mark.anyio
 async def test_each_session_gets_its_own_pull_request_on_a_shared_branch(flow: Flow) -> None:
     scm = make_plugin(flow, "scm")
-    spec = PullSpec("feature/x", "main", "Fix it", "")
+    spec = PullRequestSpec("feature/x", "main", "Fix it", "")
     await flow.append(*(created(session, branch="feature/x") for session in SESSIONS))
     numbers = [
-        (await scm.open(PullSpec(spec.branch, spec.base, spec.title, "", session=session))).number
+        (await scm.open(PullRequestSpec(spec.branch, spec.base, spec.title, "", session=session))).number
         for session in SESSIONS
     ]
     assert numbers == [1, 2]
@@ -124,7 +124,7 @@ async def test_issues_and_pull_requests_share_one_sequence_of_numbers(flow: Flow
     scm, tracker = make_plugin(flow, "scm"), make_plugin(flow, "tracker")
     await flow.append(created(SESSIONS[0], branch="feature/x"))
     issue = await tracker.create("One")
-    pull = await scm.open(PullSpec("feature/x", "main", "Two", ""))
+    pull = await scm.open(PullRequestSpec("feature/x", "main", "Two", ""))
     await scm.ready(pull)
     assert (issue.id, pull.number) == ("1", 2)
     kept = [(event.type, event.source, event.key) for event in await flow.store.events(0, 100, session=SESSIONS[0])][1:]
@@ -146,4 +146,4 @@ async def test_issues_of_a_service_are_not_listed(flow: Flow) -> None:
 @pytest.mark.parametrize("slot", ["scm", "tracker"])
 def test_without_the_daemons_records_the_plugin_is_refused(slot: str) -> None:
     with pytest.raises(UsageError, match="needs the daemon's records"):
-        Registry().make(slot, "local", {}, LocalHost())
+        PluginRegistry().create(slot, "local", {}, LocalHost())

@@ -34,7 +34,7 @@ from agent_orchestrator.testing.contracts.agent import AgentContract
 from agent_orchestrator.testing.contracts.notifier import NotifierContract
 from agent_orchestrator.testing.contracts.scm import SCMContract
 from agent_orchestrator.testing.contracts.tracker import TrackerContract
-from agent_orchestrator.testing.contracts.workspace import silent, spec_for
+from agent_orchestrator.testing.contracts.workspace import ignore_line, spec_for
 
 
 class TestAgent(AgentContract):
@@ -121,9 +121,9 @@ async def test_the_memory_workspace_needs_no_git(tmp_path: Path) -> None:
     assert isinstance(workspace, Workspace)
     spec = spec_for(tmp_path, tmp_path, "fix")
     assert await workspace.abandon(spec) is None
-    created = await workspace.create(spec, silent)
+    created = await workspace.create(spec, ignore_line)
     assert (created.path, created.branch) == (spec.path, "feature/fix") and spec.path.is_dir()
-    assert await workspace.create(spec, silent) == await workspace.abandon(spec) == created
+    assert await workspace.create(spec, ignore_line) == await workspace.abandon(spec) == created
     await workspace.publish(spec)
     await workspace.remove(spec)
     await workspace.remove(spec)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.notifiers.apprise import AnyApprise
+from agent_orchestrator.plugins.notifiers.apprise import AppriseNotifier
 from agent_orchestrator.plugins.notifiers.composio import Composio
 from agent_orchestrator.plugins.notifiers.desktop import Desktop
 from agent_orchestrator.plugins.notifiers.discord import Discord
@@ -18,8 +18,8 @@ from agent_orchestrator.plugins.notifiers.openclaw import OpenClaw
 from agent_orchestrator.plugins.notifiers.slack import Slack
 from agent_orchestrator.plugins.notifiers.webhook import Webhook
 from agent_orchestrator.protocols import Notifier
-from agent_orchestrator.testing.chat import ChatServer, called
-from agent_orchestrator.testing.chat.server import KEY, SECRET, TOKEN
+from agent_orchestrator.testing.chat import ChatServer, find_mentions
+from agent_orchestrator.testing.chat.server import COMPOSIO_KEY, SIGNING_SECRET, SLACK_TOKEN
 from agent_orchestrator.testing.contracts.notifier import NotifierContract
 
 UNUSED_ADDRESS = "http://127.0.0.1:9"
@@ -41,7 +41,7 @@ class _AtChat(NotifierContract):
     def sent(self, chat: ChatServer) -> Sent:
         def texts() -> list[str]:
             for message in chat.received:
-                assert called(self.kind, message.body) == []
+                assert find_mentions(self.kind, message.body) == []
             return [json.dumps(message.body, ensure_ascii=False) for message in chat.received]
 
         return texts
@@ -64,7 +64,7 @@ class TestSlackBot(_AtChat):
 
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        return Slack({"token": TOKEN, "channel": "C012AB3CD", "apiUrl": chat.slack_api}, LocalHost())
+        return Slack({"token": SLACK_TOKEN, "channel": "C012AB3CD", "apiUrl": chat.slack_api}, LocalHost())
 
 
 class TestDiscord(_AtChat):
@@ -84,7 +84,7 @@ class TestWebhook(_AtChat):
 
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        return Webhook({"webhookUrl": chat.webhook, "secret": SECRET}, LocalHost())
+        return Webhook({"webhookUrl": chat.webhook, "secret": SIGNING_SECRET}, LocalHost())
 
     @pytest.fixture
     def sent(self, chat: ChatServer) -> Sent:
@@ -100,7 +100,9 @@ class TestComposioSlack(_AtChat):
 
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        return Composio({"composioApiKey": KEY, "channelName": "#agents", "apiUrl": chat.composio}, LocalHost())
+        return Composio(
+            {"composioApiKey": COMPOSIO_KEY, "channelName": "#agents", "apiUrl": chat.composio}, LocalHost()
+        )
 
 
 class TestComposioDiscord(_AtChat):
@@ -108,14 +110,14 @@ class TestComposioDiscord(_AtChat):
 
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        config = {"apiKey": KEY, "defaultApp": "discord", "channelId": "1", "apiUrl": chat.composio}
+        config = {"apiKey": COMPOSIO_KEY, "defaultApp": "discord", "channelId": "1", "apiUrl": chat.composio}
         return Composio(config, LocalHost())
 
 
 class TestComposioMail(_AtChat):
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        config = {"apiKey": KEY, "defaultApp": "gmail", "emailTo": "me@example.com", "apiUrl": chat.composio}
+        config = {"apiKey": COMPOSIO_KEY, "defaultApp": "gmail", "emailTo": "me@example.com", "apiUrl": chat.composio}
         return Composio(config, LocalHost())
 
     @pytest.fixture
@@ -126,7 +128,7 @@ class TestComposioMail(_AtChat):
 class TestOpenClaw(_AtChat):
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        return OpenClaw({"url": chat.openclaw, "token": TOKEN, "channel": "telegram"}, LocalHost())
+        return OpenClaw({"url": chat.openclaw, "token": SLACK_TOKEN, "channel": "telegram"}, LocalHost())
 
     @pytest.fixture
     def sent(self, chat: ChatServer) -> Sent:
@@ -134,7 +136,7 @@ class TestOpenClaw(_AtChat):
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        return OpenClaw({"url": UNUSED_ADDRESS, "token": TOKEN}, LocalHost())
+        return OpenClaw({"url": UNUSED_ADDRESS, "token": SLACK_TOKEN}, LocalHost())
 
 
 class TestApprise(_AtChat):
@@ -142,11 +144,11 @@ class TestApprise(_AtChat):
 
     @pytest.fixture
     def notifier(self, chat: ChatServer) -> Notifier:
-        return AnyApprise({"url": chat.apprise}, LocalHost())
+        return AppriseNotifier({"url": chat.apprise}, LocalHost())
 
     @pytest.fixture
     def unreachable(self) -> Notifier:
-        return AnyApprise({"url": "json://127.0.0.1:9/x"}, LocalHost())
+        return AppriseNotifier({"url": "json://127.0.0.1:9/x"}, LocalHost())
 
 
 class TestDesktop(NotifierContract):

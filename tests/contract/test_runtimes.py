@@ -12,8 +12,8 @@ import pytest
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
+from agent_orchestrator.plugins.runtimes.tmux import TmuxRuntime
 from agent_orchestrator.protocols import Runtime
 from agent_orchestrator.testing.contracts.runtime import RuntimeContract
 
@@ -22,7 +22,7 @@ from agent_orchestrator.testing.contracts.runtime import RuntimeContract
 @pytest.mark.skipif(not shutil.which("tmux"), reason="tmux is not installed")
 class TestTmux(RuntimeContract):
     def new_runtime(self, home: Path) -> Runtime:
-        return Tmux({"home": str(home)}, LocalHost())
+        return TmuxRuntime({"home": str(home)}, LocalHost())
 
     async def close_runtime(self, runtime: Runtime, home: Path) -> None:  # noqa: ARG002 - the contract's
         answer = await LocalHost().run(
@@ -35,4 +35,4 @@ class TestTmux(RuntimeContract):
 
 class TestProcess(RuntimeContract):
     def new_runtime(self, home: Path) -> Runtime:
-        return Process({"home": str(home)}, LocalHost())
+        return ProcessRuntime({"home": str(home)}, LocalHost())

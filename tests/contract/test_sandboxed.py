@@ -13,14 +13,14 @@ import pytest
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes import sandbox
-from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.plugins.runtimes import bubblewrap
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
+from agent_orchestrator.plugins.runtimes.tmux import TmuxRuntime
 from agent_orchestrator.protocols import Exit, Gone, Handle, LaunchSpec, Runtime
 from agent_orchestrator.protocols.host import ProcessId
-from agent_orchestrator.testing.contracts.runtime import Bench, RuntimeContract, python
+from agent_orchestrator.testing.contracts.runtime import RuntimeBench, RuntimeContract, python
 from agent_orchestrator.testing.sandbox import have_bwrap
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.terminals import wait_until_true
 
 BWRAP = shutil.which("bwrap") or ""
 
@@ -33,14 +33,18 @@ os.rename('report.new', 'report')
 _APART = "setsid sleep 600 & trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
 
-class SandboxedProcess(Process):
+class SandboxedProcess(ProcessRuntime):
     async def launch(self, spec: LaunchSpec) -> Handle:
-        return await super().launch(sandbox.sandbox_launch(spec, sandbox.SandboxMounts(writable=(spec.cwd,)), BWRAP))
+        return await super().launch(
+            bubblewrap.sandbox_launch(spec, bubblewrap.SandboxMounts(writable=(spec.cwd,)), BWRAP)
+        )
 
 
-class SandboxedTmux(Tmux):
+class SandboxedTmux(TmuxRuntime):
     async def launch(self, spec: LaunchSpec) -> Handle:
-        return await super().launch(sandbox.sandbox_launch(spec, sandbox.SandboxMounts(writable=(spec.cwd,)), BWRAP))
+        return await super().launch(
+            bubblewrap.sandbox_launch(spec, bubblewrap.SandboxMounts(writable=(spec.cwd,)), BWRAP)
+        )
 
 
 @pytest.mark.skipif(not have_bwrap(), reason="bubblewrap cannot make a sandbox here")
@@ -58,14 +62,14 @@ class Sandboxed:
         RuntimeContract.test_orphaned_terminals_are_the_launches_without_a_known_handle
     )
 
-    async def test_arguments_environment_and_signals_are_passed_on(self, bench: Bench) -> None:
+    async def test_arguments_environment_and_signals_are_passed_on(self, bench: RuntimeBench) -> None:
         hostile, env_given = (
             ["", "a b", "--", "$(id)", "ü\n"],
             {"PATH": os.environ["PATH"], "TERM": "xterm", "A": "x'\n"},
         )
         away = {"SSH_AUTH_SOCK": "/run/agent", "DISPLAY": ":0"}
         await bench.launch(python(_REPORT_SCRIPT, *hostile), env={**env_given, **away})
-        await eventually((bench.work / "report").exists)
+        await wait_until_true((bench.work / "report").exists)
         arguments, environment, folder, pid, ignored = json.loads((bench.work / "report").read_text())
         environment.pop("LC_CTYPE", None)  # set by its own start
         assert (arguments, folder, pid) == (hostile, str(bench.work.resolve()), 2)
@@ -75,17 +79,17 @@ class Sandboxed:
     @pytest.mark.parametrize(
         ("script", "how"), [("exit 3", 3), ("exec /no/such", 127), ("kill -9 $$", 137), ("sleep 60 & exit 4", 4)]
     )
-    async def test_an_end_is_reported_as_an_exit_code(self, bench: Bench, script: str, how: int) -> None:
+    async def test_an_end_is_reported_as_an_exit_code(self, bench: RuntimeBench, script: str, how: int) -> None:
         handle = await bench.launch(["sh", "-c", script])
         assert await bench.runtime.ended(handle) == Gone(Exit(how))
-        await eventually(lambda: not _inside(handle))
+        await wait_until_true(lambda: not _inside(handle))
 
-    async def test_a_missing_program_is_named(self, bench: Bench) -> None:
+    async def test_a_missing_program_is_named(self, bench: RuntimeBench) -> None:
         handle = await bench.launch(["no-such-program-anywhere"])
         assert await bench.runtime.ended(handle) == Gone(Exit(127))
         assert "no-such-program-anywhere" in await bench.runtime.screen(handle)
 
-    async def test_ctrl_c_reaches_the_agent_but_not_its_sandbox(self, bench: Bench) -> None:
+    async def test_ctrl_c_reaches_the_agent_but_not_its_sandbox(self, bench: RuntimeBench) -> None:
         handle = await bench.launch(
             ["sh", "-c", "trap 'echo held; exit 5' INT; echo ready; while :; do sleep 0.1; done"]
         )
@@ -93,20 +97,24 @@ class Sandboxed:
         await bench.runtime.press(handle, ["C-c"])
         assert await bench.runtime.ended(handle) == Gone(Exit(5))
 
-    async def test_stopping_ends_every_process_inside(self, bench: Bench) -> None:
+    async def test_stopping_ends_every_process_inside(self, bench: RuntimeBench) -> None:
         handle = await bench.launch(["sh", "-c", _APART])
         await _shows(bench, handle, "ready")
         inside = _inside(handle)
         assert len(inside) >= 4
         await bench.runtime.stop(handle, grace=0.1)
-        await eventually(lambda: not [process for process in inside if LocalHost().process(process.pid) == process])
+        await wait_until_true(
+            lambda: not [process for process in inside if LocalHost().process(process.pid) == process]
+        )
 
-    async def test_the_sandbox_ends_with_the_holder_of_its_terminal(self, bench: Bench) -> None:
+    async def test_the_sandbox_ends_with_the_holder_of_its_terminal(self, bench: RuntimeBench) -> None:
         handle = await bench.launch(["sh", "-c", "trap '' HUP; " + _APART])
         await _shows(bench, handle, "ready")
         inside = _inside(handle)
         os.kill(_parent(handle.pid), signal.SIGKILL)
-        await eventually(lambda: not [process for process in inside if LocalHost().process(process.pid) == process])
+        await wait_until_true(
+            lambda: not [process for process in inside if LocalHost().process(process.pid) == process]
+        )
 
 
 @pytest.mark.tmux
@@ -137,8 +145,8 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-async def _shows(bench: Bench, handle: Handle, text: str) -> None:
+async def _shows(bench: RuntimeBench, handle: Handle, text: str) -> None:
     async def is_visible() -> bool:
         return text in await bench.runtime.screen(handle)
 
-    await eventually(is_visible)
+    await wait_until_true(is_visible)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, Registry
+from agent_orchestrator.config.projects.plugin_registry import BUILTIN_PLUGINS, PluginRegistry
 from agent_orchestrator.errors import Missing, UsageError
 from agent_orchestrator.plugins.terminals import iterm2
 from agent_orchestrator.plugins.terminals.auto import choose_terminal
-from agent_orchestrator.plugins.terminals.command import Command
+from agent_orchestrator.plugins.terminals.command import CommandTerminal
 from agent_orchestrator.plugins.terminals.gnome_terminal import GnomeTerminal
 from agent_orchestrator.plugins.terminals.iterm2 import ITerm2
 from agent_orchestrator.plugins.terminals.kitty import Kitty
@@ -235,11 +235,11 @@ class TestCommand(TerminalContract):
 
     @pytest.fixture
     def terminal(self, programs: Programs) -> Terminal:
-        return Command({"command": ["foot", "--title", "{{session}}", "{{command}}"]}, programs.host)
+        return CommandTerminal({"command": ["foot", "--title", "{{session}}", "{{command}}"]}, programs.host)
 
     @pytest.fixture
     def bare(self, empty: Programs) -> Terminal:
-        return Command({"command": "foot"}, empty.host)
+        return CommandTerminal({"command": "foot"}, empty.host)
 
     @pytest.mark.parametrize(
         ("command", "argv"),
@@ -255,7 +255,7 @@ class TestCommand(TerminalContract):
     ) -> None:
         if isinstance(command, str):
             command = command.replace("{{cwd}}", "'{{cwd}}'")
-        await Command({"command": command}, programs.host).open(window)
+        await CommandTerminal({"command": command}, programs.host).open(window)
         assert programs.started() == [[str(window.cwd) if word == "CWD" else word for word in argv]]
 
     @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ class TestCommand(TerminalContract):
         self, programs: Programs, config: dict[str, object], message: str
     ) -> None:
         with pytest.raises(UsageError, match=message):
-            Command(config, programs.host)
+            CommandTerminal(config, programs.host)
 
     @pytest.mark.parametrize("word", ["cd {{cwd}}; exec {{command}}", "cd '{{ cwd }}'", "--directory={{cwd}}"])
     async def test_no_folder_is_a_command(self, programs: Programs, tmp_path: Path, word: str) -> None:
@@ -281,19 +281,21 @@ class TestCommand(TerminalContract):
         cwd.mkdir()
         window = Window("app-x", ("ao", "attach", "app-x"), cwd)
         with pytest.raises(UsageError, match=r"give '\{\{cwd\}\}' as a word of its own"):
-            await Command({"command": ["foot", "sh", "-c", word]}, programs.host).open(window)
-        await Command({"command": ["foot", "sh", "-c", 'cd "$1"', "sh", "{{ cwd }}"]}, programs.host).open(window)
+            await CommandTerminal({"command": ["foot", "sh", "-c", word]}, programs.host).open(window)
+        await CommandTerminal({"command": ["foot", "sh", "-c", 'cd "$1"', "sh", "{{ cwd }}"]}, programs.host).open(
+            window
+        )
         assert programs.started() == [["foot", "sh", "-c", 'cd "$1"', "sh", str(cwd), *window.command]]
 
     async def test_a_plain_folder_may_be_part_of_a_word(self, programs: Programs, window: Window) -> None:
-        await Command({"command": ["foot", "sh", "-c", "cd {{cwd}}; exec {{command}}"]}, programs.host).open(
+        await CommandTerminal({"command": ["foot", "sh", "-c", "cd {{cwd}}; exec {{command}}"]}, programs.host).open(
             Window(window.session, window.command, Path("/"))
         )
         assert programs.started() == [["foot", "sh", "-c", "cd /; exec ao attach app-fix-login"]]
 
     async def test_a_window_that_stays_open_does_not_block(self, tmp_path: Path, window: Window) -> None:
         lasting = Programs(tmp_path / "l", "foot", then={"foot": f'echo $$ > "{tmp_path}/pid"; exec sleep 60'})
-        await Command({"command": "foot"}, lasting.host).open(window)
+        await CommandTerminal({"command": "foot"}, lasting.host).open(window)
         assert lasting.started() == [["foot", *window.command]]
         import os
         import signal
@@ -339,12 +341,16 @@ def test_no_window_is_opened_that_could_not_be_seen(tmp_path: Path, environ: dic
 async def test_other_terminals_are_started_by_their_command(tmp_path: Path, name: str) -> None:
     programs = Programs(tmp_path, name)
     chosen, options = choose_terminal(programs.host, {"DISPLAY": ":0"}, "linux")
-    await Registry().make("terminal", chosen, options, programs.host).open(Window("s", ("ao", "attach", "s"), tmp_path))
+    await (
+        PluginRegistry()
+        .create("terminal", chosen, options, programs.host)
+        .open(Window("s", ("ao", "attach", "s"), tmp_path))
+    )
     (argv,) = programs.started()
     assert argv[0] == name and argv[-3:] == ["ao", "attach", "s"]
 
 
-@pytest.mark.parametrize("name", [name for name in BUILT_IN["terminal"] if name != "command"])
+@pytest.mark.parametrize("name", [name for name in BUILTIN_PLUGINS["terminal"] if name != "command"])
 def test_an_unknown_option_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="knows no 'profil'"):
-        Registry().make("terminal", name, {"profil": "x"}, Programs(tmp_path).host)
+        PluginRegistry().create("terminal", name, {"profil": "x"}, Programs(tmp_path).host)

@@ -19,17 +19,17 @@ from pathlib import Path
 
 IMAGE = "ao-test:bookworm"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agent-orchestrator" / "docker"
-TAR = CACHE / "bookworm-python3-git.tar"
-SETTINGS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables")
+IMAGE_TAR = CACHE / "bookworm-python3-git.tar"
+KERNEL_SETTINGS = ("net/ipv4/ip_forward", "net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 
-class Unavailable(Exception):
+class EngineUnavailable(Exception):
     """The reason why no engine can be started on this machine."""
 
 
 @dataclass(slots=True)
-class Engine:
+class ContainerEngine:
     """A running engine."""
 
     name: str
@@ -75,10 +75,12 @@ class Engine:
         while self.run("info", "--format", "{{.ServerVersion}}", check=False).strip() == "":
             if daemon.poll() is not None or time.monotonic() > deadline:
                 log_lines = (self.folder / "dockerd.log").read_text(errors="replace").strip().splitlines()
-                raise Unavailable(f"dockerd does not start: {log_lines[-1] if log_lines else 'it does not say why'}")
+                raise EngineUnavailable(
+                    f"dockerd does not start: {log_lines[-1] if log_lines else 'it does not say why'}"
+                )
             time.sleep(0.1)
 
-    def halt(self, number: int = signal.SIGTERM) -> None:
+    def stop(self, number: int = signal.SIGTERM) -> None:
         """Stop the daemon and wait for its end."""
         for process in self.processes:
             process.send_signal(number)
@@ -87,20 +89,20 @@ class Engine:
 
 
 @contextlib.contextmanager
-def docker() -> Iterator[Engine]:
+def docker() -> Iterator[ContainerEngine]:
     """Yield a private Docker daemon with the test image."""
-    _needs("dockerd", "docker")
+    _require_programs("dockerd", "docker")
     folder = Path(tempfile.mkdtemp(prefix="ao-dockerd-"))
-    engine = Engine("docker", folder, {"DOCKER_HOST": f"unix://{folder / 'docker.sock'}"})
-    before = {name: _setting(name) for name in SETTINGS}
+    engine = ContainerEngine("docker", folder, {"DOCKER_HOST": f"unix://{folder / 'docker.sock'}"})
+    before = {name: _setting(name) for name in KERNEL_SETTINGS}
     try:
         engine.start()
-        engine.run("import", str(image()), IMAGE)
+        engine.run("import", str(create_image()), IMAGE)
         yield engine
     finally:
         with contextlib.suppress(Exception):
             engine.clear()
-        engine.halt()
+        engine.stop()
         _end_containerd(folder)
         for name, value in before.items():
             if value is not None and _setting(name) != value:
@@ -110,9 +112,9 @@ def docker() -> Iterator[Engine]:
 
 
 @contextlib.contextmanager
-def podman() -> Iterator[Engine]:
+def podman() -> Iterator[ContainerEngine]:
     """Yield podman with private storage and the test image; it has no daemon."""
-    _needs("podman", "runc")
+    _require_programs("podman", "runc")
     folder = Path(tempfile.mkdtemp(prefix="ao-podman-"))
     (folder / "containers.conf").write_text(
         '[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "file"\ninit_path = "/usr/bin/tini"\n'
@@ -123,9 +125,9 @@ def podman() -> Iterator[Engine]:
     )
     (folder / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
     env = {"CONTAINERS_CONF": f"{folder}/containers.conf", "CONTAINERS_STORAGE_CONF": f"{folder}/storage.conf"}
-    engine = Engine("podman", folder, {**env, "PATH": PATH})
+    engine = ContainerEngine("podman", folder, {**env, "PATH": PATH})
     try:
-        engine.run("import", str(image()), IMAGE)
+        engine.run("import", str(create_image()), IMAGE)
         yield engine
     finally:
         engine.run("rm", "--force", "--all", "--time", "0", check=False)
@@ -133,11 +135,11 @@ def podman() -> Iterator[Engine]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def image() -> Path:
+def create_image() -> Path:
     """Return the image as a tar file, creating it once."""
-    if TAR.exists():
-        return TAR
-    _needs("debootstrap")
+    if IMAGE_TAR.exists():
+        return IMAGE_TAR
+    _require_programs("debootstrap")
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="ao-image-") as root:
         debootstrap = subprocess.run(
@@ -148,21 +150,21 @@ def image() -> Path:
             check=False,
         )
         if debootstrap.returncode:
-            raise Unavailable(f"the image could not be made: {(debootstrap.stdout.splitlines() or [''])[-1]}")
+            raise EngineUnavailable(f"the image could not be made: {(debootstrap.stdout.splitlines() or [''])[-1]}")
         for unneeded in ("var/cache/apt/archives", "var/lib/apt/lists"):
             shutil.rmtree(Path(root, unneeded), ignore_errors=True)
-        fresh = TAR.with_suffix(f".{os.getpid()}")
+        fresh = IMAGE_TAR.with_suffix(f".{os.getpid()}")
         subprocess.run(["tar", "-C", root, "-cf", str(fresh), "."], check=True)
-        fresh.replace(TAR)
-    return TAR
+        fresh.replace(IMAGE_TAR)
+    return IMAGE_TAR
 
 
-def _needs(*programs: str) -> None:
+def _require_programs(*programs: str) -> None:
     if os.geteuid() != 0:
-        raise Unavailable("an engine of our own needs root")
+        raise EngineUnavailable("an engine of our own needs root")
     for program in programs:
         if shutil.which(program, path=PATH) is None:
-            raise Unavailable(f"{program} is not installed (scripts/install-docker)")
+            raise EngineUnavailable(f"{program} is not installed (scripts/install-docker)")
 
 
 def _setting(name: str) -> str | None:

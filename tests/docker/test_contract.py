@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes.docker.runtime import Docker
+from agent_orchestrator.plugins.runtimes.docker.runtime import DockerRuntime
 from agent_orchestrator.protocols import Container, Handle, Runtime
 from agent_orchestrator.testing.contracts.runtime import RuntimeContract
 from tests.docker.engine import IMAGE
@@ -20,7 +20,7 @@ class Contained(RuntimeContract):
     engine: str
 
     def new_runtime(self, home: Path) -> Runtime:
-        return Docker({"home": str(home), "container": Container(image=IMAGE, engine=self.engine)}, LocalHost())
+        return DockerRuntime({"home": str(home), "container": Container(image=IMAGE, engine=self.engine)}, LocalHost())
 
     def own_pid(self, handle: Handle) -> int:
         return int(handle.address["inside"])

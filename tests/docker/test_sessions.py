@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.docker.engine import IMAGE, Engine
+from tests.docker.engine import IMAGE, ContainerEngine
 
 SECRET = "sk-very-secret-0123456789"
 
 
 @pytest.fixture
-def box(docker: Engine, tmp_path: Path) -> Iterator[Sandbox]:
+def box(docker: ContainerEngine, tmp_path: Path) -> Iterator[Sandbox]:
     with Sandbox(tmp_path, "docker", {**docker.env, "LOGIN_SECRET_TOKEN": "not-for-agents"}) as sandbox:
         yield sandbox
     docker.clear()
@@ -40,7 +40,7 @@ def begin(box: Sandbox, docker: str = "", rest: str = "") -> None:
 def new(box: Sandbox, prompt: str, name: str = "s") -> Path:
     """Create a session, wait until its agent runs, and return its workspace."""
     box.ao("new", prompt, "--name", name)
-    box.until(lambda: box.session(name)["activity"] not in (None, "starting"), "the agent", 60)
+    box.wait_until(lambda: box.session(name)["activity"] not in (None, "starting"), "the agent", 60)
     return Path(box.session(name)["workspacePath"])
 
 
@@ -54,11 +54,11 @@ def python(code: str) -> str:
 
 
 def answer(box: Sandbox, workspace: Path) -> str:
-    box.until((workspace / "answered.txt").exists, "the answer", 60)
+    box.wait_until((workspace / "answered.txt").exists, "the answer", 60)
     return (workspace / "answered.txt").read_text()
 
 
-def container(docker: Engine, box: Sandbox) -> str:
+def container(docker: ContainerEngine, box: Sandbox) -> str:
     names = docker.run(
         "ps", "--quiet", "--filter", f"label=agent-orchestrator.session={box.sessions()[0]['id']}"
     ).split()
@@ -66,7 +66,7 @@ def container(docker: Engine, box: Sandbox) -> str:
     return names[0]
 
 
-def test_git_works_in_a_container_and_commits_belong_to_the_user(docker: Engine, box: Sandbox) -> None:
+def test_git_works_in_a_container_and_commits_belong_to_the_user(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box)
     box.git("pack-refs", "--all")
     script = (
@@ -74,9 +74,9 @@ def test_git_works_in_a_container_and_commits_belong_to_the_user(docker: Engine,
         " git branch side; git branch -D side; git rebase -q HEAD~0; git log --oneline | wc -l >count.txt"
     )
     workspace = new(box, f"{shell(script)} [[done: it is there]] [[wait]]")
-    box.until(lambda: box.session("s")["pr"], "the pull request", 60)
+    box.wait_until(lambda: box.session("s")["pr"], "the pull request", 60)
     counted = workspace / "count.txt"  # the script's last line: the pull request comes with its first commit
-    box.until(lambda: counted.exists() and counted.read_text(), "the script's end", 60)
+    box.wait_until(lambda: counted.exists() and counted.read_text(), "the script's end", 60)
     assert box.git("log", "-1", "--format=%s %an", box.session("s")["branch"]) == "Add one Person"
     assert (workspace / "one.txt").read_text() == "one\n" and counted.read_text().strip() == "2"
     assert {(workspace / name).stat().st_uid for name in ("one.txt", "count.txt")} == {os.getuid()}
@@ -86,7 +86,7 @@ def test_git_works_in_a_container_and_commits_belong_to_the_user(docker: Engine,
     )
 
 
-def test_an_agent_cannot_write_git_configuration_or_read_the_users_files(docker: Engine, box: Sandbox) -> None:
+def test_an_agent_cannot_write_git_configuration_or_read_the_users_files(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box)
     (box.user_home / "diary.txt").write_text("dear diary")
     before = (box.repo / ".git" / "config").read_text()
@@ -117,7 +117,7 @@ def test_an_agent_cannot_write_git_configuration_or_read_the_users_files(docker:
         f"if ({command}) >/dev/null 2>&1; then echo {number} >>done.txt; fi" for number, command in enumerate(tries)
     )
     workspace = new(box, f"{shell(script + '; touch over.txt')} [[wait]]")
-    box.until((workspace / "over.txt").exists, "the end of it", 60)
+    box.wait_until((workspace / "over.txt").exists, "the end of it", 60)
     done = (workspace / "done.txt").read_text().split() if (workspace / "done.txt").exists() else []
     assert [tries[int(number)] for number in done] == []
     assert (git / "config").read_text() == before and not (git / "hooks" / "post-checkout").exists()
@@ -133,16 +133,16 @@ def test_git_filters_of_an_agents_submodule_do_not_run_outside(box: Sandbox) -> 
         " git commit -qm sub; cd ..; git add -A; git commit -qm work; echo two >sub/file"
     )
     new(box, f"{shell(script)} [[done: it is there]] [[wait]]")
-    box.until(lambda: box.session("s")["pr"], "the pull request", 60)
+    box.wait_until(lambda: box.session("s")["pr"], "the pull request", 60)
     box.ao("stop", "s")
-    box.until(lambda: box.session("s")["status"] == "stopped", "its stop", 30)
+    box.wait_until(lambda: box.session("s")["status"] == "stopped", "its stop", 30)
     assert not escaped.exists()
 
 
-def test_no_secret_is_passed_to_the_engine(docker: Engine, box: Sandbox) -> None:
+def test_no_secret_is_passed_to_the_engine(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, rest=f"    env: {{MY_API_KEY: {SECRET}}}\n")
     workspace = new(box, f"{shell('env >env.new; mv env.new env.txt')} [[wait]]")
-    box.until((workspace / "env.txt").exists)
+    box.wait_until((workspace / "env.txt").exists)
     environment = dict(line.split("=", 1) for line in (workspace / "env.txt").read_text().splitlines() if "=" in line)
     assert environment["MY_API_KEY"] == SECRET and environment["AO_TOKEN"] and "LOGIN_SECRET_TOKEN" not in environment
     assert environment["HOME"].startswith(str(box.home.path)) and environment["PATH"].startswith("/usr/local/sbin")
@@ -244,51 +244,51 @@ def test_an_agent_that_runs_out_of_memory_fails_with_that_reason(box: Sandbox) -
         "agents:\n  eater:\n    tool: command\n    command: python3 -c 'x = bytearray(1 << 30)'\n",
     )
     box.ao("new", "eat", "--name", "s", "--agent", "eater")
-    box.until(lambda: box.session("s")["status"] == "failed", "its end", 60)
+    box.wait_until(lambda: box.session("s")["status"] == "failed", "its end", 60)
     assert "it ran out of memory (limit 64 MB)" in box.ao("why", "s").stdout
 
 
-def test_the_agent_survives_a_killed_daemon(docker: Engine, box: Sandbox) -> None:
+def test_the_agent_survives_a_killed_daemon(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, "network: none")
     workspace = new(box, "[[say: ready]]")
-    box.until(lambda: box.session("s")["activity"] == "idle")
+    box.wait_until(lambda: box.session("s")["activity"] == "idle")
     running = container(docker, box)
     box.stop(signal.SIGKILL)
     assert docker.run("inspect", "--format", "{{.State.Running}}", running).strip() == "true"
     box.start()
     box.ao("send", "s", shell("echo still here >here.txt"))
-    box.until((workspace / "here.txt").exists, "the message")
+    box.wait_until((workspace / "here.txt").exists, "the message")
     assert container(docker, box) == running
     assert [event["type"] for event in box.events("s")].count("agent-launched") == 1
 
 
-def test_a_killed_container_is_noticed_within_a_second(docker: Engine, box: Sandbox) -> None:
+def test_a_killed_container_is_noticed_within_a_second(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, "network: none")
     new(box, "[[wait]]")
     running = container(docker, box)
     docker.run("kill", running)
     killed = time.monotonic()
-    box.until(lambda: box.session("s")["status"] == "failed", "its end")
+    box.wait_until(lambda: box.session("s")["status"] == "failed", "its end")
     assert time.monotonic() - killed < 1.0
     assert box.session("s")["exitCode"] == 137
 
 
-def test_the_terminal_works_again_after_a_restart_of_the_engine(docker: Engine, box: Sandbox) -> None:
+def test_the_terminal_works_again_after_a_restart_of_the_engine(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, "network: none")
     workspace = new(box, "[[say: ready]]")
-    box.until(lambda: box.session("s")["activity"] == "idle")
-    docker.halt()
+    box.wait_until(lambda: box.session("s")["activity"] == "idle")
+    docker.stop()
     docker.start()
     assert box.session("s")["activity"] == "idle"
     time.sleep(0.5)  # there is no signal when the engine's client is attached again
     box.ao("send", "s", shell("echo still here >here.txt"))
-    box.until((workspace / "here.txt").exists, "the message", 30)
+    box.wait_until((workspace / "here.txt").exists, "the message", 30)
     box.ao("stop", "s")
-    box.until(lambda: box.session("s")["status"] == "stopped", "its stop", 30)
+    box.wait_until(lambda: box.session("s")["status"] == "stopped", "its stop", 30)
     assert docker.containers() == []
 
 
-def test_containers_left_by_a_killed_daemon_are_pruned_by_their_labels(docker: Engine, box: Sandbox) -> None:
+def test_containers_left_by_a_killed_daemon_are_pruned_by_their_labels(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, "network: none")
     new(box, "[[wait]]")
     labels_json = docker.run("inspect", "--format", "{{json .Config.Labels}}", container(docker, box))
@@ -314,7 +314,7 @@ def test_a_missing_image_is_a_one_line_error(box: Sandbox) -> None:
     )
 
 
-def test_a_dockerfile_is_built_once_per_version(docker: Engine, box: Sandbox) -> None:
+def test_a_dockerfile_is_built_once_per_version(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, "network: none")
     config = box.repo / "agent-orchestrator.yaml"
     config.write_text(config.read_text().replace(f"image: {IMAGE}", "dockerfile: box/Dockerfile"))
@@ -322,24 +322,24 @@ def test_a_dockerfile_is_built_once_per_version(docker: Engine, box: Sandbox) ->
     file = box.repo / "box" / "Dockerfile"
     file.write_text(f"FROM {IMAGE}\nENV FROM_THE_IMAGE=1\n")
     workspace = new(box, f"{shell('env >env.new; mv env.new env.txt')} [[wait]]")
-    box.until((workspace / "env.txt").exists)
+    box.wait_until((workspace / "env.txt").exists)
     assert "FROM_THE_IMAGE=1" in (workspace / "env.txt").read_text()
     first = docker.run("images", "--quiet", "agent-orchestrator/project").split()
     new(box, "[[wait]]", "t")
     assert docker.run("images", "--quiet", "agent-orchestrator/project").split() == first
     file.write_text(f"FROM {IMAGE}\nENV FROM_THE_IMAGE=2\n")
     other = new(box, f"{shell('env >env.new; mv env.new env.txt')} [[wait]]", "u")
-    box.until((other / "env.txt").exists)
+    box.wait_until((other / "env.txt").exists)
     assert "FROM_THE_IMAGE=2" in (other / "env.txt").read_text()
 
 
-def test_a_clone_works_and_its_git_configuration_is_protected(docker: Engine, box: Sandbox) -> None:
+def test_a_clone_works_and_its_git_configuration_is_protected(docker: ContainerEngine, box: Sandbox) -> None:
     begin(box, "network: none")
     script = (
         "echo one >one.txt; git add one.txt; git commit -qm 'Add one'; git config core.fsmonitor evil; mv .git gone"
     )
     box.ao("new", f"{shell(script)} [[done: it is there]] [[wait]]", "--name", "s", "--workspace", "clone")
-    box.until(lambda: box.session("s")["pr"], "the pull request", 60)
+    box.wait_until(lambda: box.session("s")["pr"], "the pull request", 60)
     assert box.git("log", "-1", "--format=%s", box.session("s")["branch"]) == "Add one"
     workspace = Path(box.session("s")["workspacePath"])
     assert "fsmonitor" not in (workspace / ".git" / "config").read_text() and not (workspace / "gone").exists()
@@ -352,7 +352,7 @@ def test_configured_mounts_are_available_in_the_container(box: Sandbox) -> None:
     begin(box, "network: none, mounts: ['~/.npmrc', '~/.tool:rw']")
     script = "cp ~/.npmrc npmrc.txt; echo more >>~/.npmrc; echo login >~/.tool/login; touch over.txt"
     workspace = new(box, f"{shell(script)} [[wait]]")
-    box.until((workspace / "over.txt").exists, "the end of it")
+    box.wait_until((workspace / "over.txt").exists, "the end of it")
     assert (workspace / "npmrc.txt").read_text() == (box.user_home / ".npmrc").read_text() == "registry=here\n"
     assert (box.user_home / ".tool" / "login").read_text() == "login\n"
 

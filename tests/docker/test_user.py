@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.engine import IMAGE, Engine
+from tests.docker.engine import IMAGE, ContainerEngine
 
 USER = 12345
 PYTHON = "/usr/bin/python3"
@@ -20,7 +20,7 @@ PROGRAM = f"""
 import asyncio, json, subprocess, sys
 from pathlib import Path
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes.docker.runtime import Docker
+from agent_orchestrator.plugins.runtimes.docker.runtime import DockerRuntime
 from agent_orchestrator.protocols import Container, LaunchSpec
 
 root = Path(sys.argv[1])
@@ -34,7 +34,7 @@ git("worktree", "add", "-q", "-b", "side", str(root / "work"))
 private = root / "home" / "sessions" / "s"
 command = "id -u >id; whoami >name; echo $HOME >home; touch ~/kept; git commit -q --allow-empty -m inside && git log -1 --format=%s >log"
 async def main():
-    runtime = Docker({{"home": str(root / "home")}}, LocalHost())
+    runtime = DockerRuntime({{"home": str(root / "home")}}, LocalHost())
     env = {{**identity, "HOME": str(private / "container" / "home")}}
     spec = LaunchSpec("s", 1, ("sh", "-c", command), root / "work", env, private, private / "log", container=Container(image="{IMAGE}"))
     handle = await runtime.launch(spec)
@@ -46,7 +46,7 @@ print(json.dumps(asyncio.run(main())))
 
 
 @pytest.fixture
-def root(docker: Engine) -> Iterator[Path]:
+def root(docker: ContainerEngine) -> Iterator[Path]:
     """A folder of the user, who may use the engine's socket."""
     if not os.access(PYTHON, os.X_OK):
         pytest.skip(f"there is no {PYTHON} that every user can run")
@@ -60,7 +60,7 @@ def root(docker: Engine) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_files_made_in_a_container_belong_to_the_user(docker: Engine, root: Path) -> None:
+def test_files_made_in_a_container_belong_to_the_user(docker: ContainerEngine, root: Path) -> None:
     source = docker.folder / "src"  # the original may be in a folder that the user cannot read
     shutil.copytree(Path(__file__).parents[2] / "src", source, ignore=shutil.ignore_patterns("dist", "__pycache__"))
     env = {

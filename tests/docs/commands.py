@@ -12,7 +12,7 @@ import click
 
 from agent_orchestrator.cli.app import cli
 from agent_orchestrator.cli.common import DaemonName
-from tests.docs.pages import blocks, name, prose
+from tests.docs.pages import blocks, page_path, prose
 
 SHELL = ("sh", "bash", "console")
 _PROGRAM = r"(?:ao|agent-orchestrator)"
@@ -31,7 +31,7 @@ class ShownCommand:
     """Whether it is in a block, to be typed as it is; in a sentence arguments may be omitted."""
 
     def __str__(self) -> str:
-        return f"{name(self.page)}:{self.line}: ao {shlex.join(self.words)}"
+        return f"{page_path(self.page)}:{self.line}: ao {shlex.join(self.words)}"
 
 
 def shown_commands(page: Path) -> Iterator[ShownCommand]:

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "agent_orchestrator"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
+HANDWRITTEN_PAGES = [page for page in PAGES if page.parent.name != "reference"]
 """The pages that people write; other tests keep the generated ones current."""
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,10 +26,10 @@ class Block:
     text: str
 
     def __str__(self) -> str:
-        return f"{name(self.page)}:{self.line}"
+        return f"{page_path(self.page)}:{self.line}"
 
 
-def name(page: Path) -> str:
+def page_path(page: Path) -> str:
     """Return a page's path in the repository."""
     return str(page.relative_to(ROOT))
 

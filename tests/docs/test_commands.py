@@ -11,10 +11,10 @@ import pytest
 from agent_orchestrator.cli.app import COMMANDS
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.docs.commands import ShownCommand, parse_error, shown_commands, with_session
-from tests.docs.pages import WRITTEN, name
+from tests.docs.pages import HANDWRITTEN_PAGES, page_path
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
+@pytest.mark.parametrize("page", HANDWRITTEN_PAGES, ids=page_path)
 def test_shown_commands_can_be_parsed(page: Path) -> None:
     refused = [
         (str(command), reason)
@@ -26,7 +26,7 @@ def test_shown_commands_can_be_parsed(page: Path) -> None:
 
 def test_every_command_is_documented_by_hand() -> None:
     """Besides the generated reference, each command is in a sentence or block."""
-    documented = {command.words[0] for page in WRITTEN for command in shown_commands(page) if command.words}
+    documented = {command.words[0] for page in HANDWRITTEN_PAGES for command in shown_commands(page) if command.words}
     assert {name for name, entry in COMMANDS.items() if not entry.alias_of} <= documented
 
 
@@ -58,7 +58,7 @@ def left_out(words: tuple[str, ...]) -> bool:
 def typed() -> dict[tuple[str, ...], ShownCommand]:
     """Return each command that a block shows, with sessions called `S`; the quickstart has a separate test."""
     commands: dict[tuple[str, ...], ShownCommand] = {}
-    for page in WRITTEN:
+    for page in HANDWRITTEN_PAGES:
         for command in shown_commands(page) if page.name != "quickstart.md" else ():
             if command.in_block and command.words:
                 commands.setdefault(with_session(command.words), command)
@@ -82,7 +82,7 @@ def test_commands_in_blocks_work(tmp_path: Path) -> None:
         box.start()
         box.ao("issue", "new", "The first one, which others come after")
         box.ao("new", "--name", "worker", "[[edit: a.txt|x]] [[commit: a]] [[done: ok]]")
-        box.until(lambda: box.session("worker")["status"] == "review_pending", "its change", 120)
+        box.wait_until(lambda: box.session("worker")["status"] == "review_pending", "its change", 120)
         failed = []
         for words, command in typed().items():
             if matches(words, SAFE) and not left_out(words):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import Denied, Temporary, UsageError
 from agent_orchestrator.protocols import Agent, Notification, Notifier
 from agent_orchestrator.testing.contracts.agent import AgentContract
@@ -125,7 +125,7 @@ def run(box: Sandbox, name: str, *argv: str, **env: str) -> list[str]:
 
 
 def make_plugin(slot: str, file: str, name: str, config: dict[str, Any]) -> Any:
-    return Registry([{"path": str(EXAMPLES / file)}]).make(slot, name, config, LocalHost())
+    return PluginRegistry([{"path": str(EXAMPLES / file)}]).create(slot, name, config, LocalHost())
 
 
 def test_every_example_is_listed_and_run() -> None:
@@ -157,7 +157,7 @@ class TestLastingAgent(AgentContract):
 
 def test_the_wrapped_cli_does_its_task(box: Sandbox) -> None:
     box.ao("new", "--agent", "my-custom-agent", "--name", "wrapped", "make it so")
-    box.until(lambda: box.session("wrapped")["status"] == "review_pending", "its change", 120)
+    box.wait_until(lambda: box.session("wrapped")["status"] == "review_pending", "its change", 120)
     session = box.session("wrapped")
     arguments = box.git("show", "feature/wrapped:args.txt")
     assert arguments == f"--task make it so --worktree {session['workspacePath']} --branch feature/wrapped"
@@ -165,19 +165,19 @@ def test_the_wrapped_cli_does_its_task(box: Sandbox) -> None:
 
 def test_a_failure_of_the_wrapped_cli_fails_the_session(box: Sandbox, telegram: Telegram) -> None:
     box.ao("new", "--agent", "my-custom-agent", "--name", "vain", "the impossible")
-    box.until(lambda: box.session("vain")["status"] == "failed", "its failure", 120)
+    box.wait_until(lambda: box.session("vain")["status"] == "failed", "its failure", 120)
     assert "Agent failed: 3" in box.ao("logs", "vain").stdout
-    box.until(
+    box.wait_until(
         lambda: any("my-app-vain" in message["text"] for message in telegram.messages), "the notice by Telegram", 120
     )
 
 
 def test_a_long_running_agent_receives_messages(box: Sandbox) -> None:
     box.ao("new", "--agent", "custom-agent", "--name", "diary", "it began to rain")
-    box.until(lambda: box.session("diary")["activity"] == "idle", "it to be ready", 120)
+    box.wait_until(lambda: box.session("diary")["activity"] == "idle", "it to be ready", 120)
     box.ao("send", "--wait", "diary", "the sun came out")
     box.ao("send", "--wait", "diary", "done")
-    box.until(lambda: box.session("diary")["status"] == "review_pending", "its change", 120)
+    box.wait_until(lambda: box.session("diary")["status"] == "review_pending", "its change", 120)
     assert box.git("show", "feature/diary:diary.txt").splitlines() == ["it began to rain", "the sun came out", "done"]
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.cli.app import COMMANDS
-from agent_orchestrator.config.load import load
-from agent_orchestrator.core.events import KINDS, Unknown
-from agent_orchestrator.core.status import COLUMNS, QUIET_STATUSES
-from agent_orchestrator.testing.reference import reference
-from tests.docs.pages import PACKAGE, PAGES, ROOT, WRITTEN, Block, anchors, blocks, name, prose
+from agent_orchestrator.config.load import load_file
+from agent_orchestrator.core.events import EVENT_KINDS, Unknown
+from agent_orchestrator.core.status import BOARD_COLUMNS, QUIET_STATUSES
+from agent_orchestrator.testing.events_reference import reference
+from tests.docs.pages import HANDWRITTEN_PAGES, PACKAGE, PAGES, ROOT, Block, anchors, blocks, page_path, prose
 
 CONCEPTS = ROOT / "docs" / "concepts.md"
 EVENTS = ROOT / "docs" / "reference" / "events.md"
@@ -23,10 +23,10 @@ EVENTS = ROOT / "docs" / "reference" / "events.md"
 
 def test_the_main_pages_exist() -> None:
     expected = "README.md CONTRIBUTING.md CHANGELOG.md docs/index.md docs/quickstart.md docs/reference/commands.md"
-    assert set(expected.split()) <= {name(page) for page in PAGES}
+    assert set(expected.split()) <= {page_path(page) for page in PAGES}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_path)
 def test_links_have_targets(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", target):
@@ -41,7 +41,7 @@ def test_links_have_targets(page: Path) -> None:
 def test_every_page_is_linked_from_the_index() -> None:
     index = (ROOT / "docs" / "index.md").read_text()
     unreached = [page for page in PAGES if page.parent != ROOT and page.name != "index.md"]
-    assert [name(page) for page in unreached if name(page).removeprefix("docs/") not in index] == []
+    assert [page_path(page) for page in unreached if page_path(page).removeprefix("docs/") not in index] == []
 
 
 @pytest.mark.parametrize("block", [block for page in PAGES for block in blocks(page, "python")], ids=str)
@@ -54,15 +54,15 @@ def test_yaml_blocks_are_valid_configuration(block: Block, tmp_path: Path) -> No
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(block.text)
     named = dict.fromkeys(re.findall(r"\$\{(\w+)\}", block.text), "x")
-    assert load(file, {**os.environ, **named}).warnings == ()
+    assert load_file(file, {**os.environ, **named}).warnings == ()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_path)
 def test_pages_contain_no_local_paths(page: Path) -> None:
     assert re.findall(r"/(?:work|root|home/\w+|Users/\w+)/\S*|/tmp/ao-\S*", page.read_text()) == []
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
+@pytest.mark.parametrize("page", HANDWRITTEN_PAGES, ids=page_path)
 def test_make_targets_exist(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     targets |= set(re.findall(r"^  ([a-z-]+)\)", (ROOT / "scripts" / "suite").read_text(), re.MULTILINE))
@@ -73,13 +73,13 @@ def test_the_readme_names_the_two_commands() -> None:
     assert {"make demo", "make test"} <= set(re.findall(r"^make \w+", (ROOT / "README.md").read_text(), re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
+@pytest.mark.parametrize("page", HANDWRITTEN_PAGES, ids=page_path)
 def test_commands_exist(page: Path) -> None:
     named = set(re.findall(r"(?:`|^|\$\()ao ([a-z][a-z-]*)", page.read_text(), re.MULTILINE))
     assert named <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
+@pytest.mark.parametrize("page", HANDWRITTEN_PAGES, ids=page_path)
 def test_files_of_the_package_exist(page: Path) -> None:
     for named in re.findall(r"`((?:[\w]+/)*\w+\.py)`", page.read_text()):
         assert (PACKAGE / named).exists() or (ROOT / named).exists(), f"{named} is not there"
@@ -93,7 +93,7 @@ def test_functions_in_the_concepts_table_exist() -> None:
 
 
 # The page about upgrading names what was.
-@pytest.mark.parametrize("page", [page for page in WRITTEN if page.name != "upgrading.md"], ids=name)
+@pytest.mark.parametrize("page", [page for page in HANDWRITTEN_PAGES if page.name != "upgrading.md"], ids=page_path)
 def test_methods_exist(page: Path) -> None:
     named = set(re.findall(r"`([A-Z][a-z]\w+\.[a-z_]+)`", page.read_text()))
     assert not named or named <= _all_functions()
@@ -137,16 +137,16 @@ def test_every_status_is_listed_with_its_column() -> None:
     for statuses, column in re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]+?) \|", table, re.MULTILINE):
         documented |= dict.fromkeys(re.findall(r"\w+", statuses), column)
     assert documented == {
-        status: f"{column}, quiet" if status in QUIET_STATUSES else column for status, column in COLUMNS.items()
+        status: f"{column}, quiet" if status in QUIET_STATUSES else column for status, column in BOARD_COLUMNS.items()
     }
 
 
 def test_the_page_of_events_is_current() -> None:
     assert EVENTS.read_text() == reference(), (
-        "run `python -m agent_orchestrator.testing.reference docs/reference/events.md`"
+        "run `python -m agent_orchestrator.testing.events_reference docs/reference/events.md`"
     )
 
 
 def test_every_kind_of_event_is_explained() -> None:
     explained = re.findall(r"^### `([a-z-]+)`\n\n\w", EVENTS.read_text(), re.MULTILINE)
-    assert sorted(explained) == sorted(kind for kind, body in KINDS.items() if body is not Unknown)
+    assert sorted(explained) == sorted(kind for kind, body in EVENT_KINDS.items() if body is not Unknown)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols import Agent
 from agent_orchestrator.testing.contracts.agent import AgentContract
 from agent_orchestrator.testing.sandbox import Sandbox
@@ -35,7 +35,9 @@ class TestWordCount(AgentContract):
 
 def make(folder: Path, shell: str) -> Agent:
     (folder / "word_count.py").write_text(example("class WordCount"))
-    agent = Registry([{"path": "word_count.py"}], folder).make("agent", "word-count", {"shell": shell}, LocalHost())
+    agent = PluginRegistry([{"path": "word_count.py"}], folder).create(
+        "agent", "word-count", {"shell": shell}, LocalHost()
+    )
     assert isinstance(agent, Agent)
     return agent
 
@@ -46,8 +48,8 @@ def test_the_example_plugin_works_in_a_session(tmp_path: Path) -> None:
         (repo / "word_count.py").write_text(example("class WordCount"))
         box.start()
         box.ao("new", "--agent", "word-count", "--name", "count", "three little words")
-        box.until(lambda: box.session("count")["activity"] == "exited", "the agent to end")
-        box.until(lambda: box.session("count")["status"] == "review_pending", "its change to be ready")
+        box.wait_until(lambda: box.session("count")["activity"] == "exited", "the agent to end")
+        box.wait_until(lambda: box.session("count")["status"] == "review_pending", "its change to be ready")
         assert box.git("show", "feature/count:words.txt").strip() == "3"
 
 

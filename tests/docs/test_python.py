@@ -55,7 +55,7 @@ def test_the_example_plans_spawns_fixes_and_waits(box: Sandbox) -> None:
     text = text.replace('f"The checks fail:\\n{failure.logs}"', repr(fix_message))
     assert sorted(run(box, text).splitlines()) == ["my-app-make-fine done made fine", "my-app-make-spoilt done made it"]
     ready = dict.fromkeys(("make-fine", "make-spoilt"), "review_pending")
-    box.until(
+    box.wait_until(
         lambda: {session["name"]: session["status"] for session in box.sessions()} == ready, "both to be reviewed"
     )
 
@@ -65,7 +65,7 @@ def test_the_example_of_sessions(box: Sandbox) -> None:
     text = text.replace('await session.send("Look at src/auth.py first")', "")
     out = run(box, text + "\nimport asyncio\nasyncio.run(fix_auth())\n")
     assert out.startswith("Session my-app-fix-auth-bug started at ") and "+x" in out
-    box.until(lambda: box.session("fix-auth-bug")["status"] == "merged", "it to land")
+    box.wait_until(lambda: box.session("fix-auth-bug")["status"] == "merged", "it to land")
 
 
 def test_the_example_with_single_steps(box: Sandbox) -> None:
@@ -75,7 +75,7 @@ def test_the_example_with_single_steps(box: Sandbox) -> None:
     run(box, text + "\nimport asyncio\nasyncio.run(one_by_one())\n")
     (session,) = [candidate for candidate in box.sessions() if candidate["title"] == "Say hello"]
     assert session["profile"] == "claude-code"
-    box.until(lambda: box.session(session["id"])["status"] == "review_pending", "its change")
+    box.wait_until(lambda: box.session(session["id"])["status"] == "review_pending", "its change")
 
 
 def test_the_example_of_a_custom_orchestrator(box: Sandbox) -> None:
@@ -90,5 +90,5 @@ def test_the_example_without_async(box: Sandbox) -> None:
 
 def test_the_example_of_a_custom_agent(box: Sandbox) -> None:
     box.ao("new", "--agent", "greeter", "--name", "greeting", "good morning")
-    box.until(lambda: box.session("greeting")["status"] == "review_pending", "its change")
+    box.wait_until(lambda: box.session("greeting")["status"] == "review_pending", "its change")
     assert box.git("show", "feature/greeting:greeting.txt") == "good morning"

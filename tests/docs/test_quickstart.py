@@ -24,10 +24,10 @@ def test_the_quickstart_runs_as_written(tmp_path: Path) -> None:
         folder = tmp_path
         for block in blocks(QUICKSTART, "sh"):
             folder = run(box, block, folder)
-            box.until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began", 120.0)
+            box.wait_until(lambda: box.daemon_pid() is None or settled(box), f"what {block} began", 120.0)
         merged = dict.fromkeys(("say-hello", "greet-by-name"), "merged")
         ends = {**merged, "store": "review_pending", "draft": "idle", "copy": "review_pending"}
-        box.until(lambda: {session["name"]: session["status"] for session in box.sessions()} == ends, str(ends))
+        box.wait_until(lambda: {session["name"]: session["status"] for session in box.sessions()} == ends, str(ends))
         assert box.git("show", "feature/store:store.txt", cwd=folder) == "PostgreSQL"
         assert box.git("log", "-2", "--format=%s", "main", cwd=folder).splitlines() == [
             "Greet by name (#4)",

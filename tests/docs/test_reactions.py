@@ -7,7 +7,8 @@ import re
 import pytest
 
 from agent_orchestrator.config.model import Reaction, keys_of
-from agent_orchestrator.core.rules import ACTIONS, PRIORITIES, STRATEGIES, TRIGGERS
+from agent_orchestrator.core.rules.default_rules import TRIGGERS
+from agent_orchestrator.core.rules.model import ACTIONS, MERGE_STRATEGIES, PRIORITIES
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "reactions.md").read_text()
@@ -26,6 +27,6 @@ def test_every_trigger_action_and_field_is_explained() -> None:
     assert named("Fields") == set(keys_of(Reaction))
 
 
-@pytest.mark.parametrize("word", [*PRIORITIES, *STRATEGIES])
+@pytest.mark.parametrize("word", [*PRIORITIES, *MERGE_STRATEGIES])
 def test_every_value_is_named(word: str) -> None:
     assert f"`{word}`" in PAGE

@@ -32,7 +32,7 @@ from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.core.store import database
 
 PRODUCT = str(Path(agent_orchestrator.__file__).parent) + os.sep
-PLUMBING = (
+HIDDEN_CALLERS = (
     "base/host.py",
     "sessions/isolation/sandbox.py",
     "base/git/commands.py",
@@ -45,9 +45,9 @@ PLUMBING = (
     "daemon/__main__.py:_run",
 )
 """Frames that many statements share and that do not identify a statement."""
-KILLED = "killed"
-CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-FILES = (
+KILL_MARK = "killed"
+WRITING_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+FILE_FUNCTIONS = (
     "mkdir",
     "rmdir",
     "unlink",
@@ -65,7 +65,7 @@ FILES = (
 _kill, _write = os.kill, os.write
 
 
-class Counter:
+class StatementCounter:
     """Counts statements and kills the daemon at the planned one."""
 
     def __init__(self, at: str, trace: Path) -> None:
@@ -77,9 +77,9 @@ class Counter:
         self.lock = threading.RLock()
         self.inside = threading.local()
 
-    def call(self, what: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def run_and_count(self, what: str, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Run and count one statement; nested and failed statements are not counted."""
-        words = None if getattr(self.inside, "on", False) else label(what, sys._getframe(2))
+        words = None if getattr(self.inside, "on", False) else statement_name(what, sys._getframe(2))
         if words is None:
             return function(*args, **options)
         self.inside.on = True
@@ -87,22 +87,22 @@ class Counter:
             answer = function(*args, **options)
         finally:
             self.inside.on = False
-        self.point(words)
+        self.count_statement(words)
         return answer
 
-    def point(self, name: str) -> None:
+    def count_statement(self, name: str) -> None:
         """Count a statement, and kill the daemon if it is the planned one."""
         with self.lock:
             self.count += 1
             _write(self.trace, f"{self.count} {name}\n".encode())
             self.times -= name == self.words
             if self.at in (str(self.count), name) or (name == self.words and not self.times):
-                _write(self.trace, f"{KILLED} {name}\n".encode())
+                _write(self.trace, f"{KILL_MARK} {name}\n".encode())
                 _kill(os.getpid(), signal.SIGKILL)
                 threading.Event().wait()
 
 
-def label(what: str, frame: FrameType | None) -> str | None:
+def statement_name(what: str, frame: FrameType | None) -> str | None:
     """Return a statement's name: its action and the calling functions of the product, innermost first; None outside the product."""
     names: list[str] = []
     is_product = False
@@ -111,7 +111,7 @@ def label(what: str, frame: FrameType | None) -> str | None:
         if code.co_filename.startswith(PRODUCT):
             is_product = True
             name = code.co_filename.removeprefix(PRODUCT)
-            if not {name, f"{name}:{code.co_name}"} & {*PLUMBING} and not code.co_name.startswith("<"):
+            if not {name, f"{name}:{code.co_name}"} & {*HIDDEN_CALLERS} and not code.co_name.startswith("<"):
                 names.append(f"{Path(name).stem}.{code.co_name}")
         frame = frame.f_back
     return f"{what}: {' < '.join(names[:4])}" if is_product else None
@@ -120,26 +120,26 @@ def label(what: str, frame: FrameType | None) -> str | None:
 class CountedFile(io.FileIO):
     """A file whose writes are counted when they reach the kernel."""
 
-    counter: Counter
+    counter: StatementCounter
 
     def write(self, data: Any) -> int:
-        written = self.counter.call("write", super().write, data)
+        written = self.counter.run_and_count("write", super().write, data)
         assert isinstance(written, int)
         return written
 
 
-def install(counter: Counter) -> None:
+def install(counter: StatementCounter) -> None:
     """Wrap every function with external effects that the product uses."""
     CountedFile.counter = counter
-    for name in FILES:
+    for name in FILE_FUNCTIONS:
         _count(counter, os, name, name)
     for holder, name in ((os, "kill"), (os, "killpg"), (signal, "pidfd_send_signal"), (os, "write"), (os, "sendfile")):
         _count(counter, holder, name, name)
     real_open = os.open
 
     def opened(path: Any, flags: int, *args: Any, **options: Any) -> int:
-        if flags & CHANGES:
-            return int(counter.call("open", real_open, path, flags, *args, **options))
+        if flags & WRITING_FLAGS:
+            return int(counter.run_and_count("open", real_open, path, flags, *args, **options))
         return real_open(path, flags, *args, **options)
 
     os.open = opened
@@ -157,19 +157,19 @@ def install(counter: Counter) -> None:
     async def connected(*args: Any, **options: Any) -> Any:
         reader, writer = await connect(*args, **options)
         original_write = writer.write
-        writer.write = lambda data: counter.call("send", original_write, data)  # type: ignore[method-assign]
+        writer.write = lambda data: counter.run_and_count("send", original_write, data)  # type: ignore[method-assign]
         return reader, writer
 
     asyncio.open_unix_connection = connected
     _count_requests(counter)
 
 
-def _count(counter: Counter, holder: Any, name: str, what: str) -> None:
+def _count(counter: StatementCounter, holder: Any, name: str, what: str) -> None:
     original = getattr(holder, name)
 
     @functools.wraps(original)
     def counted(*args: Any, **options: Any) -> Any:
-        return counter.call(what, original, *args, **options)
+        return counter.run_and_count(what, original, *args, **options)
 
     setattr(holder, name, counted)
     for supporting in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
@@ -177,17 +177,19 @@ def _count(counter: Counter, holder: Any, name: str, what: str) -> None:
             supporting.add(counted)
 
 
-def _count_starts(counter: Counter) -> None:
+def _count_starts(counter: StatementCounter) -> None:
     original = subprocess.Popen.__init__
 
     def started(child: Any, argv: Any, *args: Any, **options: Any) -> None:
         words = [word for word in map(str, argv) if word[:1].isalpha() and word.replace("-", "").isalpha()]
-        counter.call(f"start {Path(argv[0]).name} {' '.join(words[1:2])}", original, child, argv, *args, **options)
+        counter.run_and_count(
+            f"start {Path(argv[0]).name} {' '.join(words[1:2])}", original, child, argv, *args, **options
+        )
 
     subprocess.Popen.__init__ = started  # type: ignore[assignment, method-assign]
 
 
-def _count_transactions(counter: Counter) -> None:
+def _count_transactions(counter: StatementCounter) -> None:
     """Count inserts and commits, named by the first record of a batch, because the others vary."""
     write, insert = database.Database._write, database._insert
     names: list[str] = [""]
@@ -198,19 +200,19 @@ def _count_transactions(counter: Counter) -> None:
         ]
         names[0] = names_of_batch[0] if names_of_batch else "nothing"
         after = insert(connection, batch, head)
-        counter.point(f"insert: {names[0]}")
+        counter.count_statement(f"insert: {names[0]}")
         return after
 
     def written(store: Any, compute: Any) -> Any:
         answer = write(store, compute)
-        counter.point(f"commit: {names[0]}")
+        counter.count_statement(f"commit: {names[0]}")
         return answer
 
     database._insert = inserted
     database.Database._write = written  # type: ignore[assignment, method-assign]
 
 
-def _count_requests(counter: Counter) -> None:
+def _count_requests(counter: StatementCounter) -> None:
     """Count requests that change something at a forge, when their answer begins: done there, but not yet known here."""
     import httpx2
 
@@ -223,8 +225,8 @@ def _count_requests(counter: Counter) -> None:
             query = json.loads(request.content)["query"].split("(")[0].split()
             what = " ".join(query[:2])
         changes = request.method not in ("GET", "HEAD", "OPTIONS") and not what.startswith("query")
-        if changes and (words := label(f"http {what}", sys._getframe(1))):
-            counter.point(words)
+        if changes and (words := statement_name(f"http {what}", sys._getframe(1))):
+            counter.count_statement(words)
         return answer
 
     httpx2.AsyncClient.send = sent  # type: ignore[assignment, method-assign]
@@ -235,7 +237,7 @@ def _kind(path: str) -> str:
     return "/".join("*" if any(letter.isdigit() for letter in part) else part for part in path.split("/"))
 
 
-def _count_async(counter: Counter, holder: Any, name: str, what: str) -> None:
+def _count_async(counter: StatementCounter, holder: Any, name: str, what: str) -> None:
     original = getattr(holder, name)
 
     @functools.wraps(original)
@@ -243,21 +245,21 @@ def _count_async(counter: Counter, holder: Any, name: str, what: str) -> None:
         try:
             return await original(*args, **options)
         finally:
-            if words := label(what, sys._getframe(1)):
-                counter.point(words)
+            if words := statement_name(what, sys._getframe(1)):
+                counter.count_statement(words)
 
     setattr(holder, name, counted)
 
 
 def _open(
-    counter: Counter, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **options: Any
+    counter: StatementCounter, original: Callable[..., Any], file: Any, mode: str = "r", *args: Any, **options: Any
 ) -> Any:
     """Open a file as `open` does, with a counting raw file if it is opened for writing by the product."""
-    if not set(mode) & set("wax+") or "daemon.log" in str(file) or label("", sys._getframe(1)) is None:
+    if not set(mode) & set("wax+") or "daemon.log" in str(file) or statement_name("", sys._getframe(1)) is None:
         return original(file, mode, *args, **options)
     names = ("buffering", "encoding", "errors", "newline", "closefd", "opener")
     arguments = dict(zip(names, args, strict=False)) | options
-    raw = counter.call(
+    raw = counter.run_and_count(
         "open",
         CountedFile,
         file,
@@ -290,7 +292,7 @@ def install_planned() -> None:
         file.seek(0)
         file.truncate()
         file.write("\n".join(rest))
-    install(Counter(at, plan.with_name("trace")))
+    install(StatementCounter(at, plan.with_name("trace")))
 
 
 def main() -> int:

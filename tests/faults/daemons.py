@@ -1,6 +1,6 @@
 """Daemons for the fault simulator: with an adjustable clock, forked from a process that has imported everything.
 
-A daemon's wall clock is that of the machine plus an offset in a file (`Clock`). Every start and end is recorded, so that the daemons
+A daemon's wall clock is that of the machine plus an offset in a file (`OffsetClock`). Every start and end is recorded, so that the daemons
 need not be asked how many of them run.
 """
 
@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-CLOCK = "AO_FAULTS_CLOCK"
+CLOCK_VARIABLE = "AO_FAULTS_CLOCK"
 _machine_time = time.time
 _shift: mmap.mmap | None = None
 
 
-class Clock:
+class OffsetClock:
     """A world's clock, as an offset in seconds from the machine's."""
 
     def __init__(self, path: Path) -> None:
@@ -40,7 +40,7 @@ class Clock:
     def offset(self) -> float:
         return float(struct.unpack("d", self._map[:8])[0])
 
-    def put(self, offset: float) -> None:
+    def set_offset(self, offset: float) -> None:
         self._map[:8] = struct.pack("d", offset)
 
     def now(self) -> float:
@@ -54,24 +54,24 @@ def _shifted() -> float:
 
 def _use_clock_of(env: Mapping[str, str]) -> None:
     global _shift
-    if path := env.get(CLOCK):
+    if path := env.get(CLOCK_VARIABLE):
         with Path(path).open("r+b") as file:
             _shift = mmap.mmap(file.fileno(), 8)
 
 
 @dataclass(slots=True)
-class Started:
+class StartedDaemon:
     """A started daemon, with the interface of `subprocess.Popen`."""
 
     pid: int
-    ends: Path
+    exit_codes_folder: Path
     returncode: int | None = None
 
     def poll(self) -> int | None:
         """Return its exit code, or None while it runs."""
         if self.returncode is None:
             try:
-                self.returncode = int((self.ends / str(self.pid)).read_text())
+                self.returncode = int((self.exit_codes_folder / str(self.pid)).read_text())
             except (OSError, ValueError):
                 return None
         return self.returncode
@@ -92,25 +92,25 @@ class Launcher:
         self.ends = folder / "ends"
         self.ends.mkdir()
         self.fresh = fresh
-        self.started: list[Started] = []
+        self.started: list[StartedDaemon] = []
         self._lock = threading.Lock()
         if not fresh:
             _parent()
 
-    def launch(self, argv: Sequence[str], env: Mapping[str, str], log: Path) -> Started:
+    def launch(self, argv: Sequence[str], env: Mapping[str, str], log: Path) -> StartedDaemon:
         request = json.dumps([list(argv), dict(env), str(log), str(self.ends)]).encode() + b"\n"
         with self._lock:
             parent = _start() if self.fresh else _parent()
             assert parent.stdin is not None and parent.stdout is not None
             parent.stdin.write(request)
             parent.stdin.flush()
-            daemon = Started(int(parent.stdout.readline()), self.ends)
+            daemon = StartedDaemon(int(parent.stdout.readline()), self.ends)
             if self.fresh:
                 parent.stdin.close()
                 parent.stdout.close()
                 parent.wait()
             self.started.append(daemon)
-        return Started(daemon.pid, self.ends)  # a separate object: its `returncode` is not shared
+        return StartedDaemon(daemon.pid, self.ends)  # a separate object: its `returncode` is not shared
 
     def live(self) -> list[int]:
         """Return the pids of the daemons that have not ended."""

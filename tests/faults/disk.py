@@ -26,7 +26,7 @@ def unshare_mounts() -> None:
     _mount("--make-rprivate", "/")
 
 
-class Disk:
+class PrivateDisk:
     """A file system mounted at a folder."""
 
     def __init__(self, folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.faults.play import World
+    from tests.faults.play import FaultWorld
 
 
 def processes() -> Iterator[tuple[int, bytes]]:
@@ -31,7 +31,7 @@ def environment(pid: int) -> dict[bytes, bytes]:
         return {}
 
 
-def agents(world: World) -> dict[str, list[int]]:
+def live_agents(world: FaultWorld) -> dict[str, list[int]]:
     """Return the pids of live demo agents by session, from /proc."""
     pids_by_session: dict[str, list[int]] = {}
     home = str(world.box.home.path).encode()
@@ -47,17 +47,17 @@ def agents(world: World) -> dict[str, list[int]]:
     return pids_by_session
 
 
-def holders(world: World) -> list[int]:
+def holders(world: FaultWorld) -> list[int]:
     home = str(world.box.home.path).encode()
     return [pid for pid, command in processes() if b"pty_holder.holder" in command and home in command]
 
 
-def tmux_servers(world: World) -> list[int]:
+def tmux_servers(world: FaultWorld) -> list[int]:
     socket = str(world.box.home.socket("tmux.sock")).encode()
     return [pid for pid, command in processes() if command.startswith(b"tmux") and socket in command]
 
 
-def agent_records(world: World) -> list[dict[str, Any]]:
+def agent_records(world: FaultWorld) -> list[dict[str, Any]]:
     """Return the records of the agents' log, each with its session."""
     if not world.truth.exists():
         return []
@@ -71,7 +71,7 @@ def agent_records(world: World) -> list[dict[str, Any]]:
     return records
 
 
-def git(world: World, *argv: str, text: str | None = None) -> str:
+def git(world: FaultWorld, *argv: str, text: str | None = None) -> str:
     """Run Git and return its output, whether it failed or not."""
     completed = subprocess.run(
         ["git", *argv],
@@ -86,7 +86,7 @@ def git(world: World, *argv: str, text: str | None = None) -> str:
     return completed.stdout
 
 
-def contents(world: World, names: Sequence[str]) -> dict[str, str | None]:
+def blob_contents(world: FaultWorld, names: Sequence[str]) -> dict[str, str | None]:
     """Return the contents of these blobs (`REF:PATH`), None for missing ones."""
     if not names:
         return {}
@@ -105,25 +105,25 @@ def contents(world: World, names: Sequence[str]) -> dict[str, str | None]:
     return contents
 
 
-def pending(world: World) -> list[tuple[str, str, str, float]]:
+def pending_rows(world: FaultWorld) -> list[tuple[str, str, str, float]]:
     """Return the pending rows of the outbox: key, kind, session, seconds until due."""
     rows = _rows(world, "select key, kind, session, due from outbox where state = 'pending'")
-    now = time_there(world)
+    now = daemon_time(world)
     return [(key, kind, session, due - now) for key, kind, session, due in rows]
 
 
-def time_there(world: World) -> float:
+def daemon_time(world: FaultWorld) -> float:
     """Return the daemon's time: its clock never goes back while it runs."""
     start = "select coalesce(max(seq), 0) from events where type = 'daemon-started'"
     rows = _rows(world, f"select max(time) from events where seq >= ({start})")
     return max([world.clock.now(), *(row[0] or 0.0 for row in rows)])
 
 
-def last_event(world: World) -> float:
+def last_event_time(world: FaultWorld) -> float:
     return float(next(iter(_rows(world, "select coalesce(max(seq), 0) from events")), (0,))[0])
 
 
-def _rows(world: World, query: str) -> list[Any]:
+def _rows(world: FaultWorld, query: str) -> list[Any]:
     with contextlib.closing(sqlite3.connect(f"file:{world.box.home.database}?mode=ro", uri=True, timeout=5)) as base:
         try:
             return base.execute(query).fetchall()

@@ -12,24 +12,24 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.github import GitHubServer, merges
-from agent_orchestrator.testing.github.graphql.endpoint import load
+from agent_orchestrator.testing.github.graphql.endpoint import load_schema
 from tests.forges import fetch
 
 REPO = "acme/app"
-PRESENT = fetch.GRAPHQL.present and importlib.util.find_spec("graphql") is not None
+IS_AVAILABLE = fetch.GRAPHQL.is_present and importlib.util.find_spec("graphql") is not None
 """Whether GitHub's published schema was fetched (`make test-forges`)."""
-PEOPLE = {"dev": "write", "rev": "write"}
+MEMBER_PERMISSIONS = {"dev": "write", "rev": "write"}
 
 
 class ForgeServer:
-    """The client side: every call is executed by `Town` in the other process."""
+    """The client side: every call is executed by `ForgeActors` in the other process."""
 
     def __init__(self) -> None:
         schema = fetch.GRAPHQL.path(fetch.GRAPHQL.files[0])
-        load(schema)  # before the fork, so that the next one has it cached
-        self._asking = threading.Lock()
+        load_schema(schema)  # before the fork, so that the next one has it cached
+        self._lock = threading.Lock()
         self._wire, theirs = Pipe()
         self._pid = os.fork()
         if not self._pid:
@@ -38,8 +38,8 @@ class ForgeServer:
         theirs.close()
 
     def ask(self, what: str, *args: Any) -> Any:
-        """Call a method of `Town` and return its result; raise `RuntimeError` if it fails."""
-        with self._asking:  # people and faults use it concurrently
+        """Call a method of `ForgeActors` and return its result; raise `RuntimeError` if it fails."""
+        with self._lock:  # people and faults use it concurrently
             self._wire.send((what, args))
             answer = self._wire.recv()
         if isinstance(answer, Exception):
@@ -63,7 +63,7 @@ def _serve(wire: Connection, schema: Path) -> None:
                 os._exit(0)
 
             signal.signal(signal.SIGTERM, end)
-            town = Town(forge)
+            town = ForgeActors(forge)
             while True:
                 what, args = wire.recv()
                 try:
@@ -76,7 +76,7 @@ def _serve(wire: Connection, schema: Path) -> None:
         os._exit(code)
 
 
-class Town:
+class ForgeActors:
     """The people at the forge, its checks, and the record of all webhook events."""
 
     def __init__(self, forge: GitHubServer) -> None:
@@ -90,14 +90,14 @@ class Town:
         """Pull request → the commit named in the request to merge, and the merged one."""
         self._down = False
         self._counted_hooks = self._times = 0
-        self.repo = forge.repository(REPO, {"README.md": "# app\n"}, people=PEOPLE)
-        original: Callable[..., None] = forge.world.hooks.happened
+        self.repo = forge.repository(REPO, {"README.md": "# app\n"}, people=MEMBER_PERMISSIONS)
+        original: Callable[..., None] = forge.world.hooks.send_event
 
         def happened(repo: Any, event: str, payload: dict[str, Any]) -> None:
             self._record(event, payload)
             original(repo, event, payload)
 
-        forge.world.hooks.happened = happened  # type: ignore[method-assign]
+        forge.world.hooks.send_event = happened  # type: ignore[method-assign]
         original_merge = merges.merge
 
         def merge(
@@ -127,7 +127,7 @@ class Town:
         """Run checks at every push; they fail if there is a file `broken.txt`."""
 
         def run(_repo: Any, sha: str) -> None:
-            broken = "broken.txt" in bare.git(self.repo.path, "ls-tree", "--name-only", sha)
+            broken = "broken.txt" in bare_repository.git(self.repo.path, "ls-tree", "--name-only", sha)
             self.check_results[sha] = not broken
             log = "E   assert broken\n" if broken else "ok\n"
             self.forge.check(self.repo, sha, "tests", "failure" if broken else "success", log=log)
@@ -187,7 +187,7 @@ class Town:
         """Return the base's commit, the titles of its commits and its files."""
         head = self.repo.head("main") or ""
         titles = [commit.message.partition("\n")[0] for commit in self.forge.log(REPO)]
-        return head, titles, bare.git(self.repo.path, "ls-tree", "--name-only", head).split()
+        return head, titles, bare_repository.git(self.repo.path, "ls-tree", "--name-only", head).split()
 
     def pulls(self) -> int:
         """Return the number of pull requests."""
@@ -230,7 +230,7 @@ class Town:
 
     def clear_faults(self) -> int:
         """Remove all faults and return how many requests they hit."""
-        hit = sum(self._times - fault.left for fault in self.forge.ledger.faults)
+        hit = sum(self._times - fault.remaining for fault in self.forge.ledger.faults)
         self.forge.clear_faults()
         return hit
 
@@ -250,8 +250,8 @@ class Town:
         """Make webhooks `lost`, `doubled`, `reordered` or normal; return how many were sent since the last call."""
         hooks = self.forge.hooks
         count, self._counted_hooks = len(hooks.sent) - self._counted_hooks, len(hooks.sent)
-        hooks._drop = 1_000_000 if order == "lost" else 0
-        hooks._double = 1_000_000 if order == "doubled" else 0
+        hooks._drop_count = 1_000_000 if order == "lost" else 0
+        hooks._duplicate_count = 1_000_000 if order == "doubled" else 0
         if order == "reordered":
             hooks.hold()
         else:

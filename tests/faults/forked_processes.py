@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator import cli
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.daemon import __main__ as the_daemon
 from tests.faults.crash_points import install_planned
 
-COMMAND_WITHIN = 180.0
+COMMAND_TIMEOUT = 180.0
 
 
 @dataclass(slots=True)
-class Child:
+class ForkedProcess:
     """A child process, with the interface of `subprocess.Popen`."""
 
     pid: int
@@ -36,7 +36,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class ForkedCommandResult:
     """The result of a command."""
 
     code: int
@@ -44,7 +44,7 @@ class Done:
     err: str
 
 
-def daemon(env: Mapping[str, str], log: Path) -> Child:
+def fork_daemon(env: Mapping[str, str], log: Path) -> ForkedProcess:
     """Start a daemon that counts statements and is killed where the plan says."""
 
     def serve() -> int:
@@ -56,32 +56,32 @@ def daemon(env: Mapping[str, str], log: Path) -> Child:
     return _start(serve, env, log.parent, log, log)
 
 
-def command(argv: Sequence[str], env: Mapping[str, str], cwd: Path, folder: Path) -> Done:
+def fork_command(argv: Sequence[str], env: Mapping[str, str], cwd: Path, folder: Path) -> ForkedCommandResult:
     """Run `ao` with these arguments; a daemon that it starts counts statements."""
     out, err = folder / "out", folder / "err"
     out.write_text("")
     err.write_text("")
 
     def run() -> int:
-        def spawn(client: Client, _arguments: Sequence[str]) -> Any:
+        def spawn(client: DaemonClient, _arguments: Sequence[str]) -> Any:
             os.makedirs(client.home, mode=0o700, exist_ok=True)  # noqa: PTH103 - as the client does
-            return daemon(client.daemon_environment(), Path(client.log))
+            return fork_daemon(client.daemon_environment(), Path(client.log_path))
 
-        Client._spawn = spawn  # type: ignore[assignment, method-assign]
+        DaemonClient._spawn = spawn  # type: ignore[assignment, method-assign]
         return cli.main(argv)
 
-    child, end = _start(run, env, cwd, out, err), time.monotonic() + COMMAND_WITHIN
+    child, end = _start(run, env, cwd, out, err), time.monotonic() + COMMAND_TIMEOUT
     while (code := child.poll()) is None:
         if time.monotonic() > end:
             os.kill(child.pid, 9)
         time.sleep(0.005)
-    return Done(code, out.read_text(errors="replace"), err.read_text(errors="replace"))
+    return ForkedCommandResult(code, out.read_text(errors="replace"), err.read_text(errors="replace"))
 
 
-def _start(work: Callable[[], int], env: Mapping[str, str], cwd: Path, out: Path, err: Path) -> Child:
+def _start(work: Callable[[], int], env: Mapping[str, str], cwd: Path, out: Path, err: Path) -> ForkedProcess:
     pid = os.fork()
     if pid:
-        return Child(pid)
+        return ForkedProcess(pid)
     code = 1
     try:
         appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults import evidence
-from tests.faults.play import World
+from tests.faults.play import FaultWorld
 
-FINAL = {"delivered", "acknowledged", "failed"}
-OVER = {"stopped", "failed", "merged", "closed", "exited", "interrupted"}
-LITTER = ("launch.", "spec.", "message.")
+FINAL_MESSAGE_STATES = {"delivered", "acknowledged", "failed"}
+ENDED_STATUSES = {"stopped", "failed", "merged", "closed", "exited", "interrupted"}
+TEMPORARY_PREFIXES = ("launch.", "spec.", "message.")
 """Prefixes of files with an environment or a message, which are read once and removed."""
-SOON = 3.0
+RECOVERY_SECONDS = 3.0
 """Seconds in which postponed writes and removals are done once the disk can be written again."""
-FAULTS = re.compile(r"Traceback|unexpectedly|level=error|\bERROR\b")
-ZERO = "0" * 40
+LOGGED_FAULT = re.compile(r"Traceback|unexpectedly|level=error|\bERROR\b")
+NO_COMMIT = "0" * 40
 
 Sessions = dict[str, Any]
 
 
-def check(world: World) -> list[str]:
+def check_all(world: FaultWorld) -> list[str]:
     """Return the problems of all invariants."""
-    deadline = time.monotonic() + SOON
+    deadline = time.monotonic() + RECOVERY_SECONDS
     while (
         states_are_true(world, sessions := _sessions_by_id(world), evidence.agent_records(world))
         and time.monotonic() < deadline
@@ -39,11 +39,11 @@ def check(world: World) -> list[str]:
     return wrong
 
 
-def _sessions_by_id(world: World) -> Sessions:
+def _sessions_by_id(world: FaultWorld) -> Sessions:
     return {session["id"]: session for session in world.box.sessions()}
 
 
-def work_is_never_lost(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
+def work_is_never_lost(world: FaultWorld, sessions: Sessions, truth: list[Any]) -> list[str]:
     """Check that what an agent wrote or committed is in its workspace, on its branch, on the base, or under a ref of ours."""
     wrong = [f"{session} was accepted and is gone" for session in world.accepted.sessions if session not in sessions]
     refs = evidence.git(world, "for-each-ref", "--format=%(refname)").split()
@@ -64,7 +64,7 @@ def work_is_never_lost(world: World, sessions: Sessions, truth: list[Any]) -> li
         }
         session_refs = [ref for ref in refs if ref in branch_refs or (ref.startswith("refs/ao/") and session in ref)]
         candidates[session, path] = [f"{ref}:{path}" for ref in session_refs]
-    contents = evidence.contents(world, [name for names in candidates.values() for name in names])
+    contents = evidence.blob_contents(world, [name for names in candidates.values() for name in names])
     for (session, path), names in candidates.items():
         if not any(contents[name] == f"{written[session, path]}\n" for name in names):
             status = sessions.get(session, {}).get("status")
@@ -78,10 +78,10 @@ def work_is_never_lost(world: World, sessions: Sessions, truth: list[Any]) -> li
     return wrong
 
 
-def _content_is_on_base(world: World, mark: str, written: dict[tuple[str, str], str]) -> bool:
+def _content_is_on_base(world: FaultWorld, mark: str, written: dict[tuple[str, str], str]) -> bool:
     """Return whether the files of a squashed commit are on the base."""
     files = {path: text for (_, path), text in written.items() if path.startswith(f"{mark}.")}
-    contents = evidence.contents(world, [f"{ref}:{path}" for path in files for ref in ("main", "origin/main")])
+    contents = evidence.blob_contents(world, [f"{ref}:{path}" for path in files for ref in ("main", "origin/main")])
     return bool(files) and any(
         contents[f"{ref}:{path}"] == f"{text}\n" for path, text in files.items() for ref in ("main", "origin/main")
     )
@@ -94,14 +94,14 @@ def _read_text(path: Path) -> str | None:
         return None
 
 
-def one_daemon(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+def one_daemon(world: FaultWorld, _sessions: Sessions, _truth: list[Any]) -> list[str]:
     live = world.launcher.live()
     return [] if len(live) == 1 else [f"{len(live)} daemons run: {live}"]
 
 
-def states_are_true(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
+def states_are_true(world: FaultWorld, sessions: Sessions, _truth: list[Any]) -> list[str]:
     wrong = []
-    agents = evidence.agents(world)
+    agents = evidence.live_agents(world)
     for session, pids in agents.items():
         session_state = sessions.get(session, {})
         if len(pids) > 1:
@@ -124,7 +124,7 @@ def states_are_true(world: World, sessions: Sessions, _truth: list[Any]) -> list
     return wrong
 
 
-def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
+def messages_once(world: FaultWorld, sessions: Sessions, _truth: list[Any]) -> list[str]:
     """Check that messages arrive at most once, acknowledged ones exactly once, and that a live agent has none waiting."""
     wrong = []
     messages_by_session = {
@@ -134,7 +134,7 @@ def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[s
     truth = evidence.agent_records(world)
     received = Counter(entry.get("id") for entry in truth if entry["event"] == "message" and entry.get("id"))
     receivers = {entry["id"]: entry["pid"] for entry in truth if entry["event"] == "message" and entry.get("id")}
-    agents = {pid for pids in evidence.agents(world).values() for pid in pids}
+    agents = {pid for pids in evidence.live_agents(world).values() for pid in pids}
     for message, times in received.items():
         if times > 1:
             wrong.append(f"message {message} was received {times} times")
@@ -156,7 +156,11 @@ def messages_once(world: World, sessions: Sessions, _truth: list[Any]) -> list[s
                 and not _may_have_been_received(entry, receivers, agents)
             ):
                 wrong.append(f"{entry['messageId']} counts as failed ({entry['reason']}), but was received")
-            elif is_running and entry["state"] not in FINAL and entry["messageId"] in world.accepted.messages:
+            elif (
+                is_running
+                and entry["state"] not in FINAL_MESSAGE_STATES
+                and entry["messageId"] in world.accepted.messages
+            ):
                 wrong.append(f"{entry['messageId']} to {session} is still {entry['state']} although its agent lives")
     wrong += [
         f"{message} to {to} was accepted and is not known"
@@ -171,7 +175,7 @@ def _may_have_been_received(message: Any, receivers: dict[str, int], agents: set
     return "send it again if it was not" in message["reason"] and receivers[message["messageId"]] not in agents
 
 
-def dialogs_untouched(_world: World, _sessions: Sessions, truth: list[Any]) -> list[str]:
+def dialogs_untouched(_world: FaultWorld, _sessions: Sessions, truth: list[Any]) -> list[str]:
     """Check that only decisions are typed into a permission dialog."""
     return [
         f"{record['session']} got {record['text']!r} into its dialog"
@@ -180,7 +184,7 @@ def dialogs_untouched(_world: World, _sessions: Sessions, truth: list[Any]) -> l
     ]
 
 
-def log_is_whole(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+def log_is_whole(world: FaultWorld, _sessions: Sessions, _truth: list[Any]) -> list[str]:
     events: list[Any] = []
     while page := world.box.request("GET", f"/api/events?after={events[-1]['seq'] if events else 0}&limit=1000")[
         "events"
@@ -195,11 +199,11 @@ def log_is_whole(world: World, _sessions: Sessions, _truth: list[Any]) -> list[s
     return wrong + [f"event {key} is in the log {count} times" for key, count in keys.items() if count > 1]
 
 
-def no_fault_logged(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
-    return [f"the daemon's log: {line}" for line in world.news().splitlines() if FAULTS.search(line)]
+def no_fault_logged(world: FaultWorld, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+    return [f"the daemon's log: {line}" for line in world.new_log_text().splitlines() if LOGGED_FAULT.search(line)]
 
 
-def user_work_is_untouched(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+def user_work_is_untouched(world: FaultWorld, _sessions: Sessions, _truth: list[Any]) -> list[str]:
     """Check that the person's commits, branches, stashes, tags and files in the repository are unchanged."""
     user, wrong = world.user, []
     refs = dict(
@@ -225,7 +229,7 @@ def user_work_is_untouched(world: World, _sessions: Sessions, _truth: list[Any])
     return wrong + ([f"the user's checkout is changed: {changed!r}"] if changed else [])
 
 
-def merged_as_checked(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+def merged_as_checked(world: FaultWorld, _sessions: Sessions, _truth: list[Any]) -> list[str]:
     """Check that every merged commit has exactly the content that was checked, and was merged once."""
     if world.style != "local":
         return []
@@ -241,7 +245,7 @@ def merged_as_checked(world: World, _sessions: Sessions, _truth: list[Any]) -> l
     return wrong + [f"{subject!r} landed {times} times" for subject, times in titles.items() if times > 1]
 
 
-def forge_agrees(world: World, _sessions: Sessions, _truth: list[Any]) -> list[str]:
+def forge_agrees(world: FaultWorld, _sessions: Sessions, _truth: list[Any]) -> list[str]:
     """Check the forge's record: one pull request per branch, opened and merged once at a checked commit; no repeated pushes or comments."""
     if world.forge is None:
         return []
@@ -265,12 +269,12 @@ def forge_agrees(world: World, _sessions: Sessions, _truth: list[Any]) -> list[s
     for (event, action, number, who), times in counts.items():
         if event == "pull_request" and action in ("opened", "ready_for_review", "closed") and times > 1:
             wrong.append(f"{action} #{number} by {who} happened {times} times")
-    pushes = Counter((ref, after) for ref, _, after in forge.ask("pushes") if after != ZERO)
+    pushes = Counter((ref, after) for ref, _, after in forge.ask("pushes") if after != NO_COMMIT)
     wrong += [f"{after} was pushed to {ref} {times} times" for (ref, after), times in pushes.items() if times > 1]
     return wrong + [f"inside the forge: {fault}" for fault in forge.ask("faults")]
 
 
-def comments_are_delivered(world: World, sessions: Sessions, truth: list[Any]) -> list[str]:
+def comments_are_delivered(world: FaultWorld, sessions: Sessions, truth: list[Any]) -> list[str]:
     """Check that comments at the forge reach the agent."""
     wrong = []
     received = [message["text"] for message in truth if message["event"] == "message"]
@@ -289,24 +293,24 @@ def comments_are_delivered(world: World, sessions: Sessions, truth: list[Any]) -
     return wrong
 
 
-def _litter(world: World, live: set[str]) -> list[str]:
+def _leftover_files(world: FaultWorld, live: set[str]) -> list[str]:
     home = world.box.home.path
     return [
         str(path.relative_to(home))
         for path in home.glob("sessions/*/*")
-        if path.name.startswith(LITTER) and path.parent.name not in live
+        if path.name.startswith(TEMPORARY_PREFIXES) and path.parent.name not in live
     ]
 
 
-def nothing_left_behind(world: World, sessions: Sessions, _truth: list[Any]) -> list[str]:
+def nothing_left_behind(world: FaultWorld, sessions: Sessions, _truth: list[Any]) -> list[str]:
     """Check that there is no lock, no file with a message or environment, and no worktree without a session."""
     box = world.box
     wrong = []
     if locks := [str(path) for path in (box.repo / ".git").rglob("*.lock")]:
         wrong.append(f"locks: {locks}")
     live = {session for session, now in sessions.items() if now["pid"] is not None}
-    deadline = time.monotonic() + SOON
-    while (litter := _litter(world, live)) and time.monotonic() < deadline:
+    deadline = time.monotonic() + RECOVERY_SECONDS
+    while (litter := _leftover_files(world, live)) and time.monotonic() < deadline:
         time.sleep(0.1)
     if litter:
         wrong.append(f"files with secrets or messages: {litter}")
@@ -324,7 +328,7 @@ def nothing_left_behind(world: World, sessions: Sessions, _truth: list[Any]) -> 
     return wrong + ([f"links to nowhere: {links}"] if links else [])
 
 
-Rule = Callable[[World, Sessions, list[Any]], list[str]]
+Rule = Callable[[FaultWorld, Sessions, list[Any]], list[str]]
 RULES: dict[str, Rule] = {
     "work is never lost": work_is_never_lost,
     "one daemon": one_daemon,

@@ -15,36 +15,36 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.faults import evidence
-from tests.faults.play import World
+from tests.faults.play import FaultWorld
 
 Pause = Callable[[float], None]
 
-FULL = re.compile(r"No space left|disk is full|could not be written|disk I/O error|Errno 28", re.IGNORECASE)
-SHUT = re.compile(r"[Rr]ead-only|Errno 30|readonly")
-SHORT = re.compile(r"Too many open files|Errno 24|unable to open database", re.IGNORECASE)
-HELD = re.compile(r"\.lock|could not lock|holds the lock")
-BUSY = re.compile(r"database is locked")
+DISK_FULL_TEXT = re.compile(r"No space left|disk is full|could not be written|disk I/O error|Errno 28", re.IGNORECASE)
+READ_ONLY_TEXT = re.compile(r"[Rr]ead-only|Errno 30|readonly")
+NO_DESCRIPTORS_TEXT = re.compile(r"Too many open files|Errno 24|unable to open database", re.IGNORECASE)
+GIT_LOCK_TEXT = re.compile(r"\.lock|could not lock|holds the lock")
+DATABASE_LOCK_TEXT = re.compile(r"database is locked")
 
 
-class Fault:
+class InjectedFault:
     """A fault in one round; `bit` is whether it had an effect."""
 
     styles: tuple[str, ...] = ("plain", "local", "github")
     runtimes: tuple[str, ...] = ("process", "tmux")
     needs_disk = False
-    words: re.Pattern[str] | None = None
+    effect_text: re.Pattern[str] | None = None
     """What the log, the events or an answer contain if the fault had an effect."""
 
-    def __init__(self, world: World, chance: random.Random) -> None:
+    def __init__(self, world: FaultWorld, chance: random.Random) -> None:
         self.world = world
         self.random = chance
         self.notes: list[str] = []
-        self.bit = False
+        self.had_effect = False
 
     def inject(self) -> None:
         """Begin the fault."""
 
-    def last(self) -> float:
+    def duration(self) -> float:
         """Return how many seconds it lasts."""
         return 0.0
 
@@ -54,40 +54,40 @@ class Fault:
     def restore(self) -> None:
         """End the fault."""
 
-    def outlast(self) -> bool:
+    def trigger_recovery(self) -> bool:
         """Trigger recovery that takes longer than a round; return False if there is none."""
         return False
 
-    def read(self, text: str) -> None:
+    def detect_effect(self, text: str) -> None:
         """Detect an effect in the text of logs, events and answers."""
-        if self.words is not None and self.words.search(text):
-            self.bit = True
+        if self.effect_text is not None and self.effect_text.search(text):
+            self.had_effect = True
 
     def _kill(self, pids: list[int]) -> None:
         if pids:
             pid = self.random.choice(sorted(pids))
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-                self.bit = True
+                self.had_effect = True
                 self.notes.append(str(pid))
 
 
-class KillDaemon(Fault):
+class KillDaemon(InjectedFault):
     def inject(self) -> None:
         self._kill(self.world.launcher.live())
 
 
-class KillAgent(Fault):
+class KillAgent(InjectedFault):
     def inject(self) -> None:
-        self._kill([pid for pids in evidence.agents(self.world).values() for pid in pids])
+        self._kill([pid for pids in evidence.live_agents(self.world).values() for pid in pids])
 
 
-class KillTerminal(Fault):
+class KillTerminal(InjectedFault):
     """Its agents end and end their Git; a Git that has just started may leave its lock, which a person removes."""
 
     def restore(self) -> None:
-        if self.bit:
-            self.notes += unlock(self.world)
+        if self.had_effect:
+            self.notes += remove_git_locks(self.world)
 
 
 class KillHolder(KillTerminal):
@@ -104,14 +104,14 @@ class KillTmux(KillTerminal):
         self._kill(evidence.tmux_servers(self.world))
 
 
-class KillGit(Fault):
+class KillGit(InjectedFault):
     """Kill a Git command of the daemon; a person removes its locks, as Git demands."""
 
     def inject(self) -> None:
         remaining, end = self.random.randint(0, 4), time.monotonic() + 1.5
         last = 0
         while time.monotonic() < end:
-            pid = git_of(self.world)
+            pid = running_git(self.world)
             if pid is not None and pid != last:
                 last = pid
                 remaining -= 1
@@ -119,41 +119,41 @@ class KillGit(Fault):
                     with contextlib.suppress(OSError):
                         command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                         os.kill(pid, signal.SIGKILL)
-                        self.bit = True
+                        self.had_effect = True
                         self.notes.append(b" ".join(command[10:16]).decode(errors="replace"))
                     return
             time.sleep(0.0005)
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.0, 1.0)
 
     def restore(self) -> None:
-        if self.bit:
-            self.notes += unlock(self.world)
+        if self.had_effect:
+            self.notes += remove_git_locks(self.world)
 
 
-class DiskFull(Fault):
+class DiskFull(InjectedFault):
     needs_disk = True
-    words = FULL
+    effect_text = DISK_FULL_TEXT
 
     def inject(self) -> None:
         assert self.world.disk is not None
         self.world.disk.fill(self.random.choice((0, 0, 4096, 16384, 65536)))
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.3, 1.5)
 
     def restore(self) -> None:
         assert self.world.disk is not None
         self.world.disk.restore()
-        unlock(self.world)
+        remove_git_locks(self.world)
 
 
-class DiskReadOnly(Fault):
+class DiskReadOnly(InjectedFault):
     """A Git that has a lock cannot remove it then, so a person does."""
 
     needs_disk = True
-    words = SHUT
+    effect_text = READ_ONLY_TEXT
 
     def inject(self) -> None:
         assert self.world.disk is not None
@@ -162,24 +162,24 @@ class DiskReadOnly(Fault):
             self.world.disk.make_read_only(part)
             self.notes.append(part.name)
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.3, 1.5)
 
     def restore(self) -> None:
         assert self.world.disk is not None
         self.world.disk.restore()
-        unlock(self.world)
+        remove_git_locks(self.world)
 
 
-class ClockJump(Fault):
+class ClockJump(InjectedFault):
     def inject(self) -> None:
         jump = self.random.choice((-86400.0, -3600.0, -90.0, -3.0, 5.0, 90.0, 3600.0, 86400.0))
-        self.world.clock.put(self.world.clock.offset + jump)
-        self.bit = True
+        self.world.clock.set_offset(self.world.clock.offset + jump)
+        self.had_effect = True
         self.notes.append(f"{jump:+.0f} s")
 
 
-class ForgeSlow(Fault):
+class ForgeSlow(InjectedFault):
     styles = ("github",)
 
     def inject(self) -> None:
@@ -187,12 +187,12 @@ class ForgeSlow(Fault):
         seconds = self.random.uniform(0.2, 3.0)
         self.world.forge.ask("fail", "slow", self.random.randint(2, 12), {"seconds": seconds})
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.5, 2.0)
 
     def restore(self) -> None:
         assert self.world.forge is not None
-        self.bit = self.world.forge.ask("clear_faults") > 0
+        self.had_effect = self.world.forge.ask("clear_faults") > 0
 
 
 class ForgeFailing(ForgeSlow):
@@ -212,14 +212,14 @@ class ForgeAway(ForgeSlow):
     def inject(self) -> None:
         assert self.world.forge is not None
         self.world.forge.ask("down")
-        self.bit = True
+        self.had_effect = True
 
     def restore(self) -> None:
         assert self.world.forge is not None
         self.world.forge.ask("up")
 
 
-class WebhooksLost(Fault):
+class WebhooksLost(InjectedFault):
     styles = ("github",)
     order = "lost"
 
@@ -227,14 +227,14 @@ class WebhooksLost(Fault):
         assert self.world.forge is not None
         self.world.forge.ask("hooks", self.order)
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.5, 2.0)
 
     def restore(self) -> None:
         assert self.world.forge is not None
-        self.bit = self.world.forge.ask("hooks", "") > 0
+        self.had_effect = self.world.forge.ask("hooks", "") > 0
 
-    def outlast(self) -> bool:
+    def trigger_recovery(self) -> bool:
         """Restart the daemon: while webhooks arrive, lost ones are found only by a poll every ten minutes, or by the first one."""
         if self.order == "lost":
             self.world.restart()
@@ -249,8 +249,8 @@ class WebhooksReordered(WebhooksLost):
     order = "reordered"
 
 
-class DatabaseLocked(Fault):
-    words = BUSY
+class DatabaseLocked(InjectedFault):
+    effect_text = DATABASE_LOCK_TEXT
 
     def inject(self) -> None:
         self._base: sqlite3.Connection | None = None
@@ -258,20 +258,20 @@ class DatabaseLocked(Fault):
         with contextlib.suppress(sqlite3.Error):
             self._base = sqlite3.connect(self.world.box.home.database, timeout=2, isolation_level=None)
             self._base.execute("begin immediate")
-            self._before = evidence.last_event(self.world)
+            self._before = evidence.last_event_time(self.world)
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self._seconds
 
     def restore(self) -> None:
         if self._base is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._base.execute("rollback")
-                self.bit = bool(self.world.launcher.live())
+                self.had_effect = bool(self.world.launcher.live())
             self._base.close()
 
 
-class DatabaseTorn(Fault):
+class DatabaseTorn(InjectedFault):
     """A power cut: the daemon is killed, and the log behind its last commit is cut off or garbage."""
 
     def inject(self) -> None:
@@ -281,10 +281,10 @@ class DatabaseTorn(Fault):
             time.sleep(0.005)
         log = self.world.box.home.database.with_name("ao.db-wal")
         if not log.exists() or self.world.launcher.live():
-            self.bit = False
+            self.had_effect = False
             return
         data = log.read_bytes()
-        end = committed(data)
+        end = committed_length(data)
         tail = self.random.randbytes(self.random.randint(0, 9000))
         if self.random.random() < 0.5:
             tail = (
@@ -301,30 +301,30 @@ class DatabaseTorn(Fault):
         self.notes.append(f"{len(data)} bytes, committed {end}, now {end + len(tail)}")
 
 
-class Sleep(Fault):
+class Sleep(InjectedFault):
     """The machine sleeps: all processes stop, and the clock advances."""
 
     def inject(self) -> None:
         world = self.world
-        agents = [pid for pids in evidence.agents(world).values() for pid in pids]
+        agents = [pid for pids in evidence.live_agents(world).values() for pid in pids]
         self._pids = [*world.launcher.live(), *agents, *evidence.holders(world), *evidence.tmux_servers(world)]
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP)
-        self.bit = bool(self._pids)
+        self.had_effect = bool(self._pids)
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.2, 2.0)
 
     def restore(self) -> None:
-        self.world.clock.put(self.world.clock.offset + self.random.choice((0.0, 600.0, 30000.0)))
+        self.world.clock.set_offset(self.world.clock.offset + self.random.choice((0.0, 600.0, 30000.0)))
         for pid in self._pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
 
-class NoDescriptors(Fault):
-    words = SHORT
+class NoDescriptors(InjectedFault):
+    effect_text = NO_DESCRIPTORS_TEXT
 
     def inject(self) -> None:
         self._daemon, self._limits = 0, (0, 0)
@@ -337,7 +337,7 @@ class NoDescriptors(Fault):
                 self._daemon = pid
                 self.notes.append(f"{used} used, {few} allowed")
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.uniform(0.3, 1.5)
 
     def restore(self) -> None:
@@ -346,10 +346,10 @@ class NoDescriptors(Fault):
                 resource.prlimit(self._daemon, resource.RLIMIT_NOFILE, self._limits)
 
 
-class GitLocked(Fault):
+class GitLocked(InjectedFault):
     """Locks of another Git. A repeated command shows that the fault has an effect."""
 
-    words = HELD
+    effect_text = GIT_LOCK_TEXT
 
     def inject(self) -> None:
         common = self.world.box.repo / ".git"
@@ -367,30 +367,30 @@ class GitLocked(Fault):
                 self._locks.append(lock)
                 self.notes.append(str(lock.relative_to(common)))
 
-    def last(self) -> float:
+    def duration(self) -> float:
         return self.random.choice((0.3, 0.7, 1.0, 4.5))
 
     def watch(self) -> None:
-        if (pid := git_of(self.world)) is not None:
+        if (pid := running_git(self.world)) is not None:
             with contextlib.suppress(OSError):
                 attempts = self._tried.setdefault(Path(f"/proc/{pid}/cmdline").read_bytes(), set())
                 attempts.add(pid)
-                self.bit |= len(attempts) > 1
+                self.had_effect |= len(attempts) > 1
 
     def restore(self) -> None:
         for lock in self._locks:
             lock.unlink(missing_ok=True)
 
 
-class UserWorks(Fault):
+class UserWorks(InjectedFault):
     def inject(self) -> None:
         for _ in range(self.random.randint(2, 5)):
             self.notes.append(self.world.user.work(self.random))
             time.sleep(self.random.uniform(0.0, 0.15))
-        self.bit = True
+        self.had_effect = True
 
 
-KINDS: dict[str, type[Fault]] = {
+KINDS: dict[str, type[InjectedFault]] = {
     "kill-daemon": KillDaemon,
     "kill-agent": KillAgent,
     "kill-holder": KillHolder,
@@ -414,7 +414,7 @@ KINDS: dict[str, type[Fault]] = {
 }
 
 
-def git_of(world: World) -> int | None:
+def running_git(world: FaultWorld) -> int | None:
     """Return the pid of a Git command that the daemon runs now, or None."""
     for daemon in world.launcher.live():
         with contextlib.suppress(OSError):
@@ -425,7 +425,7 @@ def git_of(world: World) -> int | None:
     return None
 
 
-def unlock(world: World) -> list[str]:
+def remove_git_locks(world: FaultWorld) -> list[str]:
     """Wait until no Git runs in the world, then remove the remaining locks, as a person would; return their paths."""
     common, repo = world.box.repo / ".git", os.fsencode(world.box.folder)
     end = time.monotonic() + 3.0
@@ -457,7 +457,7 @@ def _cwd(pid: int) -> bytes:
         return b""
 
 
-def committed(data: bytes) -> int:
+def committed_length(data: bytes) -> int:
     """Return where the last committed frame of a write-ahead log ends."""
     if len(data) < 32:
         return 0

@@ -24,7 +24,7 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing import demo
 from agent_orchestrator.testing.sandbox import Sandbox
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 
 
 def play(seed: int, runtime: str = "process") -> list[str]:
@@ -35,22 +35,22 @@ def play(seed: int, runtime: str = "process") -> list[str]:
         for name, (title, body) in demo.ISSUES.items():
             issue = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
             box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
-        kills = _under_fire(box, random.Random(seed))
-        wrong = _wrong(box, folder / "truth.jsonl")
+        kills = _play_while_killing(box, random.Random(seed))
+        wrong = _problems(box, folder / "truth.jsonl")
         sys.stderr.write(f"seed {seed}: the daemon was killed {kills} times\n")
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)
     return [f"seed {seed} ({folder}): {line}" for line in wrong]
 
 
-def _under_fire(box: Sandbox, chance: random.Random) -> int:
-    director, kills, end = demo.Director(box), 0, time.monotonic() + PATIENCE
+def _play_while_killing(box: Sandbox, chance: random.Random) -> int:
+    director, kills, end = demo.Director(box), 0, time.monotonic() + TIMEOUT
     while time.monotonic() < end:
         quiet_until = time.monotonic() + chance.uniform(0.2, 2.5)
         while time.monotonic() < quiet_until:
             with contextlib.suppress(AoError):
                 director.respond()
-                if director.over():
+                if director.is_finished():
                     return kills
             time.sleep(0.05)
         if kills < 12:
@@ -61,7 +61,7 @@ def _under_fire(box: Sandbox, chance: random.Random) -> int:
     raise TimeoutError(f"the loop did not come to its end; the sessions: {states}")
 
 
-def _wrong(box: Sandbox, truth: Path) -> list[str]:
+def _problems(box: Sandbox, truth: Path) -> list[str]:
     wrong = []
     titles = Counter(box.git("log", "--format=%s", "main").splitlines())
     for name in ("price", "cart", "report", "currency"):

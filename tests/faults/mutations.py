@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "agent_orchestrator"
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class PlantedBug:
     """A bug, and the check that must find it."""
 
     what: str
@@ -27,14 +27,14 @@ class Planted:
     rounds: int = 64
 
 
-PLANTED = {
-    "no-rescue": Planted(
+PLANTED_BUGS = {
+    "no-rescue": PlantedBug(
         "a stopped session's workspace is removed without saving what is in it",
         (
             (
                 "sessions/lifecycle/stop.py",
                 "report = await site.rescue(spec)\n                kept, why = await self._remove(facts, spec)",
-                "report = await site.saved_before(spec)\n                shutil.rmtree(spec.path)\n"
+                "report = await site.stored_rescue(spec)\n                shutil.rmtree(spec.path)\n"
                 "                await self.core.plugins.workspace_of(facts).remove(spec)",
             ),
             (
@@ -45,7 +45,7 @@ PLANTED = {
         ),
         "work is never lost",
     ),
-    "believed": Planted(
+    "believed": PlantedBug(
         "a message that was written counts as acknowledged",
         (
             (
@@ -57,31 +57,31 @@ PLANTED = {
         "messages once",
         "kill-agent,kill-holder,kill-tmux",
     ),
-    "dropped": Planted(
+    "dropped": PlantedBug(
         "what could not be written counts as recorded",
         (
             (
                 "core/engine.py",
-                "self._jobs[:0] = patient",
-                "for job in patient:\n                job.answer.done() or job.answer.set_result([])",
+                "self._queued_appends[:0] = patient",
+                "for job in patient:\n                job.result.done() or job.result.set_result([])",
             ),
         ),
         "states are true|did not come to rest|messages once|work is never lost",
         "disk-full,database-locked",
     ),
-    "second-daemon": Planted(
+    "second-daemon": PlantedBug(
         "a daemon does not mind another one's lock",
         (
             (
                 "daemon/__main__.py",
-                "while (holder := _lock_or_holder(file)) is not None:",
+                "while (holder := _try_lock(file)) is not None:",
                 "while (holder := None) is not None:",
             ),
         ),
         "one daemon",
         styles="plain",
     ),
-    "into-the-dialog": Planted(
+    "into-the-dialog": PlantedBug(
         "messages are typed whether or not the agent waits on a permission dialog",
         (
             (
@@ -94,7 +94,7 @@ PLANTED = {
         "dialogs untouched",
         rounds=96,
     ),
-    "left-standing": Planted(
+    "left-standing": PlantedBug(
         "a landing moves the base and leaves the user's checkout of it as it was",
         (
             (
@@ -105,29 +105,29 @@ PLANTED = {
         ),
         "the user's own",
     ),
-    "unchecked": Planted(
+    "unchecked": PlantedBug(
         "the merge queue takes every commit for checked",
-        (("changes/merge_queue/lane.py", "failed = await self._check(ticket, built, doubt)", "failed = ()"),),
+        (("changes/merge_queue/base_queue.py", "failed = await self._check(ticket, built, doubt)", "failed = ()"),),
         "landed as checked",
     ),
-    "litter": Planted(
+    "litter": PlantedBug(
         "the file with a message for tmux stays",
         (
             (
                 "plugins/runtimes/tmux.py",
-                "        finally:\n            launch_checks.remove_with_retry([file])",
+                "        finally:\n            single_use_files.remove_with_retry([file])",
                 "        finally:\n            pass",
             ),
         ),
         "nothing left behind",
     ),
-    "traceback": Planted(
+    "traceback": PlantedBug(
         "a full disk is a fault of the program",
         (("core/effects.py", "        error = resource_shortage(error) or error\n", ""),),
         "no fault logged",
         "disk-full,disk-read-only",
     ),
-    "gap": Planted(
+    "gap": PlantedBug(
         "the log's numbers leave one out",
         (
             (
@@ -138,13 +138,13 @@ PLANTED = {
         ),
         "the log is whole",
     ),
-    "unheard": Planted(
+    "unheard": PlantedBug(
         "comments at the forge are not taken in",
         (
             (
                 "changes/forge_sync/pull_request_events.py",
-                "def _added(comment: PullComment, head: str) -> e.Body:\n",
-                "def _added(comment: PullComment, head: str) -> e.Body:\n    return e.BaseMoved(head)\n",
+                "def _comment_event(comment: PullRequestComment, head: str) -> e.Body:\n",
+                "def _comment_event(comment: PullRequestComment, head: str) -> e.Body:\n    return e.BaseMoved(head)\n",
             ),
         ),
         "comments heard",
@@ -154,7 +154,7 @@ PLANTED = {
 }
 
 
-def plant(bug: Planted, folder: Path) -> None:
+def plant(bug: PlantedBug, folder: Path) -> None:
     """Copy the sources with the bug to a folder; exit if the bug does not fit the source."""
     shutil.copytree(PACKAGE, folder / "agent_orchestrator", ignore=shutil.ignore_patterns("__pycache__", "dist"))
     for name, old, new in bug.edits:
@@ -165,7 +165,7 @@ def plant(bug: Planted, folder: Path) -> None:
         path.write_text(text.replace(old, new, 1))
 
 
-def is_found(name: str, bug: Planted, seed: int) -> bool:
+def is_found(name: str, bug: PlantedBug, seed: int) -> bool:
     """Play rounds with a planted bug, print the result, and return whether it was found."""
     with tempfile.TemporaryDirectory(prefix="ao-planted-") as folder:
         plant(bug, Path(folder))
@@ -192,8 +192,8 @@ def is_found(name: str, bug: Planted, seed: int) -> bool:
 
 def main() -> int:
     """Try all planted bugs, or the named ones."""
-    names = sys.argv[1:] or list(PLANTED)
-    results = [is_found(name, PLANTED[name], seed=1) for name in names]
+    names = sys.argv[1:] or list(PLANTED_BUGS)
+    results = [is_found(name, PLANTED_BUGS[name], seed=1) for name in names]
     return 0 if all(results) else 1
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, Unreachable
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.faults import daemons, evidence
-from tests.faults.disk import Disk
+from tests.faults.disk import PrivateDisk
 from tests.faults.forge_server import REPO, ForgeServer
-from tests.faults.user import User
+from tests.faults.user import RepositoryUser
 
 SECRET = "s3cret"
 TASKS = (
@@ -39,23 +39,23 @@ CHANGES = (
     "Change {mark}\n[[write: {mark}.txt|work {mark}]] [[commit: commit {mark}]] [[done: {mark}]]",
     "Break {mark}\n[[write: {mark}.txt|work {mark}]] [[write: broken.txt|{mark}]] [[commit: commit {mark}]] [[done: {mark}]]",
 )
-WORDS = (
+MESSAGES = (
     "[[say: heard {mark}]]",
     "[[say: heard {mark}]]",
     "[[write: {mark}.txt|told {mark}]]",
     "[[write: {mark}.txt|told {mark}]] [[commit: commit {mark}]]",
 )
-PLAIN = "defaults: {{agent: demo, runtime: {runtime}}}\n"
-LOCAL = (
-    PLAIN
+PLAIN_CONFIG = "defaults: {{agent: demo, runtime: {runtime}}}\n"
+LOCAL_CONFIG = (
+    PLAIN_CONFIG
     + """ci: {{command: 'git rev-parse "HEAD^{{tree}}" >> "{checked}"; test ! -e broken.txt'}}
 reactions:
   ci-failed: {{message: "[[sh: rm -f broken.txt]] [[commit: mend]] [[done: mended]]", backoff: 1s..1s}}
   approved-and-green: {{auto: true}}
 """
 )
-GITHUB = (
-    PLAIN
+GITHUB_CONFIG = (
+    PLAIN_CONFIG
     + """projects:
   app:
     path: .
@@ -67,9 +67,9 @@ reactions:
   approved-and-green: {{auto: true}}
 """
 )
-TIMERS = ("silence", "escalate")
+TIMER_TRIGGERS = ("silence", "escalate")
 """Kinds of effects that wait only for time to pass."""
-USES = {
+ACTIONS_BY_STYLE = {
     "plain": ("new", "new", "new", "send", "send", "send", "stop", "restore", "answer", "answer", "second"),
     "local": (
         "change",
@@ -90,7 +90,7 @@ USES = {
 
 
 @dataclass(slots=True)
-class Accepted:
+class AcceptedRequests:
     """What the daemon has accepted, as recorded by the people."""
 
     sessions: dict[str, str] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Accepted:
     refused: int = 0
 
 
-class World:
+class FaultWorld:
     """A home, a repository and a daemon that live through several rounds."""
 
     def __init__(self, folder: Path, style: str, runtime: str, *, fresh: bool, seed: str, disk: bool) -> None:
@@ -113,19 +113,19 @@ class World:
         self.style = style
         self.runtime = runtime
         self.random = random.Random(seed)
-        self.accepted = Accepted()
-        self.clock = daemons.Clock(folder / "clock")
+        self.accepted = AcceptedRequests()
+        self.clock = daemons.OffsetClock(folder / "clock")
         self.launcher = daemons.Launcher(folder, fresh=fresh)
-        self.disk = Disk(folder / "disk") if disk else None
+        self.disk = PrivateDisk(folder / "disk") if disk else None
         self.truth, self.checked = folder / "truth.jsonl", folder / "checked"
-        env = {"AO_DEMO_LOG": str(self.truth), daemons.CLOCK: str(self.clock.path)}
+        env = {"AO_DEMO_LOG": str(self.truth), daemons.CLOCK_VARIABLE: str(self.clock.path)}
         (folder / "disk").mkdir(exist_ok=True)
         self.box = Sandbox(folder / "disk", runtime, env)
         self.box.__enter__()
         self.forge = ForgeServer() if style == "github" else None
         self.port = _free_port(self.random)
         self._prepare()
-        self.user = User(self.box)
+        self.user = RepositoryUser(self.box)
         self._mark = 0
         self._log_read = 0
         self.events: list[tuple[int, str]] = []
@@ -137,16 +137,16 @@ class World:
 
     def begin(self) -> None:
         """Start the daemon."""
-        self.wake()
+        self.ensure_daemon()
 
     def _prepare(self) -> None:
         box, forge = self.box, self.forge
         if forge is None:
-            text = {"plain": PLAIN, "local": LOCAL}[self.style]
+            text = {"plain": PLAIN_CONFIG, "local": LOCAL_CONFIG}[self.style]
             box.repository(config=text.format(runtime=self.runtime, checked=self.checked))
             return
         url, address, token = forge.ask("addresses")
-        box.repository(config=GITHUB.format(runtime=self.runtime, url=url, token=token, secret=SECRET))
+        box.repository(config=GITHUB_CONFIG.format(runtime=self.runtime, url=url, token=token, secret=SECRET))
         login = base64.b64encode(f"x:{token}".encode()).decode()
         box.git("remote", "add", "origin", address)
         box.git("-c", f"http.extraHeader=Authorization: Basic {login}", "fetch", "-q", "origin")
@@ -169,12 +169,12 @@ class World:
 
     def plan(self) -> list[tuple[str, float, float]]:
         """Return the actions of a round, each with two random numbers for choices."""
-        uses = [self.random.choice(USES[self.style]) for _ in range(self.random.randint(2, 4))]
+        uses = [self.random.choice(ACTIONS_BY_STYLE[self.style]) for _ in range(self.random.randint(2, 4))]
         if self.random.random() < 0.5:
-            uses[0] = USES[self.style][0]
+            uses[0] = ACTIONS_BY_STYLE[self.style][0]
         return [(what, self.random.random(), self.random.random()) for what in uses]
 
-    def use(self, plan: Sequence[tuple[str, float, float]], done: list[str]) -> threading.Thread:
+    def run_actions(self, plan: Sequence[tuple[str, float, float]], done: list[str]) -> threading.Thread:
         """Run the actions in a thread and return it; `done` gets a line per action."""
 
         def act() -> None:
@@ -194,12 +194,12 @@ class World:
 
     def ask(self, method: str, path: str, body: Any = None, timeout: float = 60.0) -> Any:
         """Send a request as the command line does: start the daemon if needed, and repeat with the same key if it dies."""
-        with Client(self.box.home.path) as client:
+        with DaemonClient(self.box.home.path) as client:
             client._spawn = self._spawn  # type: ignore[assignment, method-assign]
             headers = {"X-AO-Cwd": quote(str(self.box.repo)), "Idempotency-Key": os.urandom(16).hex()}
             return client.request(method, path, body, headers=headers, timeout=timeout).json()
 
-    def _spawn(self, _arguments: Sequence[str], port: int | None = None) -> daemons.Started:
+    def _spawn(self, _arguments: Sequence[str], port: int | None = None) -> daemons.StartedDaemon:
         home = self.box.home
         try:
             home.path.mkdir(mode=0o700, exist_ok=True)
@@ -238,7 +238,7 @@ class World:
 
     def _send(self, choice: float, other: float) -> str:
         session, mark = self._pick(choice), self.mark()
-        text = WORDS[int(other * len(WORDS))].format(mark=mark)
+        text = MESSAGES[int(other * len(MESSAGES))].format(mark=mark)
         sent = self.ask("POST", f"/api/sessions/{session}/message", {"content": text})
         self.accepted.messages[sent["messageId"]] = session
         return f"send {session} {sent['messageId']}: {text!r}"
@@ -323,15 +323,15 @@ class World:
         path = self.box.home.log
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def news(self) -> str:
+    def new_log_text(self) -> str:
         """Return the part of the log since the last round."""
         return self.log()[self._log_read :]
 
-    def round_is_over(self) -> None:
+    def mark_log_read(self) -> None:
         """Mark the current log as read."""
         self._log_read = len(self.log())
 
-    def reasons(self) -> list[str]:
+    def recent_failures(self) -> list[str]:
         """Return the data of recent events about failures."""
         events = self.box.request("GET", "/api/events?limit=200")["events"][-200:]
         return [
@@ -346,20 +346,20 @@ class World:
 
     # -- rest ----------------------------------------------------------------------------------------------------------
 
-    def settle(self, within: float = 60.0) -> None:
+    def wait_until_settled(self, within: float = 60.0) -> None:
         """Start the daemon if needed and wait until nothing changes; raise `TimeoutError`."""
-        self.wake()  # slow on a busy machine
+        self.ensure_daemon()  # slow on a busy machine
         end = time.monotonic() + within
         before: Any = None
         unchanged = 0
         skipped_at = 0.0
         while True:
-            self.wake()
+            self.ensure_daemon()
             sessions = self.box.sessions()
-            waiting = evidence.pending(self)
+            waiting = evidence.pending_rows(self)
             state = (
                 [(session["id"], session["status"], session["activity"], session["pid"]) for session in sessions],
-                evidence.last_event(self),
+                evidence.last_event_time(self),
                 sorted(key for key, *_ in waiting),
             )
             moving = [
@@ -371,7 +371,7 @@ class World:
             soon = [
                 row
                 for row in waiting
-                if row[3] < 400.0 and row[1] not in TIMERS and not (row[1] == "deliver" and row[2] in blocked)
+                if row[3] < 400.0 and row[1] not in TIMER_TRIGGERS and not (row[1] == "deliver" and row[2] in blocked)
             ]
             unchanged = unchanged + 1 if state == before else 0
             before = state
@@ -387,8 +387,8 @@ class World:
             longest_wait = min((row[3] for row in soon), default=0.0)
             if unchanged >= 4 and longest_wait > 2.0 and not moving and skipped_at != state[1]:
                 skipped_at = state[1]
-                lead = evidence.time_there(self) - self.clock.now()
-                self.clock.put(self.clock.offset + lead + longest_wait)  # do not wait for a long pause:
+                lead = evidence.daemon_time(self) - self.clock.now()
+                self.clock.set_offset(self.clock.offset + lead + longest_wait)  # do not wait for a long pause:
                 self.restart()  # the next daemon finds it over
             time.sleep(0.05 if unchanged < 2 else 0.1)
 
@@ -399,9 +399,9 @@ class World:
                 os.kill(pid, signal.SIGTERM)
         for daemon in self.launcher.started:
             daemon.wait(40)
-        self.wake()
+        self.ensure_daemon()
 
-    def wake(self) -> None:
+    def ensure_daemon(self) -> None:
         """Make sure that a daemon runs; on a busy machine its start may need several attempts."""
         for _ in range(3):
             try:
@@ -425,4 +425,4 @@ def _free_port(chance: random.Random) -> int:
             return port
 
 
-__all__ = ["REPO", "Accepted", "World"]
+__all__ = ["REPO", "AcceptedRequests", "FaultWorld"]

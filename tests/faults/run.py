@@ -20,28 +20,28 @@ from typing import Any
 
 from agent_orchestrator.testing.sandbox import have_tmux
 from tests.faults import disk
-from tests.faults.forge_server import PRESENT
-from tests.faults.invariants import check, one_daemon
-from tests.faults.kinds import KINDS, Fault
-from tests.faults.play import World
+from tests.faults.forge_server import IS_AVAILABLE
+from tests.faults.invariants import check_all, one_daemon
+from tests.faults.kinds import KINDS, InjectedFault
+from tests.faults.play import FaultWorld
 
 WORLD_ROUNDS = 8
 """Rounds per world."""
-ON_ITS_WAY = 5.0
+MAX_PROBLEM_SECONDS = 5.0
 """Seconds for work that nothing shows, such as an answer of a slow forge; a problem that lasts longer is a violation."""
 STYLES = ("plain", "local", "github", "plain", "local")
 
 
 @dataclass(slots=True)
-class Round:
+class RoundResult:
     """A round and its result."""
 
     number: int
     world: str
     injected: list[str] = field(default_factory=list)
-    bit: list[str] = field(default_factory=list)
+    effective_faults: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     cpu: float = 0.0
     refused: int = 0
@@ -60,7 +60,7 @@ class Totals:
     kinds: dict[str, dict[str, int]] = field(default_factory=dict)
     violations: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, round_result: Round) -> None:
+    def add(self, round_result: RoundResult) -> None:
         self.rounds += 1
         self.cpu += round_result.cpu
         self.refused += round_result.refused
@@ -68,9 +68,9 @@ class Totals:
             row = self.kinds.setdefault(kind, {"rounds": 0, "injected": 0, "bit": 0, "violations": 0})
             row["rounds"] += 1
             row["injected"] += round_result.injected.count(kind)
-            row["bit"] += round_result.bit.count(kind)
-            row["violations"] += bool(round_result.wrong)
-        if round_result.wrong:
+            row["bit"] += round_result.effective_faults.count(kind)
+            row["violations"] += bool(round_result.problems)
+        if round_result.problems:
             self.violations.append(asdict(round_result))
 
     def table(self) -> str:
@@ -85,7 +85,7 @@ def play_world(
 ) -> None:
     """Play the rounds of one world and report each; stop after a violation."""
     style = styles[number % len(styles)]
-    if style == "github" and not PRESENT:
+    if style == "github" and not IS_AVAILABLE:
         style = "local"
     runtimes = ["process", *(["tmux"] if have_tmux() else [])]
     runtime = runtimes[number // len(STYLES) % len(runtimes)] if style != "github" else "process"
@@ -93,27 +93,27 @@ def play_world(
     folder = Path(tempfile.mkdtemp(prefix="ao-f-"))
     world = None
     try:
-        world = World(folder, style, runtime, fresh=fresh, seed=f"{seed}:{number}", disk=disk.can_mount())
+        world = FaultWorld(folder, style, runtime, fresh=fresh, seed=f"{seed}:{number}", disk=disk.can_mount())
         world.begin()
         for index in rounds:
             result = play_round(world, seed, index, kinds)
             result.world = f"{style}, {runtime}{', fresh daemons' if fresh else ''}"
-            if result.wrong:
+            if result.problems:
                 result.done.append(f"kept in {_keep_folder(world, seed, index)}")
             report(result)
-            if result.wrong:
+            if result.problems:
                 return
     except BaseException:
-        report(Round(rounds[0], f"{style}, {runtime}", wrong=[f"the simulator: {traceback.format_exc()}"]))
+        report(RoundResult(rounds[0], f"{style}, {runtime}", problems=[f"the simulator: {traceback.format_exc()}"]))
     finally:
         if world is not None:
             world.close()
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Round:
+def play_round(world: FaultWorld, seed: int, index: int, kinds: Sequence[str]) -> RoundResult:
     """Use the product, inject one or two faults, wait until nothing changes, and check the invariants."""
-    result = Round(index, "")
+    result = RoundResult(index, "")
     started, cpu = time.monotonic(), _cpu()
     chance = random.Random(f"{seed}/{index}")
     fitting = [
@@ -124,18 +124,18 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
         and (world.disk is not None or not KINDS[kind].needs_disk)
     ]
     names = chance.sample(fitting, min(len(fitting), chance.choice((1, 1, 2))))
-    faults: list[Fault] = [KINDS[name](world, random.Random(chance.random())) for name in names]
+    faults: list[InjectedFault] = [KINDS[name](world, random.Random(chance.random())) for name in names]
     pauses = [chance.choice((0.0, chance.uniform(0.0, 0.2), chance.uniform(0.0, 0.6))) for _ in faults]
     refused_before, refusal_count = world.accepted.refused, len(world.refusals)
     log = len(world.log())
-    player = world.use(world.plan(), result.done)
+    player = world.run_actions(world.plan(), result.done)
     ends = []
     try:
         for name, fault, pause in zip(names, faults, pauses, strict=True):
             time.sleep(pause)
             result.injected.append(name)
             fault.inject()
-            ends.append((time.monotonic() + fault.last(), fault))
+            ends.append((time.monotonic() + fault.duration(), fault))
         while lasting := [fault for end, fault in ends if end > time.monotonic()]:
             for fault in lasting:
                 fault.watch()
@@ -144,36 +144,36 @@ def play_round(world: World, seed: int, index: int, kinds: Sequence[str]) -> Rou
         for _, fault in reversed(ends):
             fault.restore()
     player.join(120)
-    world.user.tidy()
+    world.user.retry_undo()
     try:
-        world.settle()
-        text = "\n".join([*world.refusals[refusal_count:], world.log()[log:], *world.reasons()])
+        world.wait_until_settled()
+        text = "\n".join([*world.refusals[refusal_count:], world.log()[log:], *world.recent_failures()])
         for name, fault in zip(names, faults, strict=True):
-            fault.read(text)
-            result.bit += [name] if fault.bit else []
-        result.wrong = _checked(world)
-        if result.wrong and any(fault.outlast() for fault in faults):
-            world.settle()
-            result.wrong = _checked(world)
-        world.round_is_over()
+            fault.detect_effect(text)
+            result.effective_faults += [name] if fault.had_effect else []
+        result.problems = _lasting_problems(world)
+        if result.problems and any(fault.trigger_recovery() for fault in faults):
+            world.wait_until_settled()
+            result.problems = _lasting_problems(world)
+        world.mark_log_read()
     except Exception as error:
-        result.wrong = [
+        result.problems = [
             f"{type(error).__name__}: {error}",
             *(f"one daemon: {line}" for line in one_daemon(world, {}, [])),
         ]
     for name, fault in zip(names, faults, strict=True):
-        result.done.append(f"{name}: {', '.join(fault.notes)}{'' if fault.bit else ' (did not bite)'}")
+        result.done.append(f"{name}: {', '.join(fault.notes)}{'' if fault.had_effect else ' (did not bite)'}")
     result.refused = world.accepted.refused - refused_before
     result.seconds, result.cpu = time.monotonic() - started, _cpu() - cpu
     return result
 
 
-def _checked(world: World) -> list[str]:
-    """Return the problems that last longer than `ON_ITS_WAY`."""
-    until = time.monotonic() + ON_ITS_WAY
-    while (wrong := check(world)) and time.monotonic() < until:
+def _lasting_problems(world: FaultWorld) -> list[str]:
+    """Return the problems that last longer than `MAX_PROBLEM_SECONDS`."""
+    until = time.monotonic() + MAX_PROBLEM_SECONDS
+    while (wrong := check_all(world)) and time.monotonic() < until:
         time.sleep(0.2)
-        world.settle()
+        world.wait_until_settled()
     return wrong
 
 
@@ -182,7 +182,7 @@ def _cpu() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _keep_folder(world: World, seed: int, index: int) -> str:
+def _keep_folder(world: FaultWorld, seed: int, index: int) -> str:
     """Copy a world's folder for inspection and return its path."""
     target = Path(tempfile.gettempdir()) / f"ao-faults-{seed}-{index}"
     shutil.rmtree(target, ignore_errors=True)
@@ -253,7 +253,7 @@ def play(
                 continue
             if result is not None:
                 totals.add(result)
-                if report or result.wrong:
+                if report or result.problems:
                     _print_round(seed, result)
                 continue
             is_over = (minutes and time.monotonic() - started > minutes * 60) or (until_wrong and totals.violations)
@@ -270,12 +270,12 @@ def play(
     return totals
 
 
-def _print_round(seed: int, result: Round) -> None:
+def _print_round(seed: int, result: RoundResult) -> None:
     sys.stderr.write(
         f"round {result.number}, {result.world}, {result.seconds:.1f} s (again: --seed {seed} --replay {result.number}):\n"
     )
     sys.stderr.writelines(f"  did {line}\n" for line in result.done)
-    sys.stderr.writelines(f"  WRONG {line}\n" for line in result.wrong)
+    sys.stderr.writelines(f"  WRONG {line}\n" for line in result.problems)
 
 
 def main() -> int:

@@ -10,46 +10,46 @@ from typing import Any
 import pytest
 
 from tests.faults import invariants
-from tests.faults.daemons import Started
-from tests.faults.play import World
+from tests.faults.daemons import StartedDaemon
+from tests.faults.play import FaultWorld
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultWorld]:
     folder = tmp_path_factory.mktemp("w", numbered=True)
-    world_record = World(folder, "plain", "process", fresh=False, seed="checks", disk=False)
+    world_record = FaultWorld(folder, "plain", "process", fresh=False, seed="checks", disk=False)
     try:
         world_record.begin()
         world_record._new(0.2, 0.0)  # writes and commits
-        world_record.settle()
+        world_record.wait_until_settled()
         world_record._send(0.0, 0.0)
-        world_record.settle()
+        world_record.wait_until_settled()
         yield world_record
     finally:
         world_record.close()
 
 
-def problems(world: World) -> list[str]:
-    return invariants.check(world)
+def problems(world: FaultWorld) -> list[str]:
+    return invariants.check_all(world)
 
 
-def git(world: World, *argv: str) -> str:
+def git(world: FaultWorld, *argv: str) -> str:
     return subprocess.run(
         ["git", *argv], cwd=world.box.repo, env=world.box.env, check=True, capture_output=True, text=True
     ).stdout.strip()
 
 
-def test_an_intact_world_has_no_problems(world: World) -> None:
+def test_an_intact_world_has_no_problems(world: FaultWorld) -> None:
     assert problems(world) == []
 
 
-def test_a_second_daemon_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    more = Started(1, world.launcher.ends)
+def test_a_second_daemon_is_reported(world: FaultWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = StartedDaemon(1, world.launcher.ends)
     monkeypatch.setattr(world.launcher, "started", [*world.launcher.started, more])
     assert any(line.startswith("one daemon: 2 daemons run") for line in problems(world))
 
 
-def test_a_damaged_event_log_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_event_log_is_reported(world: FaultWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     original_request = world.box.request
 
     def harmed(change: Any) -> Any:
@@ -73,7 +73,7 @@ def test_a_damaged_event_log_is_reported(world: World, monkeypatch: pytest.Monke
     problems(world)
 
 
-def test_text_typed_into_a_dialog_is_reported(world: World) -> None:
+def test_text_typed_into_a_dialog_is_reported(world: FaultWorld) -> None:
     truth = [{"event": "dialog-input", "session": "app-1", "text": "hello"}]
     assert invariants.dialogs_untouched(world, {}, truth)
 
@@ -87,7 +87,7 @@ def test_text_typed_into_a_dialog_is_reported(world: World) -> None:
         (("rm", "-q", "--cached", "his.txt"), "the user's checkout is changed"),
     ],
 )
-def test_changes_to_the_users_work_are_reported(world: World, harm: tuple[str, ...], problem: str) -> None:
+def test_changes_to_the_users_work_are_reported(world: FaultWorld, harm: tuple[str, ...], problem: str) -> None:
     user, repo = world.user, world.box.repo
     (repo / "his.txt").write_text("his\n")
     git(world, "add", "his.txt")
@@ -111,10 +111,10 @@ def test_changes_to_the_users_work_are_reported(world: World, harm: tuple[str, .
         user.stashes.clear()
 
 
-def test_files_and_worktrees_left_behind_are_reported(world: World) -> None:
+def test_files_and_worktrees_left_behind_are_reported(world: FaultWorld) -> None:
     (session,) = world.accepted.sessions
     world.ask("DELETE", f"/api/sessions/{session}")
-    world.settle()
+    world.wait_until_settled()
     assert problems(world) == []
     private = world.box.home.path / "sessions" / session
     tree = world.folder / "tree"
@@ -133,7 +133,7 @@ def test_files_and_worktrees_left_behind_are_reported(world: World) -> None:
     assert problems(world) == []
 
 
-def test_an_unchecked_or_repeated_merge_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchecked_or_repeated_merge_is_reported(world: FaultWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(world, "style", "local")
     git(world, "commit", "-q", "--allow-empty", "-m", "Change mark-9 (#1)")
     (line,) = invariants.merged_as_checked(world, {}, [])
@@ -187,7 +187,7 @@ def test_an_undelivered_comment_is_reported() -> None:
     assert invariants.comments_are_delivered(town, now, [{"event": "message", "text": "Why mark-1? because"}]) == []
 
 
-def test_wrong_session_states_are_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_session_states_are_reported(world: FaultWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     base = {"pid": None, "status": "idle", "workspacePath": None}
     for session, live, problem in (
         ({**base, "pid": 7}, {}, "no agent of it lives"),
@@ -197,11 +197,11 @@ def test_wrong_session_states_are_reported(world: World, monkeypatch: pytest.Mon
         ({**base, "pid": 7, "status": "merged"}, {"app-1": [7]}, "although nobody restored it"),
         ({**base, "workspacePath": "/no/such/folder"}, {}, "is not there"),
     ):
-        monkeypatch.setattr("tests.faults.evidence.agents", lambda _world, live=live: live)
+        monkeypatch.setattr("tests.faults.evidence.live_agents", lambda _world, live=live: live)
         assert any(problem in line for line in invariants.states_are_true(world, {"app-1": session}, [])), problem
 
 
-def test_lost_work_is_reported(world: World) -> None:
+def test_lost_work_is_reported(world: FaultWorld) -> None:
     written = [{"event": "wrote", "session": "app-1", "path": "a.txt", "text": "work"}]
     assert any("a.txt of app-1" in line for line in invariants.work_is_never_lost(world, {}, written))
     committed = [{"event": "committed", "session": "app-1", "subject": "commit mark-99"}]

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.faults import evidence
-from tests.faults.invariants import check
-from tests.faults.play import World
+from tests.faults.invariants import check_all
+from tests.faults.play import FaultWorld
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    created = World(tmp_path, "plain", "process", fresh=False, seed="mended", disk=False)
+def world(tmp_path: Path) -> Iterator[FaultWorld]:
+    created = FaultWorld(tmp_path, "plain", "process", fresh=False, seed="mended", disk=False)
     try:
         created.begin()
         yield created
@@ -25,14 +25,14 @@ def world(tmp_path: Path) -> Iterator[World]:
         created.close()
 
 
-def test_a_clock_that_was_days_ahead_is_set_back_at_the_next_start(world: World) -> None:
+def test_a_clock_that_was_days_ahead_is_set_back_at_the_next_start(world: FaultWorld) -> None:
     """What was due by the wrong clock does not wait for those days."""
-    world.clock.put(10 * 86400.0)
+    world.clock.set_offset(10 * 86400.0)
     world._new(0.0, 0.0)
     (session,) = world.accepted.sessions
-    world.settle()
-    due = {key: left for key, _, _, left in evidence.pending(world)}
-    world.clock.put(0.0)
+    world.wait_until_settled()
+    due = {key: left for key, _, _, left in evidence.pending_rows(world)}
+    world.clock.set_offset(0.0)
     world.restart()
     world._send(0.0, 0.0)
 
@@ -40,11 +40,11 @@ def test_a_clock_that_was_days_ahead_is_set_back_at_the_next_start(world: World)
         messages = world.box.request("GET", f"/api/sessions/{session}/messages")["messages"]
         return bool(messages[-1]["state"] == "acknowledged" and world.box.session(session)["activity"] == "idle")
 
-    world.box.until(heard, "the message")
-    world.settle()
-    assert check(world) == []
-    assert evidence.time_there(world) - time.time() < 60.0
-    later = {key: left for key, _, _, left in evidence.pending(world)}
+    world.box.wait_until(heard, "the message")
+    world.wait_until_settled()
+    assert check_all(world) == []
+    assert evidence.daemon_time(world) - time.time() < 60.0
+    later = {key: left for key, _, _, left in evidence.pending_rows(world)}
     assert later.keys() == due.keys() and all(left < due[key] + 60.0 for key, left in later.items())
     kinds = [event["type"] for event in world.box.request("GET", "/api/events?limit=1000")["events"]]
     assert kinds.count("clock-set-back") == 1
@@ -53,33 +53,33 @@ def test_a_clock_that_was_days_ahead_is_set_back_at_the_next_start(world: World)
     assert kinds.count("clock-set-back") == 1
 
 
-def test_files_left_by_an_agents_start_are_removed_with_the_agent(world: World) -> None:
+def test_files_left_by_an_agents_start_are_removed_with_the_agent(world: FaultWorld) -> None:
     """Such as the file with its environment, if the disk was read-only when it was read."""
     world._new(0.0, 0.0)
     (session,) = world.accepted.sessions
-    world.settle()
+    world.wait_until_settled()
     left = world.box.home.path / "sessions" / session / "launch.1.x.sh"
     left.touch()
     world.ask("DELETE", f"/api/sessions/{session}")
-    world.settle()
-    world.box.until(lambda: not left.exists(), "its removal with the agent")
+    world.wait_until_settled()
+    world.box.wait_until(lambda: not left.exists(), "its removal with the agent")
     left.touch()
     world.restart()
-    world.box.until(lambda: not left.exists(), "its removal by the next daemon")
+    world.box.wait_until(lambda: not left.exists(), "its removal by the next daemon")
 
 
-def test_files_left_by_an_agents_end_are_removed_later(world: World) -> None:
+def test_files_left_by_an_agents_end_are_removed_later(world: FaultWorld) -> None:
     """Such as when the disk was still read-only at the agent's end."""
     world._new(0.0, 0.0)
     (session,) = world.accepted.sessions
-    world.settle()
+    world.wait_until_settled()
     left = world.box.home.path / "sessions" / session / "launch.1.x.sh"
     left.mkdir()  # which cannot be unlinked
     os.kill(world.box.session(session)["pid"], signal.SIGKILL)
-    world.box.until(lambda: world.box.session(session)["pid"] is None, "the agent's end")
+    world.box.wait_until(lambda: world.box.session(session)["pid"] is None, "the agent's end")
     (daemon,) = world.launcher.live()
     os.kill(daemon, signal.SIGSTOP)  # so that it does not check while the file is absent
     left.rmdir()
     left.touch()
     os.kill(daemon, signal.SIGCONT)
-    world.box.until(lambda: not left.exists(), "its removal")
+    world.box.wait_until(lambda: not left.exists(), "its removal")

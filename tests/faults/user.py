@@ -7,10 +7,10 @@ import subprocess
 
 from agent_orchestrator.testing.sandbox import Sandbox
 
-DEEDS = ("commit", "commit", "switch", "stash", "rebase", "draft", "gc", "prune", "pack", "tag")
+ACTIONS = ("commit", "commit", "switch", "stash", "rebase", "draft", "gc", "prune", "pack", "tag")
 
 
-class User:
+class RepositoryUser:
     """Commits, switches branches, stashes, rebases, edits, collects garbage. Failed actions are undone, later if the disk is full now."""
 
     def __init__(self, box: Sandbox) -> None:
@@ -27,14 +27,14 @@ class User:
 
     def work(self, chance: random.Random) -> str:
         """Do a random action and return its description."""
-        what = chance.choice(DEEDS)
+        what = chance.choice(ACTIONS)
         self._number += 1
         try:
             return f"{what} {getattr(self, f'_{what}')(f'user-{self._number}')}"
         except OSError as error:
             return f"{what} refused: {error}"
 
-    def tidy(self) -> None:
+    def retry_undo(self) -> None:
         """Undo again what could not be undone before."""
         undone, self._undone = self._undone, []
         for name, text in undone:

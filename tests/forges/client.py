@@ -12,7 +12,7 @@ from agent_orchestrator.testing.gitlab import GitLabServer
 
 
 @dataclass
-class Client:
+class ForgeClient:
     """A signed-in client that records every response."""
 
     forge: GitHubServer | GitLabServer

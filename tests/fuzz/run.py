@@ -14,8 +14,8 @@ from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.fuzz.target import CORPORA, Broken, Target
-from tests.fuzz.targets import every
+from tests.fuzz.target import CORPORA, BrokenTarget, FuzzTarget
+from tests.fuzz.targets import all_targets
 
 FOUND_FOLDER = Path(".cache/fuzz-found")
 EXAMPLES_PER_TURN = 100
@@ -30,21 +30,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     options = parser.parse_args()
     with ExitStack() as stack:
-        targets = every(stack, options.only)
+        targets = all_targets(stack, options.only)
         if not targets:
             parser.error(f"there is no target {', '.join(options.only)}")
         return _explore(targets, options.minutes * 60, options.seed)
 
 
-def _explore(targets: list[Target], seconds: float, seed: int) -> int:
-    _say(f"seed {seed}, {len(targets)} targets, {seconds / 60:g} min")
+def _explore(targets: list[FuzzTarget], seconds: float, seed: int) -> int:
+    _print_line(f"seed {seed}, {len(targets)} targets, {seconds / 60:g} min")
     end, number, tried, broken = time.monotonic() + seconds, seed, Counter[str](), dict[str, Exception]()
     for target in targets:
         try:
             target.replay()
         except Exception as error:
             broken[target.name] = error
-            _say("".join(traceback.format_exception(error)))
+            _print_line("".join(traceback.format_exception(error)))
     while time.monotonic() < end and len(broken) < len(targets):
         number += 1
         for target in targets:
@@ -52,24 +52,26 @@ def _explore(targets: list[Target], seconds: float, seed: int) -> int:
                 continue
             try:
                 target.explore(min(EXAMPLES_PER_TURN, target.examples * 4), number)
-            except Broken as failure:
+            except BrokenTarget as failure:
                 broken[target.name] = failure
                 _report(failure, number)
             tried[target.name] += min(EXAMPLES_PER_TURN, target.examples * 4)
     for name, count in sorted(tried.items()):
-        _say(f"{name:24} {count:8} inputs{'  BROKEN' if name in broken else ''}")
+        _print_line(f"{name:24} {count:8} inputs{'  BROKEN' if name in broken else ''}")
     return 1 if broken else 0
 
 
-def _report(failure: Broken, number: int) -> None:
+def _report(failure: BrokenTarget, number: int) -> None:
     file = FOUND_FOLDER / failure.target / failure.file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(failure.data)
-    _say("".join(traceback.format_exception(failure)))
-    _say(f"{failure.target}: seed {number}. Keep it: cp {file} {CORPORA.relative_to(Path.cwd()) / failure.target}/\n")
+    _print_line("".join(traceback.format_exception(failure)))
+    _print_line(
+        f"{failure.target}: seed {number}. Keep it: cp {file} {CORPORA.relative_to(Path.cwd()) / failure.target}/\n"
+    )
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -21,16 +21,16 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import WebSocketException
 
 from agent_orchestrator import cli
-from tests.fuzz.target import Target
-from tests.fuzz.world import SECRET, World, is_problem
+from tests.fuzz.target import FuzzTarget
+from tests.fuzz.world import SECRET, FuzzWorld, is_problem
 
 JSON = {"Content-Type": "application/json"}
 
 
-class Served:
+class DaemonChecks:
     """Checks that need a daemon."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: FuzzWorld) -> None:
         self.world = world
 
     def webhooks(self, data: bytes) -> None:
@@ -43,11 +43,13 @@ class Served:
         body = re.sub(rb'"NOW"', str(int(time.time() * 1000)).encode(), body)
         path, number = f"/api/webhooks/{sender}", hashlib.sha256(os.urandom(8)).hexdigest()
         before = self.world.events()
-        for headers in ({}, signed(sender, event, number, body, "another")):
+        for headers in ({}, sign_delivery(sender, event, number, body, "another")):
             answer = self.world.ask("POST", path, body, {**JSON, **headers}, None)
             assert answer.status == 401 and is_problem(answer), answer
         assert not self.world.forge_events(before), "an unsigned webhook had an effect"
-        answer = self.world.ask("POST", path, body, {**JSON, **signed(sender, event, number, body, SECRET)}, None)
+        answer = self.world.ask(
+            "POST", path, body, {**JSON, **sign_delivery(sender, event, number, body, SECRET)}, None
+        )
         assert answer.status == 202 or (400 <= answer.status < 500 and is_problem(answer)), answer
         self.world.assert_healthy()
 
@@ -66,7 +68,7 @@ class Served:
             assert answer.status < 500, (role, answer)
             if answer.status >= 400 and path.startswith("/api"):
                 assert is_problem(answer), (role, answer)
-            if role is None and path.startswith(("/api/", "/mcp", "/git")) and not path.startswith(OPEN):
+            if role is None and path.startswith(("/api/", "/mcp", "/git")) and not path.startswith(PATHS_WITHOUT_TOKEN):
                 assert answer.status in (400, 401, 403, 404, 405, 413, 414), answer
         self.world.assert_healthy()
 
@@ -119,9 +121,9 @@ class Served:
     def command(self, data: bytes) -> None:
         """Run `ao` with these arguments: it ends with a documented exit code and an error message."""
         argv = [os.fsdecode(word) for word in data.replace(b"\n", b"\0").split(b"\0") if word][:12]
-        if not argv or argv[0] in NOT_RUN or any(word in NOT_GIVEN for word in argv):
+        if not argv or argv[0] in EXCLUDED_COMMANDS or any(word in EXCLUDED_OPTIONS for word in argv):
             return
-        code, error_text = run(argv, self.world.box.env, self.world.box.repo)
+        code, error_text = run_ao(argv, self.world.box.env, self.world.box.repo)
         description = f"ao {shlex.join(argv)}: {code}\n{error_text}"
         assert code in (0, 1, 2, 3, 4), description
         assert "Traceback" not in error_text and "unexpected error" not in error_text, description
@@ -130,13 +132,13 @@ class Served:
 
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "PROPFIND", "TRACE")
-OPEN = ("/api/login", "/api/webhooks")
-NOT_RUN = ("shutdown", "start", "dashboard", "sh", "attach", "open", "mcp", "completion", "api")
+PATHS_WITHOUT_TOKEN = ("/api/login", "/api/webhooks")
+EXCLUDED_COMMANDS = ("shutdown", "start", "dashboard", "sh", "attach", "open", "mcp", "completion", "api")
 """Commands that would end the daemon, or start a browser, a shell, an editor or an endless conversation; `api` is `requests`."""
-NOT_GIVEN = ("-f", "--follow", "--watch", "-w", "--wait", "--edit", "--fix")
+EXCLUDED_OPTIONS = ("-f", "--follow", "--watch", "-w", "--wait", "--edit", "--fix")
 
 
-def signed(sender: str, kind: str, number: str, body: bytes, secret: str) -> dict[str, str]:
+def sign_delivery(sender: str, kind: str, number: str, body: bytes, secret: str) -> dict[str, str]:
     """Return the headers of a webhook delivery."""
     digest = hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
     return {
@@ -147,7 +149,7 @@ def signed(sender: str, kind: str, number: str, body: bytes, secret: str) -> dic
     }[sender]
 
 
-def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -> tuple[int, str]:
+def run_ao(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -> tuple[int, str]:
     """Run `ao` with these arguments in a fork; return its exit code and standard error."""
     with tempfile.TemporaryFile() as error_file, open(os.devnull, "r+b") as null_file:  # noqa: PTH123
         pid = os.fork()
@@ -172,9 +174,9 @@ def run(argv: list[str], env: dict[str, str], cwd: Path, within: float = 20.0) -
         return code, error_file.read().decode(errors="replace")
 
 
-def targets(world: World) -> list[Target]:
+def daemon_targets(world: FuzzWorld) -> list[FuzzTarget]:
     """Return the targets of this daemon."""
-    served = Served(world)
+    served = DaemonChecks(world)
     words = tuple(f"\0{name}\0".encode() for name in cli_words())
     checks: list[tuple[str, Callable[[bytes], None], str, tuple[bytes, ...], int]] = [
         ("webhooks", served.webhooks, "json", (b"github\n", b"gitlab\n", b"linear\n", b"jira\n"), 4),
@@ -190,7 +192,7 @@ def targets(world: World) -> list[Target]:
         ("terminal", served.terminal, "lines", (b'{"resize": [', b'{"ack": ', b"\n="), 1),
         ("command", served.command, "bytes", words, 3),
     ]
-    return [Target(name, check, shape, more, count) for name, check, shape, more, count in checks]
+    return [FuzzTarget(name, check, shape, more, count) for name, check, shape, more, count in checks]
 
 
 def cli_words() -> list[str]:

@@ -17,7 +17,7 @@ CORPORA = Path(__file__).parent / "corpora"
 
 
 @dataclass(frozen=True)
-class Target:
+class FuzzTarget:
     """A function that reads bytes from outside."""
 
     name: str
@@ -60,11 +60,13 @@ class Target:
                 try:
                     self.check(data)
                 except Exception as error:
-                    single_line = next((line for line in lines if self._breaks(path.read_bytes() + line + b"\n")), data)
+                    single_line = next(
+                        (line for line in lines if self._is_broken_by(path.read_bytes() + line + b"\n")), data
+                    )
                     error.add_note(f"{self.name} is broken by {single_line!r} behind {path}")
                     raise
 
-    def _breaks(self, data: bytes) -> bool:
+    def _is_broken_by(self, data: bytes) -> bool:
         try:
             self.check(data)
         except Exception:
@@ -72,7 +74,7 @@ class Target:
         return False
 
     def explore(self, examples: int, number: int | None = None) -> None:
-        """Check a number of inputs, the same each time or by a seed; raise `Broken` with the smallest that fails."""
+        """Check a number of inputs, the same each time or by a seed; raise `BrokenTarget` with the smallest that fails."""
         last = b""
 
         def check(data: bytes) -> None:
@@ -93,10 +95,10 @@ class Target:
         try:
             test()
         except Exception as error:
-            raise Broken(self.name, last) from error
+            raise BrokenTarget(self.name, last) from error
 
 
-class Broken(AssertionError):
+class BrokenTarget(AssertionError):
     """An input that breaks a target."""
 
     def __init__(self, target: str, data: bytes) -> None:

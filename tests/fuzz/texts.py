@@ -13,33 +13,33 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, SequenceNode
 
-from agent_orchestrator.base.text.terminal_output import last_lines, readable
+from agent_orchestrator.base.text.terminal_output import last_lines, to_plain_text
 from agent_orchestrator.changes.checks.log import Log
 from agent_orchestrator.changes.checks.spec import Limits
 from agent_orchestrator.changes.checks.summary import strip_escapes
 from agent_orchestrator.config.edit import get_value, set_value, split_key
-from agent_orchestrator.config.load import load, load_text
+from agent_orchestrator.config.load import load_file, load_text
 from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 from agent_orchestrator.core.store.codec import dump
 from agent_orchestrator.errors import AoError, ConfigError
-from agent_orchestrator.fleet.plans.validation import PlanContext, check, json_in
-from agent_orchestrator.fleet.plans.yaml_text import from_yaml
+from agent_orchestrator.fleet.plans.validation import PlanContext, check_plan, extract_json
+from agent_orchestrator.fleet.plans.yaml_text import tasks_from_yaml
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, parse
 from agent_orchestrator.plugins.runtimes.pty_holder.terminal import Modes, Scrollback, without_answers
 from agent_orchestrator.plugins.runtimes.screen_text import _render
 from agent_orchestrator.protocols.reports import Report
-from agent_orchestrator.sessions.agents.listener import body_of, event_time, message_with
-from tests.fuzz.target import Target
+from agent_orchestrator.sessions.agents.listener import event_body_of, event_time, find_message_id
+from tests.fuzz.target import FuzzTarget
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 ENVIRON = {"HOME": "/home/person", "TOKEN": "t", "SLACK_WEBHOOK_URL": "https://example.invalid/x"}
 SPEC = e.SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
-FACTS = SessionFacts("app-x", "app", SPEC, 0.0, 0.0, wanted="run", admitted=True)
+FACTS = SessionFacts("app-x", "app", SPEC, 0.0, 0.0, requested_state="run", admitted=True)
 PRICES = Prices(Path("/nowhere/prices.json"))
 CONTROL = frozenset(map(chr, [*range(9), *range(11, 32), *range(127, 160)]))
 """Control characters; line feeds and tabs are text."""
@@ -69,12 +69,12 @@ def configuration(data: bytes) -> None:
         path = folder_path / "agent-orchestrator.yaml"
         path.write_bytes(data)
         try:
-            loaded = load(path, ENVIRON)
+            loaded = load_file(path, ENVIRON)
         except ConfigError as error:
             assert all(line.startswith(str(path)) for line in error.text.split("\n")), error.text
             assert error.text.replace("\n", "").isprintable(), error.text
             return
-        assert load(path, ENVIRON) == loaded
+        assert load_file(path, ENVIRON) == loaded
         dumped = loaded.config.model_dump(mode="json", by_alias=True)
         json.dumps(dumped, allow_nan=False).encode()
 
@@ -139,23 +139,23 @@ def plan(data: bytes) -> None:
     """Check that a plan, edited by a person or answered by an agent, is read or refused."""
     text = data.decode(errors="replace")
     try:
-        from_yaml(text)
+        tasks_from_yaml(text)
     except AoError as error:
         assert "\n" not in str(error), error
     try:
-        answer = json_in(text)
+        answer = extract_json(text)
     except ValueError:
         return
-    json.dumps(dump(check(answer, PlanContext(profiles=frozenset({"backend"})))), allow_nan=False).encode()
+    json.dumps(dump(check_plan(answer, PlanContext(profiles=frozenset({"backend"})))), allow_nan=False).encode()
 
 
 # -- what agents report ------------------------------------------------------------------------------------------------
 
 
-def record(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
+def record_report(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
     """Turn a report into an event and facts, check that both can be stored, and return the facts."""
-    body = body_of(report, facts, "key", PRICES)
-    message_with(facts, getattr(report, "text", ""), set())
+    body = event_body_of(report, facts, "key", PRICES)
+    find_message_id(facts, getattr(report, "text", ""), set())
     if body is None:
         return facts
     when = event_time(report, facts, 1000.0)
@@ -163,7 +163,7 @@ def record(report: Report, facts: SessionFacts = FACTS) -> SessionFacts:
     after = reduce(facts, Event(body, when, "spool", "key", "app", "app-x"))
     assert after is not None
     json.dumps(dump(after), ensure_ascii=False, allow_nan=False).encode()
-    derive(after, 2000.0)
+    derive_status(after, 2000.0)
     return after
 
 
@@ -172,7 +172,7 @@ def spool(data: bytes) -> None:
     facts = FACTS
     expected = _lines([data])
     for _, line in expected:
-        facts = record(parse(line), facts)
+        facts = record_report(parse(line), facts)
     for cut in pieces(data):
         assert _lines(cut) == expected
     with folder() as folder_path:
@@ -206,14 +206,14 @@ def _lines(cut: list[bytes]) -> list[tuple[int, bytes]]:
 # -- terminals ---------------------------------------------------------------------------------------------------------
 
 
-def stripping(data: bytes) -> None:
+def text_cleaning(data: bytes) -> None:
     """Check that cleaned text has no control characters, and that cleaning is idempotent."""
     text = data.decode(errors="surrogateescape")
     cleaned = clean_text(text)
     assert not CONTROL & set(cleaned)
     assert clean_text(cleaned) == cleaned
     cleaned.encode()
-    readable_text = readable(data)
+    readable_text = to_plain_text(data)
     assert not (CONTROL - {"\b"}) & set(readable_text), readable_text
     readable_text.encode()
     assert "\x1b" not in strip_escapes(data.decode(errors="replace"))
@@ -231,7 +231,7 @@ def screen(data: bytes) -> None:
         assert "\x1b" not in rendered
 
 
-def held(data: bytes) -> None:
+def scrollback(data: bytes) -> None:
     """Check that modes and scrollback do not depend on how the output is split, and are bounded by its size."""
     expected = Modes()
     expected.feed(data)
@@ -240,7 +240,7 @@ def held(data: bytes) -> None:
         for piece in cut:
             modes.feed(piece)
             scrollback.add(piece)
-        assert modes.on == expected.on
+        assert modes.active == expected.active
         assert len(scrollback.replay()) <= len(data)
     assert len(without_answers(data)) <= len(data)
     assert len(expected.sequence()) <= len(data) + 64
@@ -254,18 +254,22 @@ def check_log(data: bytes) -> None:
         with folder() as folder_path, Log(folder_path / "log", Limits(), lines.append) as log:
             for piece in cut:
                 log.write(piece)
-            log.end(100)
+            log.tail(100)
         results.append(lines)
     assert all(lines == results[0] for lines in results)
 
 
 TARGETS = (
-    Target("configuration", configuration, "lines", (b"projects:\n", b"defaults: ", b"  - ", b": "), 15, (SAMPLES,)),
-    Target("setting", setting, "lines", (b"projects.", b'"', b".", b"# note\n", b"  # x\n"), 8),
-    Target("plan", plan, "lines", (b"tasks:\n", b"```json\n", b"- title: x\n")),
-    Target("spool", spool, "json", (b'{"event": "', b'"}\n')),
-    Target("stripping", stripping, "bytes", (b"\x1b[31m", b"\x1b]0;t\x07", b"\x1bP", b"\b", b"\x1b[200~"), 30),
-    Target("screen", screen, "bytes", (b"\x1b[2J", b"\x1b[?1049h", b"\x1b[38;2;1;2;3m", b"\x1b[99;99H", b"\x1b[r")),
-    Target("held", held, "bytes", (b"\x1b[?2004h", b"\x1b[?2004", b"\x1b[6n", b"\x1b[?1049;2004h", b"\x1b[1;1R"), 30),
-    Target("check-log", check_log, "bytes"),
+    FuzzTarget(
+        "configuration", configuration, "lines", (b"projects:\n", b"defaults: ", b"  - ", b": "), 15, (SAMPLES,)
+    ),
+    FuzzTarget("setting", setting, "lines", (b"projects.", b'"', b".", b"# note\n", b"  # x\n"), 8),
+    FuzzTarget("plan", plan, "lines", (b"tasks:\n", b"```json\n", b"- title: x\n")),
+    FuzzTarget("spool", spool, "json", (b'{"event": "', b'"}\n')),
+    FuzzTarget("stripping", text_cleaning, "bytes", (b"\x1b[31m", b"\x1b]0;t\x07", b"\x1bP", b"\b", b"\x1b[200~"), 30),
+    FuzzTarget("screen", screen, "bytes", (b"\x1b[2J", b"\x1b[?1049h", b"\x1b[38;2;1;2;3m", b"\x1b[99;99H", b"\x1b[r")),
+    FuzzTarget(
+        "held", scrollback, "bytes", (b"\x1b[?2004h", b"\x1b[?2004", b"\x1b[6n", b"\x1b[?1049;2004h", b"\x1b[1;1R"), 30
+    ),
+    FuzzTarget("check-log", check_log, "bytes"),
 )

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.git.refs import escape_for_ref, valid_branch
+from agent_orchestrator.base.git.refs import escape_for_ref, is_valid_branch
 from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.checks.junit import read_cases
@@ -20,12 +20,12 @@ from agent_orchestrator.changes.checks.results import Results
 from agent_orchestrator.changes.checks.runners import read_outcome
 from agent_orchestrator.changes.checks.summary import relevant_output
 from agent_orchestrator.changes.conflicts.hunks import overlaps, parse_sections
-from agent_orchestrator.changes.conflicts.paths import parse_changes
-from agent_orchestrator.fleet.fixes.measure import read
-from agent_orchestrator.fleet.fixes.model import Tool
+from agent_orchestrator.changes.conflicts.tree_changes import parse_changes
+from agent_orchestrator.fleet.fixes.measure import parse_output
+from agent_orchestrator.fleet.fixes.model import CheckTool
 from agent_orchestrator.fleet.fixes.parsers.common import ToolOutput
 from agent_orchestrator.fleet.fixes.tools import PARSERS
-from tests.fuzz.target import Target
+from tests.fuzz.target import FuzzTarget
 from tests.fuzz.texts import folder
 
 REPORTS = Path(__file__).parents[1] / "unit/fleet/fixes/reports"
@@ -40,8 +40,8 @@ def reports(data: bytes) -> None:
         file.write_bytes(data)
         for kind in PARSERS:
             for out, err in ((text, ""), ("", text)):
-                measurement = read(
-                    ToolOutput(Tool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command"
+                measurement = parse_output(
+                    ToolOutput(CheckTool(kind, "x"), 1, out, err, "/checkout", (file,)), plain=kind == "command"
                 )
                 json.dumps(
                     [asdict(failure) for failure in measurement.failures], allow_nan=False, ensure_ascii=False
@@ -133,19 +133,21 @@ def patches(data: bytes) -> None:
 def branches(data: bytes) -> None:
     """Check that names accepted as branches are valid for Git, and that escaped names are valid in refs."""
     name = data.decode(errors="replace")
-    assert valid_branch(f"feature/{escape_for_ref(name)}") or not escape_for_ref(name)
-    if valid_branch(name):
+    assert is_valid_branch(f"feature/{escape_for_ref(name)}") or not escape_for_ref(name)
+    if is_valid_branch(name):
         completed = subprocess.run(["git", "check-ref-format", "--branch", name], capture_output=True)
         assert completed.returncode == 0, name
 
 
 TARGETS = (
-    Target(
+    FuzzTarget(
         "reports", reports, "json", (b"FAILED x::y - z\n", b"error[E0308]: x\n", b"<testcase ", b"/>"), 30, (REPORTS,)
     ),
-    Target("summaries", summaries, "lines", (b"Error: x\n", b"1 failed", b"Traceback\n"), 20, (REPORTS,)),
-    Target("results", results, "json"),
-    Target("git-names", git_names, "bytes", (b"\0", b"/", b'"', b"\n", b"\t", b" -> ", b"--- a/x"), 3),
-    Target("patches", patches, "lines", (b"\n@@ -1,2 +3 @@\n", b"\n--- a/x\n", b"\ndiff --git ", b"@@ -0,0 +1"), 20),
-    Target("branches", branches, "bytes", (b"..", b".lock", b"@{", b"~", b"/", b"-", b"\\"), 12),
+    FuzzTarget("summaries", summaries, "lines", (b"Error: x\n", b"1 failed", b"Traceback\n"), 20, (REPORTS,)),
+    FuzzTarget("results", results, "json"),
+    FuzzTarget("git-names", git_names, "bytes", (b"\0", b"/", b'"', b"\n", b"\t", b" -> ", b"--- a/x"), 3),
+    FuzzTarget(
+        "patches", patches, "lines", (b"\n@@ -1,2 +3 @@\n", b"\n--- a/x\n", b"\ndiff --git ", b"@@ -0,0 +1"), 20
+    ),
+    FuzzTarget("branches", branches, "bytes", (b"..", b".lock", b"@{", b"~", b"/", b"-", b"\\"), 12),
 )

@@ -22,12 +22,12 @@ from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.http_client import Answer, Connection, Stream, quote, unquote
-from agent_orchestrator.cluster.git_server import Rights, Source, answer_fetch, receive_push
+from agent_orchestrator.base.http_client import BufferedSocket, CompleteResponse, StreamedResponse, quote, unquote
+from agent_orchestrator.cluster.git_server import RequestStream, Rights, answer_fetch, receive_push
 from agent_orchestrator.cluster.link.channel import Channel
-from agent_orchestrator.cluster.link.connection import Link, Reply, Request
+from agent_orchestrator.cluster.link.connection import LinkReply, LinkRequest, NodeLink
 from agent_orchestrator.errors import AoError, UsageError
-from tests.fuzz.target import Target
+from tests.fuzz.target import FuzzTarget
 from tests.fuzz.texts import pieces
 
 _HEAD = struct.Struct("!BQ")
@@ -68,7 +68,7 @@ class HolderProcess:
             time.sleep(0.005)
         return folder / "s"
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the holder still answers."""
         try:
             with _connect(self.start_path()) as link:
@@ -120,7 +120,7 @@ def holder(data: bytes) -> None:
             for piece in cut:
                 link.sendall(piece)
             link.shutdown(socket.SHUT_WR)
-    if not HOLDER.alive():
+    if not HOLDER.is_alive():
         raise AssertionError(f"the holder is gone: {HOLDER.close()}")
 
 
@@ -165,9 +165,9 @@ def link(data: bytes) -> None:
     """Check that a link that receives any frames ends cleanly and leaves no failed task behind."""
     faults: list[BaseException] = []
 
-    async def echo(request: Request) -> Reply:
+    async def echo(request: LinkRequest) -> LinkReply:
         request.note(request.body)
-        return Reply(request.body, request.data)
+        return LinkReply(request.body, request.data)
 
     async def serve(_body: Any, channel: Channel) -> None:
         while piece := await channel.read():
@@ -182,9 +182,9 @@ def link(data: bytes) -> None:
 
         asyncio.get_running_loop().set_task_factory(begin)
         transport = ReplayTransport(frames_of(data))
-        connection = Link(transport, {"echo": echo}, {"pipe": serve}, dialled=False)
+        connection = NodeLink(transport, {"echo": echo}, {"pipe": serve}, dialled=False)
         calling = asyncio.ensure_future(connection.call("x", timeout=5))
-        await asyncio.wait_for(connection.serve(), 10)
+        await asyncio.wait_for(connection.wait_closed(), 10)
         with contextlib.suppress(AoError):
             await calling
         await asyncio.sleep(0)
@@ -212,13 +212,13 @@ def http(data: bytes) -> None:
         sender = threading.Thread(target=_send, args=(other_end, data), daemon=True)
         sender.start()
         try:
-            stream = Stream(Connection(own_end), lambda _: None)
+            stream = StreamedResponse(BufferedSocket(own_end), lambda _: None)
             if stream.headers.get("content-type", "").startswith("text/event-stream"):
-                while stream.event():
+                while stream.read_event():
                     pass
             else:
-                answer = Answer(stream.status, stream.headers, stream.read())
-                str(answer.error())
+                answer = CompleteResponse(stream.status, stream.headers, stream.read())
+                str(answer.to_error())
                 answer.json()
         except AoError as error:
             str(error)
@@ -244,10 +244,10 @@ def packets(data: bytes) -> None:
             for piece in cut:
                 yield piece
 
-        source, lines = Source(come()), list[bytes | None]()
+        source, lines = RequestStream(come()), list[bytes | None]()
         try:
             for _ in range(1000):
-                lines.append(await source.line())
+                lines.append(await source.read_line())
         except UsageError as error:
             return f"{lines}{error}"
         return lines
@@ -302,8 +302,8 @@ def git_requests(data: bytes) -> None:
         git = Git(LocalHost(), repo)
         rights = Rights("app-x", repo, lambda: None, saves)
         for answer in (
-            receive_push(git, rights, Source(come())),
-            answer_fetch(git, rights, "version=2", Source(come())),
+            receive_push(git, rights, RequestStream(come())),
+            answer_fetch(git, rights, "version=2", RequestStream(come())),
         ):
             with contextlib.suppress(AoError):
                 async for _ in answer:
@@ -315,15 +315,17 @@ def git_requests(data: bytes) -> None:
 
 
 TARGETS = (
-    Target(
+    FuzzTarget(
         "holder",
         holder,
         "bytes",
         (b"Q\0\0\0\x07watched", b"Q\0\0\0\x0cresize\x00-1\x001", b"\xff\xff\xff\xff", b"A\0\0\0\x04"),
         12,
     ),
-    Target("link", link, "bytes", (b'{"name":"echo","body":1}', b"\x00\x01", b"[]", b"\x00\x00\x00\x02{}"), 40),
-    Target("http", http, "bytes", (b"Transfer-Encoding: chunked\r\n", b"Content-Length: ", b"\r\n\r\n", b"-5\r\n"), 20),
-    Target("git-requests", git_requests, "bytes", (b"0000", b"0004", b"0001", b"refs/heads/main", b"PACK"), 4),
-    Target("packets", packets, "bytes", (b"0000", b"0004", b"0001", b"fff0"), 20),
+    FuzzTarget("link", link, "bytes", (b'{"name":"echo","body":1}', b"\x00\x01", b"[]", b"\x00\x00\x00\x02{}"), 40),
+    FuzzTarget(
+        "http", http, "bytes", (b"Transfer-Encoding: chunked\r\n", b"Content-Length: ", b"\r\n\r\n", b"-5\r\n"), 20
+    ),
+    FuzzTarget("git-requests", git_requests, "bytes", (b"0000", b"0004", b"0001", b"refs/heads/main", b"PACK"), 4),
+    FuzzTarget("packets", packets, "bytes", (b"0000", b"0004", b"0001", b"fff0"), 20),
 )

@@ -47,7 +47,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 @dataclass
-class Answer:
+class FuzzAnswer:
     """An answer of the daemon."""
 
     status: int
@@ -56,7 +56,7 @@ class Answer:
 
 
 @dataclass
-class World:
+class FuzzWorld:
     """The daemon and its addresses."""
 
     box: Sandbox
@@ -66,7 +66,7 @@ class World:
     @property
     def url(self) -> str:
         """Its URL."""
-        return str(json.loads(self.box.home.info.read_text())["url"])
+        return str(json.loads(self.box.home.daemon_info.read_text())["url"])
 
     @property
     def port(self) -> int:
@@ -76,7 +76,7 @@ class World:
     @property
     def socket(self) -> Path:
         """Its Unix socket."""
-        return Path(json.loads(self.box.home.info.read_text())["socket"])
+        return Path(json.loads(self.box.home.daemon_info.read_text())["socket"])
 
     def ask(
         self,
@@ -85,7 +85,7 @@ class World:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         role: str | None = "admin",
-    ) -> Answer:
+    ) -> FuzzAnswer:
         """Send a request; `role` selects the token, `unix` the Unix socket, None no token."""
         connection = (
             UnixConnection(self.socket)
@@ -101,7 +101,7 @@ class World:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
             answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            return FuzzAnswer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
 
     def make(self, path: str, /, **body: Any) -> Any:
         """Create something over the Unix socket and return the parsed answer."""
@@ -128,7 +128,7 @@ class World:
         assert self.box.daemon_pid() is not None, "the daemon is gone"
 
 
-def is_problem(answer: Answer) -> bool:
+def is_problem(answer: FuzzAnswer) -> bool:
     """Return whether an answer is a problem document."""
     if answer.headers.get("content-type") != "application/problem+json":
         return False
@@ -137,7 +137,7 @@ def is_problem(answer: Answer) -> bool:
 
 
 @contextmanager
-def world(*, small: bool = False) -> Iterator[World]:
+def world(*, small: bool = False) -> Iterator[FuzzWorld]:
     """Yield a running daemon, with minimal content if `small`."""
     with tempfile.TemporaryDirectory(prefix="ao-fz-") as name, Sandbox(Path(name)) as box:
         others = [project for project in UNREACHABLE_PROJECTS if not small or project == "hub"]
@@ -145,7 +145,7 @@ def world(*, small: bool = False) -> Iterator[World]:
             box.repository(project, config=CONFIG.format(name=project, more=UNREACHABLE_PROJECTS[project]))
         box.repository("app", config=CONFIG.format(name="app", more='ci: {command: "true"}'))
         box.start()
-        created = World(box)
+        created = FuzzWorld(box)
         for project in ("app", *others):
             created.make("/api/projects", path=str(box.folder / project))
         for role in ("admin", "operator", "viewer"):
@@ -157,10 +157,10 @@ def world(*, small: bool = False) -> Iterator[World]:
             created.make("/api/sessions", prompt=work, name="work", projectId="app")
             created.make("/api/sessions", name="later", defer=True, projectId="app")
             created.make("/api/plans", goal="do it", projectId="app", agent="demo")
-            box.until(
+            box.wait_until(
                 lambda: box.session("app-work")["status"] not in ("starting", "working", "queued"), "a change", 30
             )
-        box.until(lambda: box.session("app-ask")["status"] == "needs_input", "a question", 30)
+        box.wait_until(lambda: box.session("app-ask")["status"] == "needs_input", "a question", 30)
         created.assert_healthy()
         yield created
 

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.guards.world import Done, World, assert_at_most, world
+from tests.guards.world import CountedWorld, DaemonActivity, assert_at_most, world
 
 SPAWN_PROGRAMS = 4
 """Three Git commands, and the agent's holder."""
@@ -54,7 +54,7 @@ projects:
 """
 
 
-def assert_costs(done: Done, what: str, programs: int, commits: int, statements: int) -> None:
+def assert_costs(done: DaemonActivity, what: str, programs: int, commits: int, statements: int) -> None:
     """Assert that no more programs, commits and statements were needed."""
     assert_at_most(programs, done.programs, f"programs for {what}", PROGRAMS)
     assert_at_most(commits, done.commits, f"commits for {what}", STORE)
@@ -65,32 +65,32 @@ def test_costs_of_a_session_messages_reports_and_reads(tmp_path: Path, monkeypat
     with world(tmp_path, monkeypatch) as daemon:
         box = daemon.box
         box.start()
-        with daemon.counted() as first:
+        with daemon.count() as first:
             daemon.spawn("a")
         assert_costs(first, "the first session", FIRST_SPAWN_PROGRAMS, SPAWN_COMMITS, SPAWN_STATEMENTS)
-        with daemon.counted() as second:
+        with daemon.count() as second:
             session = daemon.spawn("b")
         assert_costs(second, "a session", SPAWN_PROGRAMS, SPAWN_COMMITS, SPAWN_STATEMENTS)
-        with daemon.counted() as message:
+        with daemon.count() as message:
             box.request("POST", f"/api/sessions/{session}/message", {"content": "hello"})
             daemon.wait_for("'delivered:")
         assert_costs(message, "a message", MESSAGE_PROGRAMS, MESSAGE_COMMITS, MESSAGE_STATEMENTS)
-        with daemon.counted() as progress:
+        with daemon.count() as progress:
             report(daemon, session, 1)
-            box.until(lambda: box.session(session)["progress"]["done"] == 1, "its progress")
+            box.wait_until(lambda: box.session(session)["progress"]["done"] == 1, "its progress")
         assert_costs(progress, "a step that an agent reports", 0, PROGRESS_COMMITS, PROGRESS_STATEMENTS)
-        with daemon.counted() as reading:
+        with daemon.count() as reading:
             for path in ("sessions", f"sessions/{session}", f"sessions/{session}/status", "overview", "questions"):
                 box.request("GET", f"/api/{path}")
             box.ao("status")
         assert_costs(reading, "reads", 0, 0, 0)
-        with daemon.counted() as nothing:
+        with daemon.count() as nothing:
             pass
         assert_costs(nothing, "nothing at all", 0, 0, 0)
-        timers = daemon.timers()
+        timers = daemon.count_timers()
         assert timers <= IDLE_TIMERS, f"an idle daemon wakes {timers} times a minute: wait for what changes instead"
         few = len(frame(daemon, session, 2))
-        with daemon.counted():
+        with daemon.count():
             daemon.spawn("c")
         many = len(frame(daemon, session, 3))
         assert many <= FRAME_BYTES, f"one change is {many} bytes on the wire: send what changed alone"
@@ -107,7 +107,7 @@ def test_costs_of_a_start_hardly_depend_on_the_number_of_sessions(
             for name in names:
                 daemon.spawn(name)
             daemon.box.stop()
-            with daemon.counted() as start:
+            with daemon.count() as start:
                 daemon.box.start()
             sessions = len(daemon.box.sessions())
             programs = START_PROGRAMS + START_PROGRAMS_A_SESSION * sessions
@@ -123,22 +123,22 @@ def test_costs_of_a_webhook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with world(tmp_path, monkeypatch, FORGE) as daemon:
         daemon.box.start()
         daemon.box.request("POST", "/api/projects", {"path": str(daemon.box.repo)})
-        with daemon.counted():
+        with daemon.count():
             deliver(daemon, 1)
-        with daemon.counted() as done:
+        with daemon.count() as done:
             deliver(daemon, 2)
         assert_costs(done, "a webhook", 0, WEBHOOK_COMMITS, WEBHOOK_STATEMENTS)
 
 
-def report(daemon: World, session: str, done: int) -> None:
+def report(daemon: CountedWorld, session: str, done: int) -> None:
     line = json.dumps({"event": "progress", "done": done, "total": 9, "step": f"step {done}"})
     with (daemon.box.home.session(session) / "spool.1.jsonl").open("a") as spool:
         spool.write(line + "\n")
 
 
-def frame(daemon: World, session: str, done: int) -> bytes:
+def frame(daemon: CountedWorld, session: str, done: int) -> bytes:
     """Return what the dashboard receives when an agent reports a step."""
-    info = json.loads(daemon.box.home.info.read_text())
+    info = json.loads(daemon.box.home.daemon_info.read_text())
     token = daemon.box.request("POST", "/api/tokens", {"name": f"t{done}", "role": "viewer"})["token"]
     request = Request(f"{info['url']}/api/live", headers={"Authorization": f"Bearer {token}"})
     with urlopen(request, timeout=60) as stream:
@@ -155,7 +155,7 @@ def frame(daemon: World, session: str, done: int) -> bytes:
     raise AssertionError("the line ended")
 
 
-def deliver(daemon: World, number: int) -> None:
+def deliver(daemon: CountedWorld, number: int) -> None:
     body = json.dumps({"ref": "refs/heads/x", "repository": {"full_name": "o/n", "id": 7}}).encode()
     signature = hmac.new(SECRET.encode(), body, hashlib.sha256).hexdigest()
     headers = {
@@ -164,6 +164,6 @@ def deliver(daemon: World, number: int) -> None:
         "X-GitHub-Delivery": f"delivery-{number}",
         "X-Hub-Signature-256": f"sha256={signature}",
     }
-    url = json.loads(daemon.box.home.info.read_text())["url"]
+    url = json.loads(daemon.box.home.daemon_info.read_text())["url"]
     with urlopen(Request(f"{url}/api/webhooks/github", body, headers), timeout=60) as answer:
         assert answer.status == 202

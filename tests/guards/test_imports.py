@@ -9,7 +9,7 @@ from collections import Counter
 
 VERSION = {"agent_orchestrator": 4, "click": 12}
 """`ao --version`: modules of each package. What `ao status` loads is counted in unit/cli/test_status.py."""
-DAEMON = {"agent_orchestrator": 426, "sqlalchemy": 85, "pydantic": 50, "ruamel": 32, "uvicorn": 26, "starlette": 12}
+DAEMON = {"agent_orchestrator": 441, "sqlalchemy": 85, "pydantic": 50, "ruamel": 32, "uvicorn": 26, "starlette": 12}
 """Modules of the daemon before its first request."""
 PACKAGES = 17
 """Third-party packages that the daemon has loaded by then."""

@@ -36,6 +36,31 @@ VAGUE_NAMES = frozenset(
     }
 )
 """Names that say nothing about what they name."""
+VAGUE_CONSTANTS = frozenset(
+    {
+        "AGAIN",
+        "AT_ONCE",
+        "GRACE",
+        "KEPT",
+        "LARGEST",
+        "LONG",
+        "LONGEST",
+        "LOOK_AGAIN",
+        "MORE",
+        "MOST",
+        "ODD",
+        "PATIENCE",
+        "QUIET",
+        "REMEMBERED",
+        "SOON",
+        "SOME",
+        "TOGETHER",
+        "WITHIN",
+    }
+)
+"""Constants that name no quantity: say what is limited, and in which unit."""
+MIRRORS = ("server/schema/", "server/mcp/", "client/api/", "cli/scaffold/", "sync.py")
+"""Where a class may have the name of the class that it shows to others."""
 WORDS_IN_NAMES = frozenset(
     {
         "anew",
@@ -129,7 +154,7 @@ def problems() -> Iterator[tuple[Path, int, str]]:
         for line, name in defined_names(nodes):
             if name in STORED:
                 continue
-            if name.strip("_").lower() in VAGUE_NAMES:
+            if name.strip("_").lower() in VAGUE_NAMES or name.strip("_") in VAGUE_CONSTANTS:
                 yield relative, line, f"name: {name}"
             elif banned := WORDS_IN_NAMES & set(words_of(name)):
                 yield relative, line, f"name: {name} ({', '.join(sorted(banned))})"
@@ -142,3 +167,17 @@ def problems() -> Iterator[tuple[Path, int, str]]:
 def test_names_and_docstrings_use_the_words_of_the_glossary() -> None:
     places = [f"{path}:{line}: {what}" for path, line, what in problems()]
     assert not places, f"{len(places)} places, see docs/contributing/glossary.md:\n" + "\n".join(places[:50])
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[str]] = {}
+    package = ROOT / "src/agent_orchestrator"
+    for path in sorted(package.rglob("*.py")):
+        relative = str(path.relative_to(package))
+        if relative.startswith(MIRRORS):
+            continue
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name.strip("_"), []).append(f"{relative}:{node.lineno}")
+    repeated = {name: where for name, where in places.items() if len(where) > 1}
+    assert not repeated, f"class names with several meanings: {repeated}"

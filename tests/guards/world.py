@@ -18,25 +18,25 @@ from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTLED = 0.5
+SETTLE_SECONDS = 0.5
 """Seconds without a new line after which an idle daemon is considered settled."""
-AT_ONCE = 0.2
+MAX_POLL_SECONDS = 0.2
 """The maximum seconds between two polls; if it took longer, the machine may have stalled."""
-WORKS = "[[sleep: 7200]]"
+WORKING_TASK = "[[sleep: 7200]]"
 
 
 @dataclass
-class Done:
+class DaemonActivity:
     """The log lines of the daemon within a block."""
 
     lines: list[str] = field(default_factory=list)
 
-    def of(self, kind: str) -> list[str]:
+    def lines_of(self, kind: str) -> list[str]:
         return [line.removeprefix(f"{kind} ") for line in self.lines if line.startswith(f"{kind} ")]
 
     @property
     def statements(self) -> list[str]:
-        return self.of("sql")
+        return self.lines_of("sql")
 
     @property
     def commits(self) -> list[str]:
@@ -44,10 +44,10 @@ class Done:
 
     @property
     def programs(self) -> list[str]:
-        return self.of("run")
+        return self.lines_of("run")
 
 
-class World:
+class CountedWorld:
     """The daemons of one home, one after the other."""
 
     def __init__(self, box: Sandbox, log: Path) -> None:
@@ -57,24 +57,24 @@ class World:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     @contextmanager
-    def counted(self) -> Iterator[Done]:
+    def count(self) -> Iterator[DaemonActivity]:
         """Yield a record of what the daemon does within the block and because of it."""
-        before, done = len(self._lines()), Done()
+        before, done = len(self._lines()), DaemonActivity()
         yield done
-        done.lines = self._settled()[before:]
+        done.lines = self._wait_until_settled()[before:]
 
-    def _settled(self) -> list[str]:
+    def _wait_until_settled(self) -> list[str]:
         lines, since = self._lines(), monotonic()
         last_poll = since
 
         def quiet() -> bool:
             nonlocal lines, since, last_poll
             now, before, last_poll = self._lines(), last_poll, monotonic()
-            if len(now) != len(lines) or last_poll - before > AT_ONCE or self._is_busy():
+            if len(now) != len(lines) or last_poll - before > MAX_POLL_SECONDS or self._is_busy():
                 lines, since = now, last_poll
-            return last_poll - since > SETTLED
+            return last_poll - since > SETTLE_SECONDS
 
-        self.box.until(quiet, "the daemon to have nothing more to do")
+        self.box.wait_until(quiet, "the daemon to have nothing more to do")
         return lines
 
     def _is_busy(self) -> bool:
@@ -90,28 +90,28 @@ class World:
 
     def wait_for(self, text: str) -> None:
         """Wait until the daemon has logged a line that contains this text."""
-        self.box.until(lambda: any(text in line for line in self._lines()), text)
+        self.box.wait_until(lambda: any(text in line for line in self._lines()), text)
 
-    def timers(self) -> int:
+    def count_timers(self) -> int:
         """Return how often the daemon would wake in the next minute while idle."""
-        with self.counted() as done:
+        with self.count() as done:
             os.kill(self.box.daemon_pid() or 0, signal.SIGUSR1)
             self.wait_for("timers ")
-        return int(done.of("timers")[-1])
+        return int(done.lines_of("timers")[-1])
 
     def spawn(self, name: str) -> str:
         """Create a session whose agent keeps working, and return its id."""
-        self.box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": WORKS})
-        self.box.until(lambda: self.box.session(f"app-{name}")["status"] == "working", f"{name} at work")
+        self.box.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": WORKING_TASK})
+        self.box.wait_until(lambda: self.box.session(f"app-{name}")["status"] == "working", f"{name} at work")
         return f"app-{name}"
 
 
 @contextmanager
-def world(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str | None = None) -> Iterator[World]:
+def world(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str | None = None) -> Iterator[CountedWorld]:
     """Yield a home with a repository, before a daemon runs."""
     log = folder / "done"
 
-    def launch(argv: Sequence[str], env: Mapping[str, str]) -> sandbox.Daemon:
+    def launch(argv: Sequence[str], env: Mapping[str, str]) -> sandbox.SandboxDaemon:
         nothing = subprocess.DEVNULL
         return subprocess.Popen(
             [sys.executable, "-m", "tests.guards.counted", *argv],
@@ -125,9 +125,9 @@ def world(folder: Path, monkeypatch: pytest.MonkeyPatch, config: str | None = No
     monkeypatch.setattr(sandbox, "launch", launch)
     with Sandbox(folder / "box") as box:
         box.repository(config=config)
-        box.home.make()
+        box.home.create_folders()
         box.home.config.write_text("power: {preventIdleSleep: false}\n")  # its program is not installed everywhere
-        yield World(box, log)
+        yield CountedWorld(box, log)
 
 
 def assert_at_most(allowed: int, actual: Sequence[str], what: str, remedy: str) -> None:

@@ -168,19 +168,19 @@ def test_the_daemon_updates_the_files_with_names(tmp_path: Path) -> None:
     with Sandbox(tmp_path) as box:
         box.repository("app")
         box.start()
-        folder = box.home.names
+        folder = box.home.completion_folder
 
         def names(kind: str) -> list[str]:
             return (folder / kind).read_text().split() if (folder / kind).exists() else ["none yet"]
 
-        box.until(lambda: names("sessions") == [], "there is no session")
+        box.wait_until(lambda: names("sessions") == [], "there is no session")
         box.ao("new", "--name", "one", "[[wait: 1]]")
-        box.until(lambda: names("sessions") == ["app-one", "one"], "the session's names")
-        box.until(lambda: names("projects") == ["app"] and "claude-code" in names("agents"), "the others")
+        box.wait_until(lambda: names("sessions") == ["app-one", "one"], "the session's names")
+        box.wait_until(lambda: names("projects") == ["app"] and "claude-code" in names("agents"), "the others")
         box.ao("stop", "one")
-        box.until(lambda: names("sessions") == [], "it is stopped")
-        box.until(lambda: names("any") == ["app-one", "one"], "it may be named still")
+        box.wait_until(lambda: names("sessions") == [], "it is stopped")
+        box.wait_until(lambda: names("any") == ["app-one", "one"], "it may be named still")
         (box.repo / "agent-orchestrator.yaml").write_text("agents: {mine: {tool: demo}}\ndefaults: {agent: mine}\n")
         box.ao("status")
-        box.until(lambda: "mine" in names("agents"), "the profile's name")
+        box.wait_until(lambda: "mine" in names("agents"), "the profile's name")
         assert folder.stat().st_mode & 0o077 == 0

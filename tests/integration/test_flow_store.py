@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.store.database import Database
-from tests.unit.core.world import Time
+from tests.unit.core.world import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +39,7 @@ def created(session: str = "app-x") -> Event:
 
 async def open_flow(path: Path) -> tuple[Flow, Database]:
     store = Database.sqlite(path / "ao.db")
-    flow = Flow(store, Time(100.0), lambda _project, _profile: tuple(DEFAULT_RULES))
+    flow = Flow(store, ManualClock(100.0), lambda _project, _profile: tuple(DEFAULT_RULES))
     return flow, store
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.github import GitHubServer, Repo
-from tests.forges.client import Client
+from tests.forges.client import ForgeClient
 
 APP = "/repos/acme/app"
 
@@ -24,8 +24,8 @@ def forge() -> Iterator[GitHubServer]:
 
 
 @pytest.fixture
-def dev(forge: GitHubServer) -> Client:
-    return Client(forge, forge.token("dev"))
+def dev(forge: GitHubServer) -> ForgeClient:
+    return ForgeClient(forge, forge.token("dev"))
 
 
 def git(folder: Path, *argv: str, ok: bool = True) -> str:
@@ -42,7 +42,7 @@ def clone(forge: GitHubServer, folder: Path, token: str) -> Path:
     return folder / "app"
 
 
-def test_a_push_over_http_moves_the_pull_request(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
+def test_a_push_over_http_moves_the_pull_request(forge: GitHubServer, dev: ForgeClient, tmp_path: Path) -> None:
     tree = clone(forge, tmp_path, dev.token)
     git(tree, "switch", "--quiet", "-c", "fix")
     (tree / "a.txt").write_text("1\n2\n3\n4\n")
@@ -79,7 +79,7 @@ def test_git_access_needs_the_right_permissions(forge: GitHubServer, tmp_path: P
 
 
 @pytest.mark.parametrize("method", ["merge", "squash", "rebase"])
-def test_merges_are_real_commits(forge: GitHubServer, dev: Client, method: str) -> None:
+def test_merges_are_real_commits(forge: GitHubServer, dev: ForgeClient, method: str) -> None:
     forge.push("acme/app", "fix", {"b.txt": "b\n"}, message="one", by="dev")
     head = forge.push("acme/app", "fix", {"c.txt": "c\n"}, message="two", by="dev")
     forge.push("acme/app", "main", {"d.txt": "d\n"}, message="other")
@@ -95,7 +95,7 @@ def test_merges_are_real_commits(forge: GitHubServer, dev: Client, method: str) 
     assert forge.read("acme/app", "main", "b.txt") + forge.read("acme/app", "main", "d.txt") == "b\nd\n"
 
 
-def test_conflicts_are_reported_until_they_are_resolved(forge: GitHubServer, dev: Client) -> None:
+def test_conflicts_are_reported_until_they_are_resolved(forge: GitHubServer, dev: ForgeClient) -> None:
     forge.world.unknown_first = 1
     forge.push("acme/app", "fix", {"a.txt": "mine\n"}, by="dev")
     forge.pull("acme/app", "fix", by="dev")
@@ -111,7 +111,7 @@ def test_conflicts_are_reported_until_they_are_resolved(forge: GitHubServer, dev
     assert dev("GET", f"{APP}/pulls/1")["mergeable"] is True
 
 
-def test_a_304_does_not_count_towards_the_rate_limit(forge: GitHubServer, dev: Client) -> None:
+def test_a_304_does_not_count_towards_the_rate_limit(forge: GitHubServer, dev: ForgeClient) -> None:
     dev("GET", f"{APP}/pulls")
     tag, remaining = dev.headers["etag"], dev.headers["x-ratelimit-remaining"]
     assert dev.ask("GET", f"{APP}/pulls", **{"If-None-Match": tag})[0] == 304
@@ -124,7 +124,7 @@ def test_a_304_does_not_count_towards_the_rate_limit(forge: GitHubServer, dev: C
     }  # fmt: skip
 
 
-def test_lists_come_in_pages(forge: GitHubServer, dev: Client) -> None:
+def test_lists_come_in_pages(forge: GitHubServer, dev: ForgeClient) -> None:
     for number in range(230):
         forge.check("acme/app", "main", f"check {number}", "success", app="checks-app")
     path, names = f"{APP}/commits/main/check-runs?per_page=100", []
@@ -138,7 +138,7 @@ def test_lists_come_in_pages(forge: GitHubServer, dev: Client) -> None:
     assert forge.ledger.counts()["rest"] == 3
 
 
-def test_faults_are_injected_as_configured(forge: GitHubServer, dev: Client) -> None:
+def test_faults_are_injected_as_configured(forge: GitHubServer, dev: ForgeClient) -> None:
     forge.fail(502, next=2)
     assert [dev.ask("GET", APP)[0] for _ in range(3)] == [502, 502, 200]
     forge.fail("secondary", retry_after=7)
@@ -157,16 +157,16 @@ def test_faults_are_injected_as_configured(forge: GitHubServer, dev: Client) -> 
 
 
 def test_invalid_expired_and_limited_tokens_are_refused(forge: GitHubServer) -> None:
-    assert Client(forge, "ghp_wrong").ask("GET", "/user") == (401, {
+    assert ForgeClient(forge, "ghp_wrong").ask("GET", "/user") == (401, {
         "message": "Bad credentials", "documentation_url": "https://docs.github.com/rest", "status": "401",
     })  # fmt: skip
-    assert Client(forge, forge.token("dev", expired=True)).ask("GET", "/user")[0] == 401
-    narrow = Client(forge, forge.token("dev", scopes=("read:org",)))
+    assert ForgeClient(forge, forge.token("dev", expired=True)).ask("GET", "/user")[0] == 401
+    narrow = ForgeClient(forge, forge.token("dev", scopes=("read:org",)))
     assert narrow.ask("POST", f"{APP}/issues", {"title": "No"})[0] == 404
     assert narrow.headers["x-oauth-scopes"] == "read:org"
 
 
-def test_a_renamed_repository_redirects(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
+def test_a_renamed_repository_redirects(forge: GitHubServer, dev: ForgeClient, tmp_path: Path) -> None:
     tree = clone(forge, tmp_path, dev.token)
     forge.push("acme/app", "fix", {"b.txt": "b\n"})
     pull = forge.pull("acme/app", "fix")
@@ -177,7 +177,7 @@ def test_a_renamed_repository_redirects(forge: GitHubServer, dev: Client, tmp_pa
     git(tree, "fetch", "--quiet", "origin")
 
 
-def test_a_large_job_log_can_be_read_and_the_job_rerun(forge: GitHubServer, dev: Client) -> None:
+def test_a_large_job_log_can_be_read_and_the_job_rerun(forge: GitHubServer, dev: ForgeClient) -> None:
     commits: list[str] = []
 
     def ci(repo: Repo, sha: str) -> None:
@@ -197,7 +197,7 @@ def test_a_large_job_log_can_be_read_and_the_job_rerun(forge: GitHubServer, dev:
     run = dev("GET", f"{APP}/actions/runs?head_sha={sha}")["workflow_runs"][0]
     job = dev("GET", f"{APP}/actions/runs/{run['id']}/jobs")["jobs"][0]
     assert dev.ask("GET", f"{APP}/actions/jobs/{job['id']}/logs")[0] == 302
-    status, log = Client(forge, "").ask("GET", dev.headers["location"].removeprefix(forge.url))
+    status, log = ForgeClient(forge, "").ask("GET", dev.headers["location"].removeprefix(forge.url))
     assert (status, len(log)) == (200, 20_000 * 1024)
     dev("POST", f"{APP}/actions/runs/{run['id']}/rerun-failed-jobs")
     again = dev("GET", f"{APP}/actions/runs/{run['id']}")
@@ -206,10 +206,10 @@ def test_a_large_job_log_can_be_read_and_the_job_rerun(forge: GitHubServer, dev:
     assert dev("GET", f"{APP}/commits/fix/check-runs?filter=all")["total_count"] == 2
 
 
-def test_a_fork_of_a_first_time_contributor_needs_approval(forge: GitHubServer, dev: Client) -> None:
+def test_a_fork_of_a_first_time_contributor_needs_approval(forge: GitHubServer, dev: ForgeClient) -> None:
     fork = forge.fork("acme/app", "stranger")
     sha = forge.push(fork, "idea", {"i.txt": "i\n"}, by="stranger")
-    stranger = Client(forge, forge.token("stranger"))
+    stranger = ForgeClient(forge, forge.token("stranger"))
     pull = stranger("POST", f"{APP}/pulls", {"title": "Idea", "head": "stranger:idea", "base": "main"})
     assert (pull["head"]["label"], pull["author_association"]) == ("stranger:idea", "FIRST_TIME_CONTRIBUTOR")
     forge.comment(forge.find_pull("acme/app", 1), "hi", by="passer-by")
@@ -224,7 +224,7 @@ def test_a_fork_of_a_first_time_contributor_needs_approval(forge: GitHubServer, 
     assert dev("GET", f"{APP}/pulls/1")["head"]["sha"] == fork.head("idea")
 
 
-def test_a_deleted_branch_closes_its_pull_request(forge: GitHubServer, dev: Client) -> None:
+def test_a_deleted_branch_closes_its_pull_request(forge: GitHubServer, dev: ForgeClient) -> None:
     forge.push("acme/app", "fix", {"b.txt": "b\n"})
     forge.pull("acme/app", "fix")
     dev("DELETE", f"{APP}/git/refs/heads/fix")
@@ -232,7 +232,7 @@ def test_a_deleted_branch_closes_its_pull_request(forge: GitHubServer, dev: Clie
     assert dev.ask("PATCH", f"{APP}/pulls/1", {"state": "open"})[0] == 422
 
 
-def test_the_server_can_be_taken_down_and_up(forge: GitHubServer, dev: Client) -> None:
+def test_the_server_can_be_taken_down_and_up(forge: GitHubServer, dev: ForgeClient) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", forge.port, timeout=60)
     connection.request("GET", "/meta")
     connection.getresponse().read()
@@ -247,7 +247,7 @@ def test_the_server_can_be_taken_down_and_up(forge: GitHubServer, dev: Client) -
     assert dev("GET", APP)["full_name"] == "acme/app"
 
 
-def test_a_protected_branch_refuses_pushes(forge: GitHubServer, dev: Client, tmp_path: Path) -> None:
+def test_a_protected_branch_refuses_pushes(forge: GitHubServer, dev: ForgeClient, tmp_path: Path) -> None:
     tree = clone(forge, tmp_path, dev.token)
     forge.protect("acme/app", checks=("tests",))
     git(tree, "commit", "--quiet", "--allow-empty", "-m", "mine")
@@ -257,7 +257,7 @@ def test_a_protected_branch_refuses_pushes(forge: GitHubServer, dev: Client, tmp
     git(tree, "push", "--quiet", owner, "HEAD:main")
 
 
-def test_a_deleted_fork_leaves_its_pull_request(forge: GitHubServer, dev: Client) -> None:
+def test_a_deleted_fork_leaves_its_pull_request(forge: GitHubServer, dev: ForgeClient) -> None:
     fork = forge.fork("acme/app", "stranger")
     forge.push(fork, "idea", {"i.txt": "i\n"}, by="stranger")
     forge.pull("acme/app", "stranger:idea", by="stranger")
@@ -266,8 +266,8 @@ def test_a_deleted_fork_leaves_its_pull_request(forge: GitHubServer, dev: Client
     assert dev.ask("GET", "/repos/stranger/app")[0] == 404
 
 
-def test_tokens_of_one_person_share_a_rate_limit(forge: GitHubServer, dev: Client) -> None:
-    other = Client(forge, forge.token("dev"))
+def test_tokens_of_one_person_share_a_rate_limit(forge: GitHubServer, dev: ForgeClient) -> None:
+    other = ForgeClient(forge, forge.token("dev"))
     dev("GET", APP)
     other("GET", APP)
     assert other.headers["x-ratelimit-remaining"] == "4998"
@@ -287,7 +287,7 @@ def test_exceptions_inside_the_server_are_raised() -> None:
     with pytest.raises(ZeroDivisionError), GitHubServer() as forge:
         forge.repository("acme/app")
         forge.ci("acme/app", ci)
-        client = Client(forge, forge.token("acme"))
+        client = ForgeClient(forge, forge.token("acme"))
         assert (
             client.ask("POST", f"{APP}/git/refs", {"ref": "refs/heads/x", "sha": forge.log("acme/app")[0].sha})[0]
             == 500

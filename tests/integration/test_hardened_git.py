@@ -17,18 +17,18 @@ from agent_orchestrator.base.git import commands as git_module
 from agent_orchestrator.base.git import fifo_guard
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Facts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.errors import AoError, Missing, Temporary
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
-from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.protocols.host import ProgramResult
 from agent_orchestrator.sessions.isolation.sandbox import SandboxedGitHost
 from agent_orchestrator.sessions.rescue import save
 from agent_orchestrator.sessions.rescue.survey import survey
-from tests.hostile import nested
+from tests.hostile import create_nested_folders
 from tests.parts import make_config
 from tests.unit.core.world import SESSION, created
 
@@ -101,7 +101,7 @@ async def test_reading_a_repository_runs_none_of_its_programs(git: Git, repo: Pa
     head = await git.resolve("HEAD")
     assert head
     await git.update_ref("refs/heads/other", head)
-    await git.fill()
+    await git.checkout_files()
     assert not has_run(repo)
 
 
@@ -121,7 +121,7 @@ async def test_a_name_is_never_parsed_as_an_option(git: Git, repo: Path, name: s
     for call in (
         lambda: git.is_ancestor(name, "HEAD"),
         lambda: git.merge_base(name, "HEAD"),
-        lambda: git.count(name),
+        lambda: git.count_commits(name),
         lambda: git.diff(name, "HEAD"),
         lambda: git.merge_tree(name, "HEAD"),
         lambda: git.fetch(name, ["main"], timeout=60),
@@ -228,7 +228,7 @@ async def test_pipes_in_place_of_files_do_not_block_git(repo: Path, monkeypatch:
 def test_pipes_are_found_beside_very_deep_folders(repo: Path) -> None:
     os.mkfifo(repo / ".git/waits")
     reader = os.open(repo / ".git/waits", os.O_RDONLY | os.O_NONBLOCK)
-    nested(repo / ".git", 1100)
+    create_nested_folders(repo / ".git", 1100)
     try:
         assert fifo_guard.unblock_pipes(repo)
     finally:
@@ -274,9 +274,9 @@ def guarded(repo: Path, monkeypatch: pytest.MonkeyPatch) -> RecordingHost:
     facts.sessions[session.id] = session
     host = RecordingHost(config, facts, hidden)
 
-    async def record(_self: LocalHost, argv: Any, *, env: Any = None, **_: Any) -> Completed:
+    async def record(_self: LocalHost, argv: Any, *, env: Any = None, **_: Any) -> ProgramResult:
         host.last_command = (list(argv), dict(env or {}))
-        return Completed(0, b"", b"")
+        return ProgramResult(0, b"", b"")
 
     monkeypatch.setattr(LocalHost, "run", record)
     return host

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent_orchestrator.testing.postgres import Server, programs
+from agent_orchestrator.testing.postgres import PostgresServer, find_programs
 
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    if programs() is None:
+def server() -> Iterator[PostgresServer]:
+    if find_programs() is None:
         pytest.skip("no PostgreSQL server is installed: scripts/install-postgres")
-    with Server() as server:
+    with PostgresServer() as server:
         yield server
 
 
 @pytest.fixture
-def database(server: Server) -> str:
+def database(server: PostgresServer) -> str:
     """The name of a new, empty database."""
     name = f"ao{next(_numbers)}"
     server.database(name)
@@ -29,5 +29,5 @@ def database(server: Server) -> str:
 
 
 @pytest.fixture
-def url(server: Server, database: str) -> str:
+def url(server: PostgresServer, database: str) -> str:
     return server.url(database)

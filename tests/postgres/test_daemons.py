@@ -19,11 +19,11 @@ import pytest
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.testing import sandbox
-from agent_orchestrator.testing.postgres import PASSWORD, Server
+from agent_orchestrator.testing.postgres import DATABASE_PASSWORD, PostgresServer
 from agent_orchestrator.testing.sandbox import Sandbox
 
 TAKEOVER = 10.0
-SECRETS = (PASSWORD, "s3cret%2Fof%3Athem")
+SECRETS = (DATABASE_PASSWORD, "s3cret%2Fof%3Athem")
 
 
 def box_on(folder: Path, url: str, **env: str) -> Sandbox:
@@ -53,7 +53,7 @@ def boxes(tmp_path: Path, url: str) -> Iterator[tuple[Sandbox, Sandbox]]:
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start daemons in new processes, so that their exit codes can be read."""
-    monkeypatch.setattr(sandbox, "launch", sandbox.fresh)
+    monkeypatch.setattr(sandbox, "launch", sandbox.launch_fresh)
 
 
 def health(box: Sandbox) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def start_failure(box: Sandbox) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_every_database_problem_is_a_one_line_error_with_a_remedy(tmp_path: Path, server: Server) -> None:
+def test_every_database_problem_is_a_one_line_error_with_a_remedy(tmp_path: Path, server: PostgresServer) -> None:
     cases = {
         server.url("ao", password="wr0ng/pw"): (1, r"lets us not in: .*: correct user and password"),
         server.url("nothing-there"): (3, r"there is no database nothing-there .*createdb"),
@@ -142,7 +142,7 @@ def test_a_standby_daemon_takes_over_when_the_active_one_is_shut_down(
     assert " 503 " in document.splitlines()[0] and "application/problem+json" in document and f"pid {pid}" in document
     started = time.monotonic()
     first.ao("shutdown")
-    second.until(lambda: is_active(second), "the second to take over", TAKEOVER)
+    second.wait_until(lambda: is_active(second), "the second to take over", TAKEOVER)
     assert time.monotonic() - started < TAKEOVER
     assert [first["title"] for first in second.request("GET", "/api/issues?all=1")["issues"]] == ["first"]
     assert "standby" not in second.client().info()
@@ -183,7 +183,7 @@ class Load(threading.Thread):
         return self.acknowledged
 
 
-def check_log(server: Server, database: str, titles: list[str]) -> None:
+def check_log(server: PostgresServer, database: str, titles: list[str]) -> None:
     """Assert that every acknowledged issue is in the log once, and that event numbers have no gap or duplicate."""
     rows = server.sql("SELECT seq, data FROM events ORDER BY seq", database)
     assert [seq for seq, _ in rows] == list(range(1, len(rows) + 1))
@@ -193,7 +193,7 @@ def check_log(server: Server, database: str, titles: list[str]) -> None:
 
 
 def test_a_standby_daemon_takes_over_when_the_active_one_is_killed_under_load(
-    boxes: tuple[Sandbox, Sandbox], server: Server, database: str
+    boxes: tuple[Sandbox, Sandbox], server: PostgresServer, database: str
 ) -> None:
     first, second = boxes
     first.start()
@@ -201,13 +201,13 @@ def test_a_standby_daemon_takes_over_when_the_active_one_is_killed_under_load(
     loads = [Load(boxes, f"load{number}") for number in range(4)]
     for load in loads:
         load.start()
-    first.until(lambda: sum(len(load.acknowledged) for load in loads) > 100, "load", 60)
+    first.wait_until(lambda: sum(len(load.acknowledged) for load in loads) > 100, "load", 60)
     first.stop(signal.SIGKILL)
     started = time.monotonic()
     before = sum(len(load.acknowledged) for load in loads)
-    second.until(lambda: is_active(second), "the second to take over", 30)
+    second.wait_until(lambda: is_active(second), "the second to take over", 30)
     seconds = time.monotonic() - started
-    second.until(lambda: sum(len(load.acknowledged) for load in loads) > before + 100, "load", 60)
+    second.wait_until(lambda: sum(len(load.acknowledged) for load in loads) > before + 100, "load", 60)
     titles = [title for load in loads for title in load.end()]
     assert seconds < TAKEOVER
     check_log(server, database, titles)
@@ -215,7 +215,7 @@ def test_a_standby_daemon_takes_over_when_the_active_one_is_killed_under_load(
 
 @pytest.mark.usefixtures("fresh")
 def test_a_suspended_daemon_that_lost_leadership_writes_nothing_and_ends(
-    boxes: tuple[Sandbox, Sandbox], server: Server, database: str
+    boxes: tuple[Sandbox, Sandbox], server: PostgresServer, database: str
 ) -> None:
     first, second = boxes
     pid = first.start()
@@ -223,18 +223,18 @@ def test_a_suspended_daemon_that_lost_leadership_writes_nothing_and_ends(
     loads = [Load(boxes, f"load{number}") for number in range(2)]
     for load in loads:
         load.start()
-    first.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
+    first.wait_until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
     titles = [title for load in loads for title in load.end()]
     os.kill(pid, signal.SIGSTOP)
     started = time.monotonic()
-    second.until(lambda: is_active(second), "the second to take over", 30)
+    second.wait_until(lambda: is_active(second), "the second to take over", 30)
     assert time.monotonic() - started < TAKEOVER
     second.request("POST", "/api/issues", {"title": "by the second"})
     (before,) = server.sql("SELECT max(seq), max(xmin::text::bigint) FROM events", database)
     os.kill(pid, signal.SIGCONT)
     with contextlib.suppress(AoError, OSError):
         first.request("POST", "/api/issues", {"title": "by the first"})
-    first.until(lambda: first.daemon_pid() is None, "the first to end", 15)
+    first.wait_until(lambda: first.daemon_pid() is None, "the first to end", 15)
     assert first._daemon is not None and first._daemon.wait(15) == 4
     assert server.sql("SELECT max(seq), max(xmin::text::bigint) FROM events", database) == [before]
     assert "has taken over: this one does nothing more" in first.home.log.read_text()
@@ -243,20 +243,22 @@ def test_a_suspended_daemon_that_lost_leadership_writes_nothing_and_ends(
     assert health(first)["status"] == "standby" and is_active(second)
 
 
-def test_daemons_survive_a_restart_of_the_server(boxes: tuple[Sandbox, Sandbox], server: Server, database: str) -> None:
+def test_daemons_survive_a_restart_of_the_server(
+    boxes: tuple[Sandbox, Sandbox], server: PostgresServer, database: str
+) -> None:
     first, second = boxes
     pid = first.start()
     second.start()
     loads = [Load((first,), f"load{number}") for number in range(2)]
     for load in loads:
         load.start()
-    first.until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
+    first.wait_until(lambda: sum(len(load.acknowledged) for load in loads) > 40, "load", 60)
     for mode in ("fast", "immediate"):
         server.stop(mode)
         time.sleep(0.5)
         server.start()
         before = sum(len(load.acknowledged) for load in loads)
-        first.until(lambda before=before: sum(len(load.acknowledged) for load in loads) > before + 20, "load", 30)  # type: ignore[misc]
+        first.wait_until(lambda before=before: sum(len(load.acknowledged) for load in loads) > before + 20, "load", 30)  # type: ignore[misc]
     titles = [title for load in loads for title in load.end()]
     assert sum(load.failed for load in loads) > 0
     time.sleep(4.0)
@@ -270,12 +272,12 @@ def test_a_session_of_another_home_keeps_running_until_its_daemon_is_active_agai
     first, second = boxes
     first.start()
     first.ao("new", "[[say: here I am]] [[wait]] [[write: told.txt|yes]]", "--name", "life")
-    first.until(lambda: first.session("app-life")["status"] == "idle", "the agent")
+    first.wait_until(lambda: first.session("app-life")["status"] == "idle", "the agent")
     agent = first.session("app-life")["pid"]
     second.start()
     state = health(second)["active"]
     first.stop(signal.SIGKILL)
-    second.until(lambda: is_active(second), "the second to take over", 30)
+    second.wait_until(lambda: is_active(second), "the second to take over", 30)
     session = second.session("app-life")
     assert (session["status"], session["pid"]) == ("idle", agent)
     assert f"it lives in {state['host']}" in session["why"] and f":{first.home.path}, " in session["why"]
@@ -289,9 +291,9 @@ def test_a_session_of_another_home_keeps_running_until_its_daemon_is_active_agai
     assert second.session("app-life")["status"] == "idle"
     assert not (first.home.worktrees / "app" / "life" / "told.txt").exists()
     second.ao("shutdown", "--sessions")  # it has no sessions itself
-    first.until(lambda: is_active(first), "the first to be active again", TAKEOVER)
+    first.wait_until(lambda: is_active(first), "the first to be active again", TAKEOVER)
     assert first.session("app-life")["pid"] == agent
-    first.until((first.home.worktrees / "app" / "life" / "told.txt").exists, "the message to arrive")
+    first.wait_until((first.home.worktrees / "app" / "life" / "told.txt").exists, "the message to arrive")
     kinds = [event["type"] for event in first.events("app-life")]
     assert kinds.count("agent-launched") == 1 and not {"agent-lost", "agent-exited"} & set(kinds)
 
@@ -299,7 +301,7 @@ def test_a_session_of_another_home_keeps_running_until_its_daemon_is_active_agai
 # -- the whole loop ----------------------------------------------------------------------------------------------------
 
 
-def test_the_demo_runs_on_postgresql(url: str, server: Server, database: str) -> None:
+def test_the_demo_runs_on_postgresql(url: str, server: PostgresServer, database: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "agent_orchestrator.testing.demo", "--database", url],
         capture_output=True,

@@ -14,12 +14,12 @@ import pytest
 
 from agent_orchestrator.core.actor import acting_as
 from agent_orchestrator.core.outbox import Batch, StoredKeys
-from agent_orchestrator.core.outbox import Row as Row
+from agent_orchestrator.core.outbox import OutboxRow as OutboxRow
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.store.leader import SILENCE_LIMIT_SECONDS, ActiveDaemon, LeadershipLost
+from agent_orchestrator.core.store.leader import SILENCE_LIMIT_SECONDS, DaemonDescription, LeadershipLost
 from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.testing.postgres import Server
+from agent_orchestrator.testing.postgres import PostgresServer
 from tests.integration.core.store_suite import *  # noqa: F403
 from tests.integration.core.store_suite import make_flow, report, write_batch
 
@@ -35,7 +35,7 @@ class Base:
     )
     unguard = ("ALTER TABLE events DISABLE TRIGGER ALL",)
 
-    def __init__(self, server: Server, name: str) -> None:
+    def __init__(self, server: PostgresServer, name: str) -> None:
         self.server, self.name = server, name
         self.hang = threading.Event()
         """Set at the end, to continue threads that hang until then."""
@@ -44,12 +44,12 @@ class Base:
     def end(self) -> None:
         """Stop all stores from using the database."""
         for store in self.stores:
-            if store._turn is not None:
-                store._turn._closing = True
+            if store._election is not None:
+                store._election._closing = True
         self.hang.set()
 
     def store(self, host: str = "one") -> Postgres:
-        store = Postgres(self.server.url(self.name), ActiveDaemon(host, f"/home/{host}", os.getpid(), time.time()))
+        store = Postgres(self.server.url(self.name), DaemonDescription(host, f"/home/{host}", os.getpid(), time.time()))
         self.stores.append(store)
         return store
 
@@ -61,12 +61,12 @@ class Base:
         more = "AND query NOT LIKE '%%UPDATE meta%%' AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')"
         self.sql(
             f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            f" WHERE application_name = '{store.me.application}' {more if only_turn else ''}"
+            f" WHERE application_name = '{store.own_daemon.application}' {more if only_turn else ''}"
         )
 
 
 @pytest.fixture
-def world(server: Server, database: str) -> Iterator[Base]:
+def world(server: PostgresServer, database: str) -> Iterator[Base]:
     base = Base(server, database)
     yield base
     base.end()
@@ -86,10 +86,10 @@ async def until(holds: Any, timeout: float = 10.0) -> None:
 async def test_rows_of_one_event_have_a_fixed_order(world: Base) -> None:
     store = world.store()
     await store.open()
-    rows = [Row(Intent("check", key, "app-x", 1), 1, 100, 0.0) for key in ("b", "Z", "a", "ä", "_")]
+    rows = [OutboxRow(Intent("check", key, "app-x", 1), 1, 100, 0.0) for key in ("b", "Z", "a", "ä", "_")]
     await write_batch(store, Batch(rows=rows))
     await write_batch(
-        store, Batch(rows=[replace(rows[1], due=5.0, updated=1.0)])
+        store, Batch(rows=[replace(rows[1], due=5.0, updated_at=1.0)])
     )  # moves it to another place in the table
     assert [row.intent.key for row in await store.pending()] == ["Z", "_", "a", "b", "ä"]
     await store.close()
@@ -100,15 +100,15 @@ async def test_a_standby_store_follows_and_takes_over_at_once_on_a_handover(worl
     flow, behind = make_flow(first), make_flow(second)
     await flow.start()
     news: list[float] = []
-    assert not await second.ask(lambda: news.append(time.monotonic()), ignore)
-    assert second.active is not None and second.active.host == "one"
+    assert not await second.request_leadership(lambda: news.append(time.monotonic()), ignore)
+    assert second.active_daemon is not None and second.active_daemon.host == "one"
     with pytest.raises(Temporary, match="one's daemon"):
         await second.open()
     await flow.append(replace(report(1), seq=0))
     await until(lambda: news)
-    await behind.follow()
-    assert behind._folded == 1
-    turn = asyncio.create_task(second.turn())
+    await behind.catch_up_from_store()
+    assert behind._folded_seq == 1
+    turn = asyncio.create_task(second.wait_for_leadership())
     await flow.stop()
     begun = time.monotonic()
     await first.close()
@@ -123,21 +123,21 @@ async def test_a_standby_store_follows_and_takes_over_at_once_on_a_handover(worl
 async def test_a_store_that_lost_leadership_writes_nothing_and_is_notified(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
     errors: list[Exception] = []
-    assert await first.ask(lambda: None, errors.append)
+    assert await first.request_leadership(lambda: None, errors.append)
     flow = make_flow(first)
     await flow.start()
     await flow.append(replace(report(1), seq=0))
-    assert first._turn is not None
-    first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]  # it does not notice the loss
-    assert not await second.ask(lambda: None, ignore)
+    assert first._election is not None
+    first._election._keep_or_await_leadership = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]  # it does not notice the loss
+    assert not await second.request_leadership(lambda: None, ignore)
     world.cut(first, only_turn=True)
-    await second.turn()
+    await second.wait_for_leadership()
     with pytest.raises(LeadershipLost, match="has taken over"):  # its connections were ended, and the retry failed
         await flow.append(replace(report(2), seq=0))
     with pytest.raises(LeadershipLost):
         await first.confirm()
     with pytest.raises(LeadershipLost):
-        await write_batch(first, Batch(rows=[Row(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
+        await write_batch(first, Batch(rows=[OutboxRow(Intent("check", "k", "app-x", 1), 1, 100, 0.0)]))
     assert len(errors) == 1
     after = make_flow(second)
     await after.start()
@@ -173,11 +173,11 @@ async def test_a_transaction_cannot_be_committed_after_another_store_took_over(w
 
     writing = asyncio.create_task(first.write(slow))
     await until(inside.is_set)
-    assert first._turn is not None
-    first._turn._attend = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]
-    assert not await second.ask(lambda: None, ignore)
+    assert first._election is not None
+    first._election._keep_or_await_leadership = lambda _link: world.hang.wait(60)  # type: ignore[assignment, method-assign]
+    assert not await second.request_leadership(lambda: None, ignore)
     world.cut(first, only_turn=True)
-    await second.turn()
+    await second.wait_for_leadership()
     assert await second.open() == 0
     await write_batch(second, Batch([replace(report(1), key="other")]))
     go_on.set()
@@ -190,12 +190,12 @@ async def test_a_transaction_cannot_be_committed_after_another_store_took_over(w
 async def test_a_store_without_a_heartbeat_loses_leadership(world: Base) -> None:
     first, second = world.store("one"), world.store("two")
     await first.open()
-    assert first._turn is not None
-    first._turn._beat = lambda _link: world.hang.wait(30)  # type: ignore[assignment, method-assign]  # as if stopped: its connections stay
+    assert first._election is not None
+    first._election._send_heartbeat = lambda _link: world.hang.wait(30)  # type: ignore[assignment, method-assign]  # as if stopped: its connections stay
     await asyncio.sleep(1.6)
     begun = time.monotonic()
-    assert not await second.ask(lambda: None, ignore)
-    await asyncio.wait_for(second.turn(), 10.0)
+    assert not await second.request_leadership(lambda: None, ignore)
+    await asyncio.wait_for(second.wait_for_leadership(), 10.0)
     assert SILENCE_LIMIT_SECONDS - 3.0 < time.monotonic() - begun < 10.0
     with pytest.raises((LeadershipLost, Temporary)):
         await write_batch(first, Batch([report(1)]))
@@ -205,13 +205,13 @@ async def test_a_store_without_a_heartbeat_loses_leadership(world: Base) -> None
     await second.close()
 
 
-async def test_reads_and_writes_continue_after_a_restart_of_the_server(world: Base, server: Server) -> None:
+async def test_reads_and_writes_continue_after_a_restart_of_the_server(world: Base, server: PostgresServer) -> None:
     store, waiting = world.store("one"), world.store("two")
     flow = make_flow(store)
     await flow.start()
-    assert not await waiting.ask(lambda: None, ignore)
+    assert not await waiting.request_leadership(lambda: None, ignore)
     await flow.append(replace(report(1), seq=0))
-    epoch = store._turn and store._turn.epoch
+    epoch = store._election and store._election.epoch
     server.stop()
     with acting_as("you"), pytest.raises(Temporary, match="cannot be used") as away:
         await flow.append(replace(report(2), seq=0))
@@ -225,12 +225,12 @@ async def test_reads_and_writes_continue_after_a_restart_of_the_server(world: Ba
     assert [event.key for event in await reading][:1] == ["r1"]
     assert [event.seq for event in await kept] == [2]
     await asyncio.sleep(4.0)
-    assert store.ended is None and store._turn and store._turn.epoch == epoch
-    assert waiting._turn and waiting._turn.epoch is None
+    assert store.end_error is None and store._election and store._election.epoch == epoch
+    assert waiting._election and waiting._election.epoch is None
     await flow.append(replace(report(3), seq=0))
     await flow.stop()
     await store.close()
-    await waiting.turn()
+    await waiting.wait_for_leadership()
     assert await waiting.open() == 3
     await waiting.close()
 

@@ -13,26 +13,26 @@ import psycopg
 import pytest
 
 from agent_orchestrator.core.engine import Flow
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.store import migrations
-from agent_orchestrator.core.store.leader import ActiveDaemon
+from agent_orchestrator.core.store.leader import DaemonDescription
 from agent_orchestrator.core.store.postgres import Postgres
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.fleet.notifications.health import Health
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.fleet.notifications.receiver_health import Health
+from agent_orchestrator.sessions.session_view import SessionViews
 from tests.parts import make_core
-from tests.unit.core.world import Time
-from tests.upgrade.homes import HERE, RELEASED, old_database, recorded_answers
+from tests.unit.core.world import ManualClock
+from tests.upgrade.homes import FOLDER, RELEASED_VERSIONS, old_database, recorded_answers
 
 pytestmark = pytest.mark.anyio
 
 TABLES = ("meta", "events", "outbox", "snapshots")
 
 
-@pytest.fixture(params=RELEASED)
+@pytest.fixture(params=RELEASED_VERSIONS)
 def version(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> int:
     """The version of a released schema, with its recorded data in the database."""
-    file, statements = tmp_path / "ao.db", (HERE / f"schema-{request.param}.postgres.sql").read_text()
+    file, statements = tmp_path / "ao.db", (FOLDER / f"schema-{request.param}.postgres.sql").read_text()
     old_database(request.param, file, tmp_path)
     with closing(sqlite3.connect(file)) as old, psycopg.connect(url) as new:
         new.execute(statements.encode())
@@ -44,7 +44,7 @@ def version(request: pytest.FixtureRequest, url: str, tmp_path: Path) -> int:
 
 
 def store_on(url: str) -> Postgres:
-    return Postgres(url, ActiveDaemon("one", "/home/one", os.getpid(), time.time()))
+    return Postgres(url, DaemonDescription("one", "/home/one", os.getpid(), time.time()))
 
 
 def rows(url: str, query: str) -> list[tuple[Any, ...]]:
@@ -56,10 +56,10 @@ async def test_every_session_is_shown_as_before(version: int, url: str, tmp_path
     events = rows(url, "SELECT seq, key, type, data FROM events ORDER BY seq")
     [(last,)] = rows(url, "SELECT max(time) FROM events WHERE type <> 'daemon-stopped'")
     store = store_on(url)
-    flow = Flow(store, Time(last), lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, ManualClock(last), lambda _project, _profile: DEFAULT_RULES)
     flow.seq = await store.open()
-    await flow.follow()
-    views = Views(make_core(tmp_path / "ao", flow), Health())
+    await flow.catch_up_from_store()
+    views = SessionViews(make_core(tmp_path / "ao", flow), Health())
     statuses = {facts.id: views.session(facts)["status"] for facts in flow.sessions.values()}
     await store.close()
     assert statuses == {

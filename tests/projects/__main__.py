@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from agent_orchestrator.errors import AoError
 from tests.projects import report
-from tests.projects.corpus import Project, corpus
-from tests.projects.machine import Unavailable
+from tests.projects.corpus import CorpusProject, load_corpus
+from tests.projects.machine import ToolUnavailable
 from tests.projects.product import STAGES as PRODUCT_STAGES
-from tests.projects.registry import repository
-from tests.projects.state import Result, data_key, product_key, stage, stored_results
+from tests.projects.registry import fetch_repository
+from tests.projects.state import Result, data_key, product_key, run_stage, stored_results
 from tests.projects.trial import Trial
 from tests.projects.verify import verify
 
@@ -31,33 +31,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="projects at the same time")
     options = parser.parse_args(argv)
     try:
-        projects = corpus([name for name in options.only.split(",") if name])
+        projects = load_corpus([name for name in options.only.split(",") if name])
     except ValueError as error:
         parser.error(str(error))
     end = time.monotonic() + options.minutes * 60 if options.minutes else float("inf")
     last_stage = options.stage or STAGES[-1]
 
-    def run(project: Project) -> bool:
+    def run(project: CorpusProject) -> bool:
         if time.monotonic() > end:
             print(f"{project.name}: not begun, {options.minutes:g} minutes are over; run it again to go on", flush=True)
             return False
-        return _Run(project).to(last_stage)
+        return _ProjectRun(project).run_stages_until(last_stage)
 
     with ThreadPoolExecutor(options.jobs) as pool:
         all_right = all(list(pool.map(run, projects)))
     if last_stage != STAGES[-1]:
         return 0 if all_right else 1
-    return 0 if report.write(projects, {project.name: stored_results(project) for project in projects}) else 1
+    return 0 if report.write_report(projects, {project.name: stored_results(project) for project in projects}) else 1
 
 
-class _Run:
+class _ProjectRun:
     """Runs the stages of one project in order, on one daemon where they can share it."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: CorpusProject) -> None:
         self.project = project
         self.trial: Trial | None = None
 
-    def to(self, last_stage: str) -> bool:
+    def run_stages_until(self, last_stage: str) -> bool:
         """Run the stages up to this one; return whether all succeeded."""
         all_right = True
         try:
@@ -74,14 +74,14 @@ class _Run:
 
     def _stage(self, name: str) -> Result:
         runs: dict[str, Callable[[], Result]] = {
-            "fetch": lambda: {"ok": True, "tree": repository(self.project).name},
-            "verify": lambda: stage(self.project, "verify", data_key(self.project), lambda: verify(self.project)),
+            "fetch": lambda: {"ok": True, "tree": fetch_repository(self.project).name},
+            "verify": lambda: run_stage(self.project, "verify", data_key(self.project), lambda: verify(self.project)),
         }
         key = product_key(self.project)
-        run = runs.get(name) or (lambda: stage(self.project, name, key, lambda: self._product(name)))
+        run = runs.get(name) or (lambda: run_stage(self.project, name, key, lambda: self._product(name)))
         try:
             return run()
-        except (Unavailable, ValueError) as error:
+        except (ToolUnavailable, ValueError) as error:
             return {"ok": False, "why": str(error)}
 
     def _product(self, name: str) -> Result:
@@ -105,7 +105,7 @@ class _Run:
             self.trial = None
 
 
-def _print(project: Project, name: str, result: Result, seconds: float) -> None:
+def _print(project: CorpusProject, name: str, result: Result, seconds: float) -> None:
     hidden = ("ok", "key", "output", "why", "wrong", "config")
     values = {key: value for key, value in result.items() if key not in hidden}
     summary = result.get("why") or ", ".join(f"{key} {value}" for key, value in values.items())

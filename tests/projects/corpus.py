@@ -16,7 +16,7 @@ REGISTRIES = ("pypi", "npm", "debian")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Change:
+class Replacement:
     """A replacement of `old`, which occurs in `file` exactly once, by `new`."""
 
     file: str
@@ -33,7 +33,7 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Project:
+class CorpusProject:
     """One project of the corpus; docs/testing.md explains the fields."""
 
     name: str
@@ -46,7 +46,7 @@ class Project:
     set_up: Sequence[str]
     test: str
     passed: int
-    bug: Change
+    bug: Replacement
     accepted: Sequence[int] = ()
     """Other numbers of passing tests that a correct test command may show."""
     tools: Sequence[str] = ()
@@ -59,7 +59,7 @@ class Project:
     """The tag of its version, `v<version>` unless given."""
     remove: Sequence[str] = ()
     """Patterns of files that are in the registry's archive but not in the project's repository."""
-    patches: Sequence[Change] = ()
+    patches: Sequence[Replacement] = ()
     """Changes without which its tests fail on this machine, with or without the bug."""
 
     @property
@@ -68,20 +68,20 @@ class Project:
         return bool(self.set_up)
 
 
-def load(path: Path) -> Project:
+def load(path: Path) -> CorpusProject:
     """Return the project that a file describes; raise `ValueError` with the file and the wrong field."""
     try:
         fields = tomllib.loads(path.read_text())
-        bug = Change(**fields.pop("bug"))
-        patches = tuple(Change(**patch) for patch in fields.pop("patches", ()))
-        project = Project(name=path.stem, bug=bug, patches=patches, **fields)
+        bug = Replacement(**fields.pop("bug"))
+        patches = tuple(Replacement(**patch) for patch in fields.pop("patches", ()))
+        project = CorpusProject(name=path.stem, bug=bug, patches=patches, **fields)
         _check(project, fields)
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f"{path.name}: {error}") from None
     return project
 
 
-def _check(project: Project, fields: Mapping[str, Any]) -> None:
+def _check(project: CorpusProject, fields: Mapping[str, Any]) -> None:
     if project.registry not in REGISTRIES:
         raise ValueError(f"registry: {project.registry} is none of {', '.join(REGISTRIES)}")
     if project.runner not in RUNNERS:
@@ -97,7 +97,7 @@ def _check(project: Project, fields: Mapping[str, Any]) -> None:
             raise ValueError(f"{field}: a list of texts is needed")
 
 
-def corpus(only: Sequence[str] = ()) -> list[Project]:
+def load_corpus(only: Sequence[str] = ()) -> list[CorpusProject]:
     """Return all projects, or those with these names; raise `ValueError` for unknown names."""
     projects = [load(path) for path in sorted(FOLDER.glob("*.toml"))]
     if unknown := set(only) - {project.name for project in projects}:

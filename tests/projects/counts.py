@@ -51,6 +51,6 @@ RUNNERS: Mapping[str, Callable[[str], int]] = {
 """Counting functions by the runner's name; node:test and tape are `tap`; `printed` is the last line of tap-spec and similar programs."""
 
 
-def passed(runner: str, output: str) -> int:
+def count_passed(runner: str, output: str) -> int:
     """Return the number of tests that passed according to a runner's output; 0 if it shows none."""
     return RUNNERS[runner](_COLOUR.sub("", output))

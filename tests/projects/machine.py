@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tests.projects.corpus import Project
+from tests.projects.corpus import CorpusProject
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "projects"
 
 
-class Unavailable(Exception):
+class ToolUnavailable(Exception):
     """A registry or tool failed."""
 
 
@@ -50,12 +50,12 @@ _KEPT_PREFIXES = (
 )
 
 
-def python() -> str:
+def find_python() -> str:
     """Return a Python outside our virtual environment."""
     return str(Path(sys.base_prefix) / "bin" / "python3")
 
 
-def environment(project: Project, home: Path) -> dict[str, str]:
+def login_environment(project: CorpusProject, home: Path) -> dict[str, str]:
     """Return the login environment of a developer of this project, with this home."""
     env = {
         name: value for name, value in os.environ.items() if name in _KEPT_VARIABLES or name.startswith(_KEPT_PREFIXES)
@@ -85,13 +85,13 @@ def _registries(home: Path) -> dict[str, str]:
 def _index() -> str:
     """Return the index URL that pip uses, for Poetry's mirror plugin: Poetry itself needs an API that not every index has."""
     process = subprocess.run(
-        [python(), "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
+        [find_python(), "-m", "pip", "config", "get", "global.index-url"], capture_output=True, text=True, check=False
     )
-    default = [python(), "-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"]
+    default = [find_python(), "-c", "from pip._internal.models.index import PyPI; print(PyPI.simple_url)"]
     return process.stdout.strip() or subprocess.run(default, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def home(folder: Path, env: Mapping[str, str]) -> Path:
+def make_home(folder: Path, env: Mapping[str, str]) -> Path:
     """Make a new home whose login shell sets this environment, and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [f"export {name}={_quoted(value)}" for name, value in env.items() if name not in ("HOME", "TERM")]
@@ -129,7 +129,7 @@ def _installed_tool(name: str) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     requirement = f"{tool['package']}{'==' if tool['registry'] == 'pypi' else '@'}{tool['version']}"
     if tool["registry"] == "pypi":
-        _run([python(), "-m", "venv", str(folder / "venv")])
+        _run([find_python(), "-m", "venv", str(folder / "venv")])
         _run([str(folder / "venv/bin/pip"), "install", "-qq", requirement, *tool.get("with", ())])
         program = folder / "venv/bin" / command
     else:
@@ -144,10 +144,10 @@ def _installed_tool(name: str) -> Path:
 def _run(argv: Sequence[str]) -> None:
     process = subprocess.run(argv, capture_output=True, text=True, check=False)
     if process.returncode:
-        raise Unavailable(f"{' '.join(argv)}: {process.stderr.strip()[-800:]}")
+        raise ToolUnavailable(f"{' '.join(argv)}: {process.stderr.strip()[-800:]}")
 
 
-def install_packages(project: Project) -> str:
+def install_packages(project: CorpusProject) -> str:
     """Install the Debian packages that a project needs if that works without questions; return the missing ones, or ""."""
     if not all(map(_installed, project.packages)) and os.geteuid() == 0 and shutil.which("apt-get"):
         CACHE.mkdir(parents=True, exist_ok=True)

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from tests.projects.corpus import Project
-from tests.projects.counts import passed
-from tests.projects.machine import environment, home
-from tests.projects.registry import repository
-from tests.projects.shell import shell
+from tests.projects.corpus import CorpusProject
+from tests.projects.counts import count_passed
+from tests.projects.machine import login_environment, make_home
+from tests.projects.registry import fetch_repository
+from tests.projects.shell import run_command
 from tests.projects.state import Result
 from tests.projects.trial import CONFIG, TIMEOUT, Json, Trial, bug_script, harmless_script
 
@@ -25,7 +25,7 @@ FALSE_GREEN = "false green"
 FALSE_RED = "false red"
 
 
-def init(project: Project, trial: Trial) -> Result:
+def init(project: CorpusProject, trial: Trial) -> Result:
     """Run `ao init --yes` as a new user; check that the set-up is found and proven and the test command is correct."""
     process = trial.box.ao("init", "--yes", "--json", check=False)
     answer = json.loads(process.stdout) if process.stdout.strip().startswith("{") else {}
@@ -57,39 +57,39 @@ def init(project: Project, trial: Trial) -> Result:
     }
 
 
-def _count_passed(project: Project, proof: Json) -> int:
+def _count_passed(project: CorpusProject, proof: Json) -> int:
     """Return how many tests pass with the configured commands, counted without the product."""
     commands = [result["command"] for result in proof.get("checks", []) if result["name"] != "lint"]
     with tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-", ignore_cleanup_errors=True) as folder:
-        env = environment(project, Path(folder, "home"))
-        home(Path(folder, "home"), env)
+        env = login_environment(project, Path(folder, "home"))
+        make_home(Path(folder, "home"), env)
         tree = Path(folder, project.name)
-        subprocess.run(["git", "clone", "-q", str(repository(project)), str(tree)], check=True)
+        subprocess.run(["git", "clone", "-q", str(fetch_repository(project)), str(tree)], check=True)
         for command in proof["setUp"]["commands"]:
-            if shell(command, tree, env).code:
+            if run_command(command, tree, env).code:
                 return 0
-        results = [shell(command, tree, env) for command in commands]
+        results = [run_command(command, tree, env) for command in commands]
     return (
         0
         if any(result.code for result in results)
-        else sum(passed(project.runner, result.output) for result in results)
+        else sum(count_passed(project.runner, result.output) for result in results)
     )
 
 
-def intact(project: Project, trial: Trial) -> Result:
+def intact(project: CorpusProject, trial: Trial) -> Result:
     """Check that a harmless change passes its checks and is merged."""
     session = trial.session("harmless", harmless_script("harmless"))
-    before = trial.main()
+    before = trial.base_commit()
     code, output = trial.merge(session["id"])
-    merged = trial.main() != before
+    merged = trial.base_commit() != before
     problems = [] if _green(session) else [f"{FALSE_RED}: the check of a harmless change is {_states(session)}"]
     problems += [] if merged and code == 0 else [f"{FALSE_RED}: a harmless change is not merged: {output[-300:]}"]
     return _result(problems, check=_states(session), merged=merged)
 
 
-def broken(project: Project, trial: Trial) -> Result:
+def broken(project: CorpusProject, trial: Trial) -> Result:
     """Check that the bug fails its checks and is never merged, and that `ao fix` finds it and does not merge it either."""
-    before = trial.main()
+    before = trial.base_commit()
     trial.set_auto_merge()
     session = trial.session("broken", bug_script(project))
     problems = _merge_problems(trial, session, before)
@@ -106,7 +106,7 @@ def broken(project: Project, trial: Trial) -> Result:
         )
     wrong_fix, outcome = _try_fix(project, trial)
     problems += wrong_fix
-    problems += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before else []
+    problems += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.base_commit() != before else []
     return _result(problems, check=_states(session), fix=failure_count, outcome=outcome)
 
 
@@ -115,12 +115,12 @@ def _merge_problems(trial: Trial, session: Json, before: str) -> list[str]:
     problems = [f"{FALSE_GREEN}: the check of the bug is {_states(session)}"] if _green(session) else []
     trial.approve(session["id"])
     code, _ = trial.merge(session["id"])
-    if code == 0 or trial.main() != before:
+    if code == 0 or trial.base_commit() != before:
         problems.append(f"{FALSE_GREEN}: the bug was merged by ao merge or auto-merge")
     return problems
 
 
-def _try_fix(project: Project, trial: Trial) -> tuple[list[str], str]:
+def _try_fix(project: CorpusProject, trial: Trial) -> tuple[list[str], str]:
     """Run `ao fix` with an agent whose fix contains the bug; return the problems and the outcomes of each cause."""
     trial.branch("to-fix", {"ao-fails.txt": "This file is the failure.\n"})
     before = trial.box.git("rev-parse", "to-fix")
@@ -141,7 +141,7 @@ def _try_fix(project: Project, trial: Trial) -> tuple[list[str], str]:
         fix: Json = trial.box.request("GET", f"/api/fixes/{fix_id}")
         return fix if fix["ended"] else {}
 
-    rounds = trial.box.until(ended_fix, f"the end of {fix_id}", TIMEOUT)["rounds"]
+    rounds = trial.box.wait_until(ended_fix, f"the end of {fix_id}", TIMEOUT)["rounds"]
     groups = [group for fix_round in rounds for group in fix_round["groups"]]
     merged = trial.box.git("rev-parse", "to-fix") != before
     problems = [f"{FALSE_GREEN}: the bug was merged by ao fix"] if merged else []
@@ -152,22 +152,29 @@ def _try_fix(project: Project, trial: Trial) -> tuple[list[str], str]:
     return problems, ", ".join(f"{group.get('outcome')}: {group.get('reason') or ''}" for group in groups)[:200]
 
 
-def bare(project: Project, trial: Trial) -> Result:
+def bare(project: CorpusProject, trial: Trial) -> Result:
     """Remove the set-up; check that there is no verdict, or the correct one if the test command does the set-up."""
     session = trial.session("harmless", harmless_script("harmless"))
     problems = []
     if not _green(session) and not _unknown(session):
         problems.append(f"{FALSE_RED}: without set-up, the check of a harmless change is {_states(session)}")
-    before = trial.main()
+    before = trial.base_commit()
     trial.set_auto_merge()
     bug = trial.session("broken", bug_script(project))
     problems += _merge_problems(trial, bug, before)
-    problems += [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.main() != before and not problems else []
+    problems += (
+        [f"{FALSE_GREEN}: the bug was merged by auto-merge"] if trial.base_commit() != before and not problems else []
+    )
     check_output = trial.box.ao("checks", bug["id"], check=False).stdout.strip().splitlines()[:3]
     return _result(problems, check=_states(session), bug=_states(bug), said=check_output)
 
 
-STAGES: dict[str, Callable[[Project, Trial], Result]] = {"init": init, "intact": intact, "broken": broken, "bare": bare}
+STAGES: dict[str, Callable[[CorpusProject, Trial], Result]] = {
+    "init": init,
+    "intact": intact,
+    "broken": broken,
+    "bare": bare,
+}
 
 
 def _states(session: Json) -> str:

@@ -12,13 +12,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.projects.corpus import Project
-from tests.projects.machine import CACHE, Unavailable, python
+from tests.projects.corpus import CorpusProject
+from tests.projects.machine import CACHE, ToolUnavailable, find_python
 
 _APT = CACHE / "apt"
 
 
-def repository(project: Project) -> Path:
+def fetch_repository(project: CorpusProject) -> Path:
     """Return the project as a Git repository in the cache; fetch it if it is not there yet."""
     folder_of_tree = CACHE / "trees" / f"{project.name}-{project.sha256[:12]}-{_preparation(project)}"
     if folder_of_tree.is_dir():
@@ -35,12 +35,12 @@ def repository(project: Project) -> Path:
     return folder_of_tree
 
 
-def _preparation(project: Project) -> str:
+def _preparation(project: CorpusProject) -> str:
     text = repr((project.tag, project.remove, project.patches))
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-def _prepare(project: Project, tree: Path) -> None:
+def _prepare(project: CorpusProject, tree: Path) -> None:
     for pattern in ("PKG-INFO", "*.egg-info", "src/*.egg-info", ".git", *project.remove):
         for path in list(tree.glob(pattern)):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -56,14 +56,14 @@ def _prepare(project: Project, tree: Path) -> None:
         subprocess.run(["git", *argv], cwd=tree, check=True)
 
 
-def _archive(project: Project) -> Path:
+def _archive(project: CorpusProject) -> Path:
     archive = CACHE / "archives" / f"{project.name}-{project.version}.tar"
     if not archive.is_file() or _digest(archive) != project.sha256:
         archive.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
             download = _FETCH[project.registry](project, Path(folder))
             if (digest := _digest(download)) != project.sha256:
-                raise Unavailable(
+                raise ToolUnavailable(
                     f"{project.name}: the registry's archive has the digest {digest}, not {project.sha256}"
                 )
             download.rename(archive)
@@ -77,32 +77,44 @@ def _digest(path: Path) -> str:
 def _run(argv: Sequence[str], folder: Path) -> str:
     process = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     if process.returncode:
-        raise Unavailable(f"{' '.join(argv[:3])}: {process.stderr.strip()[-800:]}")
+        raise ToolUnavailable(f"{' '.join(argv[:3])}: {process.stderr.strip()[-800:]}")
     return process.stdout
 
 
-def _only(folder: Path, pattern: str) -> Path:
+def _single_match(folder: Path, pattern: str) -> Path:
     matches = sorted(folder.glob(pattern))
     if len(matches) != 1:
-        raise Unavailable(f"{len(matches)} files are {pattern}, not one")
+        raise ToolUnavailable(f"{len(matches)} files are {pattern}, not one")
     return matches[0]
 
 
-def _pypi(project: Project, folder: Path) -> Path:
+def _pypi(project: CorpusProject, folder: Path) -> Path:
     requirement = f"{project.package}=={project.version}"
     _run(
-        [python(), "-m", "pip", "download", "-q", "--no-deps", "--no-binary", project.package, "-d", ".", requirement],
+        [
+            find_python(),
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            project.package,
+            "-d",
+            ".",
+            requirement,
+        ],
         folder,
     )
-    return _only(folder, "*.tar.*")
+    return _single_match(folder, "*.tar.*")
 
 
-def _npm(project: Project, folder: Path) -> Path:
+def _npm(project: CorpusProject, folder: Path) -> Path:
     _run(["npm", "pack", "--silent", f"{project.package}@{project.version}"], folder)
-    return _only(folder, "*.tgz")
+    return _single_match(folder, "*.tgz")
 
 
-def _debian(project: Project, folder: Path) -> Path:
+def _debian(project: CorpusProject, folder: Path) -> Path:
     """Fetch the upstream archive of a source package with the machine's Debian sources."""
     lists = _APT / "lists"
     parts = _APT / "sources.list.d"
@@ -116,17 +128,17 @@ def _debian(project: Project, folder: Path) -> Path:
         return _source(project, folder, apt_options, parts)
 
 
-def _source(project: Project, folder: Path, apt_options: Sequence[str], parts: Path) -> Path:
+def _source(project: CorpusProject, folder: Path, apt_options: Sequence[str], parts: Path) -> Path:
     """Fetch this version in any Debian revision: the revisions share the upstream archive."""
     _write_sources(parts)
     _run(["apt-get", *apt_options, "update"], folder)
     source_records = _run(["apt-cache", *apt_options, "showsrc", "--only-source", project.package], folder)
     revisions = re.findall(rf"^Version: (\S*{re.escape(project.version)}(?:-\S+)?)$", source_records, re.M)
     if not revisions:
-        raise Unavailable(f"{project.name}: Debian's sources have no {project.package} {project.version}")
+        raise ToolUnavailable(f"{project.name}: Debian's sources have no {project.package} {project.version}")
     requirement = f"{project.package}={revisions[0]}"
     _run(["apt-get", *apt_options, "source", "--tar-only", "--only-source", requirement], folder)
-    return _only(folder, "*.orig.tar.*[!c]")
+    return _single_match(folder, "*.orig.tar.*[!c]")
 
 
 def _write_sources(parts: Path) -> None:

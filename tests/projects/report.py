@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
-from tests.projects.corpus import Project
+from tests.projects.corpus import CorpusProject
 from tests.projects.machine import CACHE
 from tests.projects.product import FALSE_GREEN, FALSE_RED
 from tests.projects.state import Result
@@ -15,7 +15,7 @@ COMMAND_BOUND = 0.95
 _STAGES = ("verify", "init", "intact", "broken", "bare")
 
 
-def write(projects: Sequence[Project], results: Mapping[str, Mapping[str, Result]]) -> bool:
+def write_report(projects: Sequence[CorpusProject], results: Mapping[str, Mapping[str, Result]]) -> bool:
     """Write report.json and report.md, print the totals, and return whether they are within the bounds."""
     results_by_project = {project.name: results.get(project.name, {}) for project in projects}
     problems = [
@@ -52,7 +52,9 @@ def _share(part: int, total: int) -> float | None:
 
 
 def _markdown(
-    projects: Sequence[Project], results_by_project: Mapping[str, Mapping[str, Result]], figures: Mapping[str, object]
+    projects: Sequence[CorpusProject],
+    results_by_project: Mapping[str, Mapping[str, Result]],
+    figures: Mapping[str, object],
 ) -> str:
     rows = [
         "| project | stands for | set-up proven | command right | harmless | bug | without set-up |",

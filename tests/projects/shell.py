@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-LIMIT = 900.0
+TIME_LIMIT = 900.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class CommandResult:
+class ShellResult:
     """The exit code, output and duration of a command."""
 
     code: int
@@ -23,7 +23,7 @@ class CommandResult:
     seconds: float
 
 
-def shell(command: str, folder: Path, env: Mapping[str, str], limit: float = LIMIT) -> CommandResult:
+def run_command(command: str, folder: Path, env: Mapping[str, str], limit: float = TIME_LIMIT) -> ShellResult:
     """Run the command; after the limit, kill it and its children and return the code 124."""
     began = time.monotonic()
     process = subprocess.Popen(
@@ -43,4 +43,4 @@ def shell(command: str, folder: Path, env: Mapping[str, str], limit: float = LIM
             os.killpg(process.pid, signal.SIGKILL)
         output, _ = process.communicate()
         code = 124
-    return CommandResult(code, output.decode(errors="replace"), time.monotonic() - began)
+    return ShellResult(code, output.decode(errors="replace"), time.monotonic() - began)

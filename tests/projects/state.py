@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.projects.corpus import FOLDER, Project
+from tests.projects.corpus import FOLDER, CorpusProject
 from tests.projects.machine import CACHE, ROOT
 
 _PRODUCT = ("src/agent_orchestrator", "tests/projects")
@@ -17,7 +17,7 @@ _PRODUCT = ("src/agent_orchestrator", "tests/projects")
 Result = dict[str, Any]
 
 
-def stage(project: Project, name: str, key: str, run: Callable[[], Result]) -> Result:
+def run_stage(project: CorpusProject, name: str, key: str, run: Callable[[], Result]) -> Result:
     """Return the stored result of this stage if it has this key and succeeded; otherwise run it and store the result."""
     stored = stored_results(project).get(name)
     if stored is not None and stored["key"] == key and stored["ok"]:
@@ -30,22 +30,22 @@ def stage(project: Project, name: str, key: str, run: Callable[[], Result]) -> R
     return result
 
 
-def stored_results(project: Project) -> dict[str, Result]:
+def stored_results(project: CorpusProject) -> dict[str, Result]:
     """Return the stored results of a project, by stage."""
     file = _state_file(project)
     return json.loads(file.read_text()) if file.is_file() else {}
 
 
-def _state_file(project: Project) -> Path:
+def _state_file(project: CorpusProject) -> Path:
     return CACHE / "state" / f"{project.name}.json"
 
 
-def data_key(project: Project) -> str:
+def data_key(project: CorpusProject) -> str:
     """Return a key that changes with the project's description."""
     return _digest([FOLDER / f"{project.name}.toml"])
 
 
-def product_key(project: Project) -> str:
+def product_key(project: CorpusProject) -> str:
     """Return a key that changes with the project's description, our product and this suite."""
     return f"{data_key(project)}-{_product()}"
 

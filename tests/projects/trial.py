@@ -13,9 +13,9 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from tests.projects.corpus import Change, Project
-from tests.projects.machine import environment, home
-from tests.projects.registry import repository
+from tests.projects.corpus import CorpusProject, Replacement
+from tests.projects.machine import login_environment, make_home
+from tests.projects.registry import fetch_repository
 
 Json = dict[str, Any]
 
@@ -27,19 +27,19 @@ CONFIG = "agent-orchestrator.yaml"
 class Trial:
     """One project in a temporary folder; commands run in its clone."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: CorpusProject) -> None:
         self.project = project
         self.folder = tempfile.TemporaryDirectory(prefix=f"ao-{project.name}-", ignore_cleanup_errors=True)
         self.box = Sandbox(Path(self.folder.name))
-        env = environment(project, self.box.user_home)
+        env = login_environment(project, self.box.user_home)
         kept = ("HOME", "AO_HOME", "GIT_CONFIG_NOSYSTEM", "DBUS_SESSION_BUS_ADDRESS", "SHELL")
         self.box.env = {**env, **{name: self.box.env[name] for name in kept}}
         self.box.repo = Path(self.folder.name, project.name)
 
     def __enter__(self) -> Trial:
         self.box.__enter__()
-        home(self.box.user_home, environment(self.project, self.box.user_home))
-        subprocess.run(["git", "clone", "-q", str(repository(self.project)), str(self.box.repo)], check=True)
+        make_home(self.box.user_home, login_environment(self.project, self.box.user_home))
+        subprocess.run(["git", "clone", "-q", str(fetch_repository(self.project)), str(self.box.repo)], check=True)
         self.box.git("remote", "remove", "origin")
         self.box.start()
         return self
@@ -79,9 +79,9 @@ class Trial:
         script = " ".join([*changes, f"[[commit: {name}]]", f"[[done: {name}]]"])
         body = {"name": name, "title": name, "prompt": script, "agent": "demo", "runtime": "process"}
         session = self.box.request("POST", "/api/sessions", body)
-        return self.verdict(session["id"])
+        return self.wait_for_checks(session["id"])
 
-    def verdict(self, session: str) -> Json:
+    def wait_for_checks(self, session: str) -> Json:
         """Wait until each check of the session's head has a final state; return the session."""
 
         def read_settled() -> Json:
@@ -95,9 +95,9 @@ class Trial:
             failed = shown_session["status"] in ("failed", "exited", "not_set_up") and not checks
             return shown_session if settled or failed else {}
 
-        return self.box.until(read_settled, f"the checks of {session}", TIMEOUT)
+        return self.box.wait_until(read_settled, f"the checks of {session}", TIMEOUT)
 
-    def main(self) -> str:
+    def base_commit(self) -> str:
         """Return the commit of the base branch."""
         return self.box.git("rev-parse", "main")
 
@@ -109,9 +109,9 @@ class Trial:
     def approve(self, session: str) -> None:
         """Approve the session's change and wait until the approval is recorded."""
         self.box.request("POST", f"/api/sessions/{session}/review", {"verdict": "approved"})
-        self.box.until(lambda: self.box.session(session)["pr"]["review"] == "approved", "the approval", TIMEOUT)
+        self.box.wait_until(lambda: self.box.session(session)["pr"]["review"] == "approved", "the approval", TIMEOUT)
 
-    def branch(self, name: str, files: dict[str, str], changes: Sequence[Change] = ()) -> None:
+    def branch(self, name: str, files: dict[str, str], changes: Sequence[Replacement] = ()) -> None:
         """Make a branch off main with one more commit, in a temporary worktree."""
         with tempfile.TemporaryDirectory(dir=self.folder.name) as folder:
             tree = Path(folder, "tree")
@@ -138,11 +138,11 @@ def harmless_script(name: str) -> str:
     return f"[[write: {name}.txt|A change that breaks nothing.]]"
 
 
-def bug_script(project: Project) -> str:
+def bug_script(project: CorpusProject) -> str:
     """Return the agent's script that adds the bug, by a patch inside the script."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
-        subprocess.run(["git", "clone", "-q", str(repository(project)), str(tree)], check=True)
+        subprocess.run(["git", "clone", "-q", str(fetch_repository(project)), str(tree)], check=True)
         project.bug.apply(tree)
         patch = subprocess.run(["git", "diff", "-U2"], cwd=tree, capture_output=True, check=True).stdout
     return f"[[sh: echo {base64.b64encode(patch).decode()} | base64 -d | git apply]]"

@@ -7,7 +7,7 @@ from types import FrameType
 from typing import Any
 
 
-def calls(work: Any) -> int:
+def count_calls(work: Any) -> int:
     """Return the number of calls of our own functions during some work."""
     count = 0
 

@@ -10,7 +10,7 @@ from tests.faults import mutations
 from tests.integration.rescue import mutations as rescue
 
 PACKAGE = Path(__file__).parents[2] / "src" / "agent_orchestrator"
-PLANTED = {**mutations.PLANTED, **rescue.PLANTED_BUGS}
+PLANTED = {**mutations.PLANTED_BUGS, **rescue.PLANTED_BUGS}
 
 
 @pytest.mark.parametrize("name", sorted(PLANTED))

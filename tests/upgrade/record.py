@@ -39,29 +39,29 @@ KEPT_FILES = (
 GOAL = '[[plan: {"tasks": [{"id": "a", "title": "Make a", "description": "[[say: a]]"}], "notes": ["one"]}]]'
 
 
-def play(box: Sandbox) -> None:
+def create_all_rows(box: Sandbox) -> None:
     """Do everything that creates a different kind of row."""
-    stage = demo.Stage(box, lambda _line: None)
+    stage = demo.DemoStage(box, lambda _line: None)
     demo.prepare(box, port=0)
     shop = box.repo
-    demo.play(stage)
-    demo.play_on(stage)
+    demo.play_first_act(stage)
+    demo.play_second_act(stage)
     box.repo = shop
     box.ao("plan", GOAL)
     box.ao("plan", GOAL.replace("Make a", "Make another"))
     box.ao("plan", "P2", "--discard")
     box.ao("new", "[[edit: kept.txt|x]] [[say: edited]]", "--name", "stopped")
-    box.until(lambda: box.session("shop-stopped")["status"] == "idle")
+    box.wait_until(lambda: box.session("shop-stopped")["status"] == "idle")
     box.ao("send", "shop-stopped", "one more thing [[say: yes]]")
-    box.until(lambda: box.session("shop-stopped")["status"] == "idle")
+    box.wait_until(lambda: box.session("shop-stopped")["status"] == "idle")
     box.ao("stop", "shop-stopped")
     box.ao("new", "[[say: hello]]", "--name", "restored")
-    box.until(lambda: box.session("shop-restored")["status"] == "idle")
+    box.wait_until(lambda: box.session("shop-restored")["status"] == "idle")
     box.ao("stop", "shop-restored")
     box.ao("restore", "shop-restored")
-    box.until(lambda: box.session("shop-restored")["status"] == "idle")
+    box.wait_until(lambda: box.session("shop-restored")["status"] == "idle")
     box.ao("new", "[[sleep: 600]]", "--name", "working")
-    box.until(lambda: box.session("shop-working")["status"] == "working")
+    box.wait_until(lambda: box.session("shop-working")["status"] == "working")
     box.ao("send", "shop-working", "a message that waits")
     box.ao("new", "wait for it", "--name", "later", "--after", "shop-working", check=False)
     box.ao("new", "no such base", "--name", "failing", "--base", "no-such-branch", check=False)
@@ -72,7 +72,7 @@ def play(box: Sandbox) -> None:
 def record(folder: Path) -> None:
     """Play and store the results in a folder."""
     with Sandbox(Path(tempfile.mkdtemp(prefix="ao-record-")).resolve(), "process") as box:
-        play(box)
+        create_all_rows(box)
         answers: dict[str, Any] = {path: box.request("GET", path) for path in RECORDED_PATHS}
         for session in box.sessions():
             path = f"/api/sessions/{session['id']}"

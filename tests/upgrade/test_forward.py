@@ -18,17 +18,17 @@ from sqlalchemy import Connection, event
 from sqlalchemy.engine import Engine
 
 from agent_orchestrator.core.engine import Flow
-from agent_orchestrator.core.facts import VERSION
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.facts import FACTS_VERSION
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.store import codec, migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Conflict, Temporary
-from agent_orchestrator.fleet.notifications.health import Health
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.fleet.notifications.receiver_health import Health
+from agent_orchestrator.sessions.session_view import SessionViews
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.parts import make_core
-from tests.unit.core.world import Time
-from tests.upgrade.homes import RELEASED, old_database, old_home, recorded_answers
+from tests.unit.core.world import ManualClock
+from tests.upgrade.homes import RELEASED_VERSIONS, old_database, old_home, recorded_answers
 
 LIVE = ("working", "idle", "needs_input", "blocked", "review_pending", "starting", "queued")
 """Statuses that may change as soon as a daemon notices that the agents are gone."""
@@ -36,7 +36,7 @@ LIVE = ("working", "idle", "needs_input", "blocked", "review_pending", "starting
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=RELEASED)
+@pytest.fixture(params=RELEASED_VERSIONS)
 def version(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
@@ -71,10 +71,10 @@ async def fold_database(path: Path) -> tuple[Flow, list[dict[str, Any]]]:
     """Return what a daemon shows before it has checked anything."""
     store = Database.sqlite(path)
     [(last,)] = rows(path, "SELECT max(time) FROM events WHERE type <> 'daemon-stopped'")
-    flow = Flow(store, Time(last), lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(store, ManualClock(last), lambda _project, _profile: DEFAULT_RULES)
     flow.seq = await store.open()
-    await flow.follow()
-    views = Views(make_core(path.parent, flow), Health())
+    await flow.catch_up_from_store()
+    views = SessionViews(make_core(path.parent, flow), Health())
     sessions = [views.session(facts) for facts in sorted(flow.sessions.values(), key=lambda facts: facts.created_at)]
     await store.close()
     return flow, sessions
@@ -101,7 +101,7 @@ async def test_every_session_is_shown_as_before(version: int, afresh: bool, tmp_
         }
         messages = before[f"/api/sessions/{now['id']}/messages"]["messages"]
         facts = flow.sessions[now["id"]]
-        assert [(each.id, each.text, each.state) for each in facts.messages if not each.task] == [
+        assert [(each.id, each.text, each.state) for each in facts.messages if not each.is_task] == [
             (each["messageId"], each["content"], each["state"]) for each in messages
         ]
     assert [plan.state for plan in flow.home.plans.values() if plan.state != "discarded"] == [
@@ -141,7 +141,7 @@ def test_a_daemon_starts_with_an_old_home(version: int, tmp_path: Path) -> None:
         restored = box.ao("restore", "shop-stopped")
         assert restored.returncode == 0
         kept_file = tmp_path / "ao" / "worktrees" / "shop" / "stopped" / "kept.txt"
-        box.until(kept_file.exists, "the saved work of an earlier version")
+        box.wait_until(kept_file.exists, "the saved work of an earlier version")
 
 
 def test_every_project_of_an_old_home_gets_one_notice_about_its_set_up(version: int, tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ async def test_without_room_for_the_backup_nothing_is_changed(
 def test_a_newer_database_is_refused_in_one_line(tmp_path: Path) -> None:
     with Sandbox(tmp_path, "process") as box:
         box.repository()
-        old_database(RELEASED[-1], box.home.database, tmp_path)
+        old_database(RELEASED_VERSIONS[-1], box.home.database, tmp_path)
         with closing(sqlite3.connect(box.home.database)) as database, database:
             database.execute("UPDATE meta SET value = '99'")
             database.execute("ALTER TABLE events ADD COLUMN unheard_of TEXT")
@@ -280,15 +280,15 @@ def test_a_newer_database_is_refused_in_one_line(tmp_path: Path) -> None:
         assert not list(box.home.path.glob("*.bak"))
 
 
-@pytest.mark.parametrize("other", [VERSION - 1, VERSION + 1])
+@pytest.mark.parametrize("other", [FACTS_VERSION - 1, FACTS_VERSION + 1])
 async def test_facts_saved_by_another_version_are_folded_again(other: int, tmp_path: Path) -> None:
     path = tmp_path / "ao.db"
-    old_database(RELEASED[-1], path, tmp_path)
+    old_database(RELEASED_VERSIONS[-1], path, tmp_path)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("DELETE FROM snapshots")
     _, expected = await fold_database(path)
     path.unlink()
-    old_database(RELEASED[-1], path, tmp_path)
+    old_database(RELEASED_VERSIONS[-1], path, tmp_path)
     with closing(sqlite3.connect(path)) as database, database:
         wrong = "json_set(body, '$.wanted', 'stop', '$.stopped', json('true'))"
         database.execute(f"UPDATE snapshots SET body = {wrong} WHERE id LIKE 'session:%'")
@@ -299,7 +299,7 @@ async def test_facts_saved_by_another_version_are_folded_again(other: int, tmp_p
 
 async def test_events_of_a_newer_version_are_kept_and_ignored(tmp_path: Path) -> None:
     path = tmp_path / "ao.db"
-    old_database(RELEASED[-1], path, tmp_path)
+    old_database(RELEASED_VERSIONS[-1], path, tmp_path)
     _, expected = await fold_database(path)
     [(last,)] = rows(path, "SELECT max(seq) FROM events")
     strange = [
@@ -334,7 +334,7 @@ async def test_an_older_program_refuses_a_newer_schema(
     tmp_path: Path, later: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ao.db"
-    old_database(RELEASED[-1], path, tmp_path)
+    old_database(RELEASED_VERSIONS[-1], path, tmp_path)
     await _opened(path)
     newest = later()
     monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:-1])

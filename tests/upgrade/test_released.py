@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 
 from sqlalchemy import create_engine, inspect
 
-from agent_orchestrator.core.facts import VERSION, HomeFacts, SessionFacts
+from agent_orchestrator.core.facts import FACTS_VERSION, HomeFacts, SessionFacts
 from agent_orchestrator.core.store import migrations, schema
-from tests.upgrade.homes import HERE, RELEASED
+from tests.upgrade.homes import FOLDER, RELEASED_VERSIONS
 
 TABLES = {
     1: "acc8720dd48d9ae3",
@@ -24,7 +24,7 @@ TABLES = {
 
 _MODULE = re.compile(r"\bagent_orchestrator\.[\w.]+\.")
 """The module of a type, which is not part of its shape."""
-FACTS = (14, "43e6f062fd115f4c")
+FACTS = (15, "2ccb0d309ca7f9b0")
 """Version of the facts and digest of their shape, changed together: facts that were saved before are then folded again."""
 
 
@@ -52,13 +52,15 @@ def test_no_released_migration_was_changed() -> None:
 
 
 def test_the_recorded_homes_match_their_migrations() -> None:
-    for version in RELEASED:
+    for version in RELEASED_VERSIONS:
         with closing(sqlite3.connect(":memory:")) as database:
-            database.executescript((HERE / f"schema-{version}.sql").read_text())
+            database.executescript((FOLDER / f"schema-{version}.sql").read_text())
             rows = database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
         assert {name: _plain(sql) for name, sql in rows} == made_by(version)
-    assert list(range(1, RELEASED[-1] + 1)) == RELEASED
-    assert len(migrations.MIGRATIONS) - RELEASED[-1] <= 1, "record a home of the last version: tests/upgrade/record.py"
+    assert list(range(1, RELEASED_VERSIONS[-1] + 1)) == RELEASED_VERSIONS
+    assert len(migrations.MIGRATIONS) - RELEASED_VERSIONS[-1] <= 1, (
+        "record a home of the last version: tests/upgrade/record.py"
+    )
 
 
 def test_the_migrations_create_the_current_tables(tmp_path: Path) -> None:
@@ -86,7 +88,7 @@ def test_saved_facts_of_another_shape_have_another_version() -> None:
     message = (
         "facts changed: raise VERSION in core/facts.py if they would be folded otherwise, and put the new pair here"
     )
-    assert (VERSION, digest(sorted(shapes.items()))) == FACTS, message
+    assert (FACTS_VERSION, digest(sorted(shapes.items()))) == FACTS, message
 
 
 def _walk(hint: Any, shapes: dict[str, list[tuple[str, str]]]) -> None:

@@ -19,13 +19,13 @@ import pytest
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.core.store import salvage
-from agent_orchestrator.daemon.repair.__main__ import alone, run
+from agent_orchestrator.daemon.repair.__main__ import hold_daemon_lock, run
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.testing.sandbox import Sandbox
 
 
 def until(box: Sandbox, name: str, *statuses: str) -> None:
-    box.until(lambda: box.session(f"app-{name}")["status"] in statuses)
+    box.wait_until(lambda: box.session(f"app-{name}")["status"] in statuses)
 
 
 def _messages(box: Sandbox) -> list[dict[str, Any]]:
@@ -50,7 +50,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
         box.request("DELETE", "/api/sessions/app-saved")
         until(box, "saved", "stopped")
         box.request("POST", "/api/sessions/app-done/message", {"content": "thank you"})
-        box.until(lambda: _messages(box)[-1]["state"] == "acknowledged")
+        box.wait_until(lambda: _messages(box)[-1]["state"] == "acknowledged")
         box.request("POST", "/api/tokens", {"name": "phone", "role": "viewer"})
         box.clean_up()
         shutil.copytree(box.folder, folder / "kept", symlinks=True)
@@ -67,13 +67,13 @@ def box(whole: Sandbox) -> Iterator[Sandbox]:
 
 def repaired(box: Sandbox, *, dry: bool = False) -> tuple[dict[str, list[dict[str, Any]]], Path | None]:
     """Repair the home; return the findings by name, and the folder with the originals of changed files."""
-    with alone(box.home):
+    with hold_daemon_lock(box.home):
         repair = asyncio.run(run(box.home, dry=dry))
     checks = [finding.json() for finding in repair.findings]
     findings: dict[str, list[dict[str, Any]]] = {}
     for check in checks:
         findings.setdefault(check["name"], []).append(check)
-    return findings, repair.kept
+    return findings, repair.backup_folder
 
 
 def states(findings: dict[str, list[dict[str, Any]]]) -> set[str]:
@@ -119,7 +119,7 @@ def test_many_damages_at_once_are_repaired(box: Sandbox) -> None:
     box.home.config.write_bytes(b"\0" * 100)
     home.chmod(0o755)
     box.home.database.chmod(0o644)
-    box.home.info.write_text('{"pid": 999999999, "socket": "x"')
+    box.home.daemon_info.write_text('{"pid": 999999999, "socket": "x"')
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(box.home.socket("daemon.sock")))
     (home / "daemon.new").write_text("{")
@@ -310,6 +310,6 @@ def test_a_damaged_configuration_file_is_not_changed(box: Sandbox) -> None:
 
 
 def test_a_missing_home_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no"), alone(Home(tmp_path / "none")):
+    with pytest.raises(NotFound, match="there is no"), hold_daemon_lock(Home(tmp_path / "none")):
         pass
     assert not (tmp_path / "none").exists()

@@ -17,9 +17,9 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.core.store import salvage
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.daemon.repair.backup import Repair
-from agent_orchestrator.daemon.repair.database import repair_database, sessions_of
+from agent_orchestrator.daemon.repair.database import fold_sessions, repair_database
 from agent_orchestrator.errors import AoError
-from tests.upgrade.homes import RELEASED, old_database
+from tests.upgrade.homes import RELEASED_VERSIONS, old_database
 
 ROUNDS = int(os.environ.get("AO_DAMAGES", "6"))
 """The number of random damages to try."""
@@ -33,7 +33,7 @@ async def sound(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     """An intact database; unless it is at rest, a part of it is in its write-ahead log, as after a kill."""
     folder = tmp_path_factory.mktemp("sound")
     path = folder / "ao.db"
-    old_database(RELEASED[-1], path, folder)
+    old_database(RELEASED_VERSIONS[-1], path, folder)
     if request.param != "as released":
         store = Database.sqlite(path)
         await store.open()
@@ -125,14 +125,14 @@ async def test_everything_on_an_intact_page_is_recovered(sound: Path, seed: int,
         # A damaged page is a leaf with some rows, or a continuation of a long row.
         assert len(same) >= len(before) - hit * 40, (KINDS[seed % len(KINDS)].__name__, len(same), len(before), hit)
     assert len(same) >= len(after) - hit * 40
-    if repair.kept:
-        assert (repair.kept / target.name).read_bytes() == damaged
-    sessions = sessions_of(events)
+    if repair.backup_folder:
+        assert (repair.backup_folder / target.name).read_bytes() == damaged
+    sessions = fold_sessions(events)
     created = {row[4] for row in after.values() if row[2] == "session-created"}
     assert set(sessions) == created
     store = Database.sqlite(home.database)
     await store.open()
-    assert ((await store.events(limit=1)) and await store.snapshot() is None) or not repair.kept
+    assert ((await store.events(limit=1)) and await store.snapshot() is None) or not repair.backup_folder
     await store.close()
     again = Repair(home)
     repair_database(again)
@@ -183,32 +183,32 @@ def test_an_unreadable_database_becomes_an_empty_one(content: bytes, tmp_path: P
 
 def test_an_existing_backup_is_recommended_instead_of_an_empty_database(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    old_database(RELEASED[-1], tmp_path / "ao.v1.bak", tmp_path)
+    old_database(RELEASED_VERSIONS[-1], tmp_path / "ao.v1.bak", tmp_path)
     home.database.write_bytes(b"\0" * 20000)
     repair = Repair(home)
     repair_database(repair)
     assert [(finding.state, finding.remedy) for finding in repair.findings] == [
         ("failed", f"a backup is there: cp {tmp_path}/ao.v1.bak {home.database}")
     ]
-    assert home.database.read_bytes() == b"\0" * 20000 and repair.kept is None
+    assert home.database.read_bytes() == b"\0" * 20000 and repair.backup_folder is None
 
 
 def test_an_interrupted_repair_is_finished_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home(tmp_path)
-    old_database(RELEASED[-1], home.database, tmp_path)
+    old_database(RELEASED_VERSIONS[-1], home.database, tmp_path)
     count = len(whole_events(home.database))
     content = bytearray(home.database.read_bytes())
     content[:100] = bytes(100)
     home.database.write_bytes(content)
     steps = iter(range(10))
-    aside = Repair.put_aside
+    aside = Repair.move_to_backup
 
     def dies(repair: Repair, path: Path) -> None:
         aside(repair, path)
         if path == home.database:
             raise AoError(f"killed {next(steps)}")
 
-    monkeypatch.setattr(Repair, "put_aside", dies)
+    monkeypatch.setattr(Repair, "move_to_backup", dies)
     with pytest.raises(AoError, match="killed"):
         repair_database(Repair(home))
     monkeypatch.undo()

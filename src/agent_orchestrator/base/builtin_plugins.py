@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-BUILT_IN: Mapping[str, Mapping[str, str]] = {
+BUILTIN_PLUGINS: Mapping[str, Mapping[str, str]] = {
     "runtime": {
-        "tmux": "agent_orchestrator.plugins.runtimes.tmux:Tmux",
-        "process": "agent_orchestrator.plugins.runtimes.process:Process",
-        "docker": "agent_orchestrator.plugins.runtimes.docker.runtime:Docker",
+        "tmux": "agent_orchestrator.plugins.runtimes.tmux:TmuxRuntime",
+        "process": "agent_orchestrator.plugins.runtimes.process:ProcessRuntime",
+        "docker": "agent_orchestrator.plugins.runtimes.docker.runtime:DockerRuntime",
     },
     "agent": {
         "aider": "agent_orchestrator.plugins.agents.aider.plugin:Aider",
         "claude-code": "agent_orchestrator.plugins.agents.claude_code.plugin:ClaudeCode",
         "demo": "agent_orchestrator.plugins.agents.demo:Demo",
         "goose": "agent_orchestrator.plugins.agents.goose.plugin:Goose",
-        "command": "agent_orchestrator.plugins.agents.command:Command",
+        "command": "agent_orchestrator.plugins.agents.command:CommandAgent",
         "codex": "agent_orchestrator.plugins.agents.codex.plugin:Codex",
         "gemini": "agent_orchestrator.plugins.agents.gemini:Gemini",
         "copilot": "agent_orchestrator.plugins.agents.copilot:Copilot",
@@ -29,8 +29,8 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "opencode": "agent_orchestrator.plugins.agents.opencode.plugin:OpenCode",
     },
     "workspace": {
-        "worktree": "agent_orchestrator.plugins.workspaces.worktree:Worktree",
-        "clone": "agent_orchestrator.plugins.workspaces.clone:Clone",
+        "worktree": "agent_orchestrator.plugins.workspaces.worktree:WorktreeWorkspace",
+        "clone": "agent_orchestrator.plugins.workspaces.clone:CloneWorkspace",
     },
     "tracker": {
         "local": "agent_orchestrator.plugins.forges.local.issues:LocalIssues",
@@ -51,7 +51,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "webhook": "agent_orchestrator.plugins.notifiers.webhook:Webhook",
         "composio": "agent_orchestrator.plugins.notifiers.composio:Composio",
         "openclaw": "agent_orchestrator.plugins.notifiers.openclaw:OpenClaw",
-        "apprise": "agent_orchestrator.plugins.notifiers.apprise:AnyApprise",
+        "apprise": "agent_orchestrator.plugins.notifiers.apprise:AppriseNotifier",
     },
     "terminal": {
         "web": "agent_orchestrator.plugins.terminals.web:Web",
@@ -61,7 +61,7 @@ BUILT_IN: Mapping[str, Mapping[str, str]] = {
         "kitty": "agent_orchestrator.plugins.terminals.kitty:Kitty",
         "wezterm": "agent_orchestrator.plugins.terminals.wezterm:WezTerm",
         "gnome-terminal": "agent_orchestrator.plugins.terminals.gnome_terminal:GnomeTerminal",
-        "command": "agent_orchestrator.plugins.terminals.command:Command",
+        "command": "agent_orchestrator.plugins.terminals.command:CommandTerminal",
     },
 }
 """This package's entry points, repeated here: reading the installed metadata takes tens of milliseconds and needs an installed

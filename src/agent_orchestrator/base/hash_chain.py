@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-COVERED = (
+DIGESTED_FIELDS = (
     *("seq", "key", "type", "project", "session", "generation", "source", "at", "actor", "cause"),
     "data",
 )
@@ -26,7 +26,7 @@ _encoder = json.JSONEncoder(
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ChainHead:
     """The last entry of a log: comparing it with a copy kept elsewhere shows whether entries were cut off."""
 
     seq: int = 0
@@ -41,37 +41,37 @@ class ChainResult:
     """The result of verifying a chain."""
 
     entries: int
-    head: Head
+    head: ChainHead
     """The last valid entry."""
-    broken: int | None = None
+    first_invalid: int | None = None
     """Number of the first invalid entry; None if all are valid."""
     reason: str = ""
 
 
-def text(data: Any) -> str:
+def encode_data(data: Any) -> str:
     """Return data as JSON, in the log's form."""
     return _encoder.encode(data)
 
 
 def digest(before: str, entry: Mapping[str, Any]) -> str:
     """Return an entry's digest: SHA-256 over the digest before it, a line break, and the covered fields as one JSON list."""
-    covered = text(_covered_fields(entry))
+    covered = encode_data(_covered_fields(entry))
     return hashlib.sha256(f"{before}\n{covered}".encode()).hexdigest()
 
 
-_covered_fields = itemgetter(*COVERED)
+_covered_fields = itemgetter(*DIGESTED_FIELDS)
 
 
 class ChainVerifier:
     """Verifies a log, from its first entry on."""
 
     def __init__(self) -> None:
-        self.verdict = ChainResult(0, Head())
+        self.result = ChainResult(0, ChainHead())
 
-    def follow(self, entries: Iterable[Mapping[str, Any]]) -> bool:
+    def verify(self, entries: Iterable[Mapping[str, Any]]) -> bool:
         """Verify the next entries, in order; return False once one is invalid."""
-        count, seq, last_digest = self.verdict.entries, self.verdict.head.seq, self.verdict.head.digest
-        broken, reason = self.verdict.broken, self.verdict.reason
+        count, seq, last_digest = self.result.entries, self.result.head.seq, self.result.head.digest
+        broken, reason = self.result.first_invalid, self.result.reason
         for entry in entries if broken is None else ():
             if entry["seq"] <= seq:
                 broken, reason = entry["seq"], "it is out of order"
@@ -84,7 +84,7 @@ class ChainVerifier:
                 broken, reason = entry["seq"], "it was changed, or one before it was"
                 break
             count, seq, last_digest = count + 1, entry["seq"], entry["digest"]
-        self.verdict = ChainResult(count, Head(seq, last_digest), broken, reason)
+        self.result = ChainResult(count, ChainHead(seq, last_digest), broken, reason)
         return broken is None
 
 
@@ -95,6 +95,11 @@ def read_export(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             continue
         try:
             entry = json.loads(line)
-            yield {**entry, "seq": int(entry["seq"]), "digest": str(entry["digest"]), "data": text(entry["data"])}
+            yield {
+                **entry,
+                "seq": int(entry["seq"]),
+                "digest": str(entry["digest"]),
+                "data": encode_data(entry["data"]),
+            }
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"line {number} is no entry") from None

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-_LONGEST_HOME = 75
+_MAX_HOME_BYTES = 75
 """In bytes; leaves room for the longest name of a socket. One limit for all names, so that all sockets are in one folder."""
 
 
@@ -18,7 +18,7 @@ class Home:
         self.path = path
 
     @classmethod
-    def here(cls) -> Home:
+    def from_environment(cls) -> Home:
         """Return the home that this process uses."""
         path = os.environ.get("AO_HOME")
         return cls(Path(path).expanduser().absolute() if path else Path.home() / ".agent-orchestrator")
@@ -39,7 +39,7 @@ class Home:
         return self.path / "daemon.lock"
 
     @property
-    def info(self) -> Path:
+    def daemon_info(self) -> Path:
         """`{pid, startedAt, socket, url, version}` of the daemon."""
         return self.path / "daemon.json"
 
@@ -54,7 +54,7 @@ class Home:
         return self.path / "token"
 
     @property
-    def trusted(self) -> Path:
+    def trusted_settings(self) -> Path:
         """Digests of those daemon-wide settings in repositories' configuration files that a person trusts; read before
         the event log is open.
         """
@@ -86,7 +86,7 @@ class Home:
         return self.path / "repositories"
 
     @property
-    def names(self) -> Path:
+    def completion_folder(self) -> Path:
         """The names that shells complete, one file per kind."""
         return self.path / "names"
 
@@ -111,15 +111,15 @@ class Home:
         """Return the path of a Unix socket. A long `$AO_HOME` would exceed the kernel's limit of 104 bytes, so its
         sockets are in a short folder.
         """
-        if len(os.fsencode(self.path)) <= _LONGEST_HOME:
+        if len(os.fsencode(self.path)) <= _MAX_HOME_BYTES:
             return self.path / name
         folder = f"ao-{os.getuid()}-{hashlib.sha256(os.fsencode(self.path)).hexdigest()[:12]}"
         for short_folder in (Path(tempfile.gettempdir()) / folder, Path("/tmp") / folder):
-            if len(os.fsencode(short_folder)) <= _LONGEST_HOME:
+            if len(os.fsencode(short_folder)) <= _MAX_HOME_BYTES:
                 break
         return short_folder / name
 
-    def make(self) -> None:
+    def create_folders(self) -> None:
         """Create the folders, for the owner only. Raises `PermissionError` if others could write to them."""
         sockets = self.socket("x").parent
         for folder in (self.path, self.sessions, self.worktrees, sockets):

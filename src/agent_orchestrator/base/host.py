@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agent_orchestrator.errors import AoError, Missing, Temporary, UsageError, resource_shortage
-from agent_orchestrator.protocols.host import Completed, ProcessId, Report
+from agent_orchestrator.protocols.host import LineCallback, ProcessId, ProgramResult
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class LocalHost:
         env: Mapping[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002
         timeout: float | None = 60.0,
-    ) -> Completed:
+    ) -> ProgramResult:
         stdin = asyncio.subprocess.DEVNULL if input is None else asyncio.subprocess.PIPE
         process = await self._start(argv, cwd=cwd, env=env, stdin=stdin, stderr=asyncio.subprocess.PIPE)
         async with _kill_group_on_error(process):
@@ -49,12 +49,12 @@ class LocalHost:
                 raise Temporary(
                     f"{argv[0]} did not finish within {timeout:g} s", "try again, or look what blocks it"
                 ) from None
-        return Completed(process.returncode or 0, out, err)
+        return ProgramResult(process.returncode or 0, out, err)
 
     async def stream(
         self,
         argv: Sequence[str],
-        report: Report,
+        report: LineCallback,
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -105,7 +105,7 @@ class LocalHost:
         with contextlib.ExitStack() as stack:
             out = stack.enter_context(log.open("ab")) if log else subprocess.DEVNULL
             try:
-                child = _Detached(
+                child = _DetachedProcess(
                     list(argv),
                     cwd=cwd,
                     env=None if env is None else dict(env),
@@ -202,7 +202,7 @@ class LocalHost:
         processes = (self.process(pid) for pid in sorted(members))
         return [member for member in processes if member is not None]
 
-    def marked(self, variable: str, value: str) -> list[ProcessId]:
+    def processes_with_variable(self, variable: str, value: str) -> list[ProcessId]:
         if sys.platform != "linux":
             return []
         entry = os.fsencode(f"{variable}={value}")
@@ -232,7 +232,7 @@ def _watch_children_by_pidfd() -> None:
             asyncio.set_child_watcher(watcher)
 
 
-class _Detached(subprocess.Popen[bytes]):
+class _DetachedProcess(subprocess.Popen[bytes]):
     """A child process that may outlive this process: reaped if it ends first, and without a warning if it does not."""
 
     def reap_when_ended(self) -> None:

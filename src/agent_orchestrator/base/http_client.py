@@ -19,7 +19,7 @@ from agent_orchestrator.errors import AoError, Unreachable
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-class Broken(Unreachable):
+class ConnectionBroken(Unreachable):
     """The connection ended before the answer was complete."""
 
     def __init__(self, reason: str) -> None:
@@ -56,7 +56,7 @@ def with_query(path: str, query: Mapping[str, str | int | None] | None = None) -
     return f"{path}?{text}" if text else path
 
 
-class Answer(NamedTuple):
+class CompleteResponse(NamedTuple):
     """A complete HTTP response."""
 
     status: int
@@ -77,19 +77,19 @@ class Answer(NamedTuple):
         except (ValueError, RecursionError):
             raise AoError("the daemon's answer is not JSON", "is another program listening on its address?") from None
 
-    def error(self) -> AoError:
+    def to_error(self) -> AoError:
         """Return the error that this response reports."""
         try:
             problem = json.loads(self.body)
         except (ValueError, RecursionError):
             problem = None
         if isinstance(problem, dict):
-            return error_of(problem, self.status)
+            return error_from_problem(problem, self.status)
         text = " ".join(self.text.split())[:200]
         return AoError(f"the daemon answered {self.status}: {text}" if text else f"the daemon answered {self.status}")
 
 
-def error_of(problem: Mapping[str, Any], status: int = 500) -> AoError:
+def error_from_problem(problem: Mapping[str, Any], status: int = 500) -> AoError:
     """Return a problem document as the error that was raised in the daemon."""
     if isinstance(problem.get("status"), int):
         status = problem["status"]
@@ -114,7 +114,7 @@ _STATUSES: dict[int, type[AoError]] = {
 }
 
 
-class Connection:
+class BufferedSocket:
     """A socket with a buffer of what was read and not used yet; a timeout changes neither."""
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
@@ -124,22 +124,22 @@ class Connection:
         self._buffer = b""
 
     def send(self, data: bytes) -> None:
-        """Send all of the data. Raises `Broken` if the connection has ended."""
+        """Send all of the data. Raises `ConnectionBroken` if the connection has ended."""
         try:
             self.sock.sendall(data)
         except TimeoutError:
             raise
         except OSError as error:
-            raise Broken(error.strerror or str(error)) from None
+            raise ConnectionBroken(error.strerror or str(error)) from None
 
-    def some(self, limit: int) -> bytes:
+    def read_some(self, limit: int) -> bytes:
         """Return at least one byte and at most `limit` bytes."""
         if not self._buffer:
             self._receive()
         data, self._buffer = self._buffer[:limit], self._buffer[limit:]
         return data
 
-    def line(self) -> bytes:
+    def read_line(self) -> bytes:
         """Return the next line, without its end."""
         while (end := self._buffer.find(b"\n")) < 0:
             self._receive()
@@ -151,15 +151,15 @@ class Connection:
         self.sock.close()
 
     def _receive(self) -> None:
-        """Read more into the buffer. Raises `TimeoutError`, or `Broken` if the connection has ended."""
+        """Read more into the buffer. Raises `TimeoutError`, or `ConnectionBroken` if the connection has ended."""
         try:
             data = self.sock.recv(1 << 16)
         except TimeoutError:
             raise
         except OSError as error:
-            raise Broken(error.strerror or str(error)) from None
+            raise ConnectionBroken(error.strerror or str(error)) from None
         if not data:
-            raise Broken("it was closed")
+            raise ConnectionBroken("it was closed")
         self._buffer += data
 
 
@@ -171,16 +171,16 @@ class ServerEvent(NamedTuple):
     data: str
 
 
-class Stream:
+class StreamedResponse:
     """A response whose body is read as it arrives.
 
     Reading raises `TimeoutError` if nothing arrives within the time set by `wait`; no data is lost by that, and
     reading can go on.
     """
 
-    def __init__(self, connection: Connection, release: Callable[[Connection], None]) -> None:
+    def __init__(self, connection: BufferedSocket, release: Callable[[BufferedSocket], None]) -> None:
         self.status, self.headers = _read_head(connection)
-        self._connection: Connection | None = connection
+        self._connection: BufferedSocket | None = connection
         self._release = release
         self._is_chunked = self.headers.get("transfer-encoding", "").lower() == "chunked"
         length = self.headers.get("content-length")
@@ -191,15 +191,15 @@ class Stream:
         self.last_id = ""
         """The id of the last Server-Sent Event, with which another stream can continue after it."""
 
-    def chunk(self) -> bytes:
+    def read_chunk(self) -> bytes:
         """Return the next piece of the body, or b"" at its end."""
         connection = self._connection
         if connection is None:
             return b""
         if self._until_close:
             try:
-                return connection.some(1 << 16)
-            except Broken:
+                return connection.read_some(1 << 16)
+            except ConnectionBroken:
                 self.close()
                 return b""
         if self._is_chunked and not self._remaining:
@@ -211,27 +211,27 @@ class Stream:
             else:
                 self._release(connection)
             return b""
-        piece = connection.some(self._remaining)
+        piece = connection.read_some(self._remaining)
         self._remaining -= len(piece)
         return piece
 
     def read(self) -> bytes:
         """Return the rest of the body."""
-        return b"".join(iter(self.chunk, b""))
+        return b"".join(iter(self.read_chunk, b""))
 
-    def line(self) -> str | None:
+    def read_line(self) -> str | None:
         """Return the next line of the body, or None at its end."""
         while b"\n" not in self._line_buffer:
-            if not (piece := self.chunk()):
+            if not (piece := self.read_chunk()):
                 rest, self._line_buffer = self._line_buffer, b""
                 return rest.decode(errors="replace") if rest else None
             self._line_buffer += piece
         line, _, self._line_buffer = self._line_buffer.partition(b"\n")
         return line.rstrip(b"\r").decode(errors="replace")
 
-    def event(self) -> ServerEvent | None:
+    def read_event(self) -> ServerEvent | None:
         """Return the next Server-Sent Event, or None at the end."""
-        while (line := self.line()) is not None:
+        while (line := self.read_line()) is not None:
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")
             if line:
@@ -247,7 +247,7 @@ class Stream:
                 return ServerEvent(fields.get("id", ""), fields.get("event", "message"), fields["data"])
         return None
 
-    def wait(self, seconds: float | None) -> None:
+    def set_timeout(self, seconds: float | None) -> None:
         """Set how many seconds the next piece may take; None: no limit."""
         if self._connection is not None:
             self._connection.sock.settimeout(seconds)
@@ -258,7 +258,7 @@ class Stream:
         if connection is not None:
             connection.close()
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> StreamedResponse:
         return self
 
     def __exit__(
@@ -267,36 +267,36 @@ class Stream:
         self.close()
 
 
-def _read_head(connection: Connection) -> tuple[int, dict[str, str]]:
+def _read_head(connection: BufferedSocket) -> tuple[int, dict[str, str]]:
     """Read a response's status line and headers. Raises `Unreachable` if it is not HTTP."""
     try:
-        status = int(connection.line().split(b" ")[1])
+        status = int(connection.read_line().split(b" ")[1])
     except (IndexError, ValueError):
         raise Unreachable("what answers at the daemon's address does not speak HTTP", "run `ao doctor`") from None
     headers: dict[str, str] = {}
-    while line := connection.line().decode("latin-1"):
+    while line := connection.read_line().decode("latin-1"):
         name, _, value = line.partition(":")
         key = name.strip().lower()
         headers[key] = f"{headers[key]},{value.strip()}" if key in headers else value.strip()
     return status, headers
 
 
-def _read_chunk_size(connection: Connection) -> int:
+def _read_chunk_size(connection: BufferedSocket) -> int:
     """Return the size of the next chunk, after the line end of the previous one; after the last chunk, read the trailers too."""
-    while not (size_line := connection.line()):
+    while not (size_line := connection.read_line()):
         pass
     length = _parse_size(size_line.partition(b";")[0].decode("latin-1").strip(), 16)
-    while not length and connection.line():
+    while not length and connection.read_line():
         pass
     return length
 
 
 def _parse_size(text: str, base: int) -> int:
-    """Return a size as a number. Raises `Broken` if it is not one."""
+    """Return a size as a number. Raises `ConnectionBroken` if it is not one."""
     try:
         size = int(text, base)
     except ValueError:
         size = -1
     if size < 0:
-        raise Broken("a piece without a size")
+        raise ConnectionBroken("a piece without a size")
     return size

@@ -41,13 +41,13 @@ def own_prefix() -> str | None:
     return sys.prefix if _is_environment(sys.prefix) else None
 
 
-def own_folder(path: str) -> str | None:
+def find_own_programs_folder(path: str) -> str | None:
     """Return the first entry of a PATH that holds our interpreter's programs, or None."""
     prefix = own_prefix()
     return next((entry for entry in path.split(os.pathsep) if prefix and _is_bin_of(entry, prefix)), None)
 
 
-def without_own(env: Mapping[str, str]) -> dict[str, str]:
+def without_own_interpreter(env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without our own interpreter's programs and variables; any other active environment stays."""
     prefix = own_prefix()
     if prefix is None:
@@ -72,7 +72,7 @@ def without_own(env: Mapping[str, str]) -> dict[str, str]:
 
 def without_environments(env: Mapping[str, str]) -> dict[str, str]:
     """Return an environment as it would be if no project's environment had been activated in it, ours included."""
-    result = {name: value for name, value in without_own(env).items() if name not in _ACTIVATION_VARIABLES}
+    result = {name: value for name, value in without_own_interpreter(env).items() if name not in _ACTIVATION_VARIABLES}
     is_npm_script = result.pop(_NPM_SCRIPT, None) is not None
     if "PATH" in result:
         result["PATH"] = _filter_path(result["PATH"], lambda entry: not _is_project_path(entry, is_npm_script))
@@ -85,7 +85,7 @@ def with_launchers(env: Mapping[str, str], folder: str) -> dict[str, str]:
     return {**env, "PATH": os.pathsep.join([folder, *others])}
 
 
-def clean_environment(environ: MutableMapping[str, str], folder: str) -> None:
+def clean_process_environment(environ: MutableMapping[str, str], folder: str) -> None:
     """Change this process's environment so that a project's programs may be started with it: `ao` is found in
     `folder`, our other programs nowhere.
     """

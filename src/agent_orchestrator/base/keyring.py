@@ -20,14 +20,14 @@ _INDEX_ENTRY = "names of the secrets"
 _MAX_NAME_LENGTH = 100
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Return whether the keyring package is installed."""
     return importlib.util.find_spec("keyring") is not None
 
 
 def read(name: str) -> str | None:
     """Return a secret, or None if there is none by that name, or the keyring does not answer."""
-    if not installed():
+    if not is_installed():
         return None
     try:
         return cast("str | None", _import_keyring().get_password(SERVICE, name)) or None

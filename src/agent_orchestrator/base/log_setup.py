@@ -57,7 +57,7 @@ class _Formatter(logging.Formatter):
 def _render(_logger: object, _method: str, entry: structlog.typing.EventDict) -> str:
     """Return an entry as one line, with secrets replaced and control characters escaped."""
     line = structlog.processors.LogfmtRenderer(key_order=_KEY_ORDER, drop_missing=True, bool_as_flag=False)
-    return REDACTOR.text(line(None, "", entry)).translate(_CONTROL_ESCAPES)
+    return REDACTOR.redact_text(line(None, "", entry)).translate(_CONTROL_ESCAPES)
 
 
 class RotatingLog:
@@ -82,7 +82,7 @@ class RotatingLog:
         """Close the underlying stream."""
         self._stream.close()
 
-    def bound(self, path: Path, most: int = MAX_LOG_BYTES, kept: int = MAX_ROTATED_FILES) -> None:
+    def enable_rotation(self, path: Path, most: int = MAX_LOG_BYTES, kept: int = MAX_ROTATED_FILES) -> None:
         """From now on rotate the file when it is full, and keep only `kept` older ones; standard error follows to the
         new file.
 

@@ -27,11 +27,11 @@ STALL_SECONDS = 0.05
 """Seconds that an iteration of the loop may take."""
 LOG_INTERVAL_SECONDS = 60.0
 """Seconds in which stalls at one place in the code are logged once."""
-READ_EVERY = 0.01
+CPU_TIME_READ_SECONDS = 0.01
 """Seconds after which the CPU time at an iteration's beginning is read again: reading it takes longer than most iterations."""
 MAX_STACK_DEPTH = 12
 """How many functions of the stack are named, the innermost first."""
-KEPT = 20
+MAX_KEPT_STALLS = 20
 
 log = log_setup.get_logger()
 
@@ -41,45 +41,45 @@ class Stall:
     """One iteration of the loop that took too long."""
 
     seconds: float
-    own: float
+    own_seconds: float
     """Seconds of it that the loop's thread was computing, to a hundredth; for the rest it waited."""
     stack: tuple[str, ...] = ()
     """What was running, the innermost function first; empty if the interpreter lock was held, so that the other thread could not run."""
 
     @property
-    def by_work(self) -> bool:
+    def is_own_work(self) -> bool:
         """Whether the loop's own work took too long, regardless of the machine's load."""
-        return self.own > STALL_SECONDS
+        return self.own_seconds > STALL_SECONDS
 
 
-class Stalls:
+class StallStatistics:
     """The stalls since the start."""
 
     def __init__(self) -> None:
-        self.work = 0
+        self.work_count = 0
         """Iterations whose own work took too long."""
-        self.waits = 0
+        self.wait_count = 0
         """Iterations that took too long because they waited."""
         self.seconds = 0.0
         self.own_seconds = 0.0
         self.longest = 0.0
-        self.recent: deque[Stall] = deque(maxlen=KEPT)
+        self.recent: deque[Stall] = deque(maxlen=MAX_KEPT_STALLS)
 
     def add(self, stall: Stall) -> None:
         """Count a stall."""
-        self.work += stall.by_work
-        self.waits += not stall.by_work
+        self.work_count += stall.is_own_work
+        self.wait_count += not stall.is_own_work
         self.seconds += stall.seconds
-        self.own_seconds += stall.own
+        self.own_seconds += stall.own_seconds
         self.longest = max(self.longest, stall.seconds)
         self.recent.append(stall)
 
     def summary_line(self) -> str:
         """Return a summary in one line."""
-        if not self.work + self.waits:
+        if not self.work_count + self.wait_count:
             return f"never held up for more than {STALL_SECONDS * 1000:.0f} ms"
         return (
-            f"held up for more than {STALL_SECONDS * 1000:.0f} ms {self.work}× by its own work and {self.waits}× by waiting"
+            f"held up for more than {STALL_SECONDS * 1000:.0f} ms {self.work_count}× by its own work and {self.wait_count}× by waiting"
             f" for the machine; at most {self.longest:.2f} s: `stall` in daemon.log"
         )
 
@@ -90,7 +90,7 @@ class Watchdog:
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, computed: Callable[[], float] = time.thread_time
     ) -> None:
-        self.stalls = Stalls()
+        self.stalls = StallStatistics()
         self.checks = 0
         """How often the thread has checked."""
         self.is_logging = False
@@ -98,15 +98,15 @@ class Watchdog:
         daemon that cannot start logs only the reason."""
         self._clock, self._read_cpu_time = clock, computed
         self._iteration, self._began_at = 0, 0.0
-        self._cpu_read_at, self._cpu_time_before = -READ_EVERY, 0.0
+        self._cpu_read_at, self._cpu_time_before = -CPU_TIME_READ_SECONDS, 0.0
         self._loop_thread = threading.get_ident()
         self._stalled_stack: tuple[int, tuple[str, ...]] = (0, ())
-        self._unlogged: deque[Stall] = deque(maxlen=KEPT)
+        self._unlogged: deque[Stall] = deque(maxlen=MAX_KEPT_STALLS)
         self._last_logged: dict[str, tuple[float, int]] = {}
         self._is_parked, self._is_closing = False, False
         self._wake = threading.Event()
 
-    def loop(self) -> asyncio.AbstractEventLoop:
+    def create_loop(self) -> asyncio.AbstractEventLoop:
         """Start the watching thread and return the event loop, which the calling thread must run."""
         self._loop_thread = threading.get_ident()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
@@ -119,16 +119,16 @@ class Watchdog:
 
     # -- called in the loop's thread -----------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin_iteration(self) -> None:
         """Note that an iteration begins."""
         self._iteration += 1
         self._began_at = now = self._clock()
-        if now - self._cpu_read_at > READ_EVERY:
+        if now - self._cpu_read_at > CPU_TIME_READ_SECONDS:
             self._cpu_read_at, self._cpu_time_before = now, self._read_cpu_time()
         if self._is_parked:
             self._wake.set()
 
-    def rest(self) -> None:
+    def end_iteration(self) -> None:
         """Note that the iteration is over, and count a stall if it took too long."""
         if not self._began_at:
             return
@@ -187,10 +187,10 @@ class Watchdog:
         if len(self._last_logged) > 1000:
             self._last_logged.clear()
         self._last_logged[location] = now, 0
-        fields: dict[str, Any] = {"ms": round(stall.seconds * 1000), "own_ms": round(stall.own * 1000)}
+        fields: dict[str, Any] = {"ms": round(stall.seconds * 1000), "own_ms": round(stall.own_seconds * 1000)}
         if suppressed:
             fields["unsaid"] = suppressed
-        write_log = log.warning if stall.by_work else log.info
+        write_log = log.warning if stall.is_own_work else log.info
         write_log("stall", **fields, at=" < ".join(stall.stack) or "unknown: nothing else could run")
 
 
@@ -202,9 +202,9 @@ class _Selector(selectors.DefaultSelector):
         self._watchdog = watchdog
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        self._watchdog.rest()
+        self._watchdog.end_iteration()
         ready = super().select(timeout)
-        self._watchdog.begin()
+        self._watchdog.begin_iteration()
         return ready
 
 

@@ -6,7 +6,7 @@ from collections import UserDict
 from collections.abc import Callable
 
 
-class Progress(UserDict[str, str]):
+class ProgressTexts(UserDict[str, str]):
     """A plan or fix → what is being done for it, in words."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:

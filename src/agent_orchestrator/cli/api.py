@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import click
 
-from agent_orchestrator.base.http_client import Answer
+from agent_orchestrator.base.http_client import CompleteResponse
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, read_text
 from agent_orchestrator.errors import UsageError
@@ -34,14 +34,14 @@ def api(method: str, path: str, data: str | None, headers: tuple[str, ...]) -> i
         method.upper(), full_path(path), _data(data), headers=_headers(headers), timeout=600.0, check=False
     ) as stream:
         body, write_chunk = b"", _terminal_printer() if sys.stdout.isatty() else _write_raw
-        while chunk := stream.chunk():
+        while chunk := stream.read_chunk():
             write_chunk(chunk)
             body = chunk if stream.status < 400 else body + chunk
         if body and not body.endswith(b"\n"):
             print()
         if stream.status >= 400:
-            error = Answer(stream.status, stream.headers, body).error()
-            out.note(str(error))
+            error = CompleteResponse(stream.status, stream.headers, body).to_error()
+            out.print_note(str(error))
             return error.exit_code
     return 0
 

@@ -43,7 +43,7 @@ EVERYDAY = {
     "resume": CommandEntry("sessions.control:restore", "Same as restore.", "restore"),
     "doctor": CommandEntry("daemon.doctor:doctor", "Check every prerequisite, each with its remedy."),
 }
-MORE = {
+MORE_COMMANDS = {
     "create": CommandEntry("sessions.new:create", "Make named sessions whose agent starts at its first message."),
     "shutdown": CommandEntry("daemon.start:shutdown", "Stop the daemon; sessions run on."),
     "dashboard": CommandEntry("daemon.start:dashboard", "Open the dashboard in the browser, signed in."),
@@ -111,7 +111,7 @@ MORE = {
     "api": CommandEntry("api:api", "Send one request to the daemon's HTTP API."),
     "completion": CommandEntry("setup.completion:completion", "Print the completion script for a shell."),
 }
-COMMANDS = EVERYDAY | MORE
+COMMANDS = EVERYDAY | MORE_COMMANDS
 
 _NO_ARGUMENTS_ERRORS: tuple[type[Exception], ...] = tuple(
     filter(None, [getattr(click.exceptions, "NoArgsIsHelpError", None)])
@@ -148,7 +148,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        for title, entries in (("Everyday", EVERYDAY), ("More", MORE)):
+        for title, entries in (("Everyday", EVERYDAY), ("More", MORE_COMMANDS)):
             with formatter.section(title):
                 formatter.write_dl(
                     [(_with_aliases(name), entry.summary) for name, entry in entries.items() if not entry.alias_of]

@@ -7,15 +7,15 @@ import sys
 from typing import Any
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 
 
-def show_dashboard(ao: Client, *, should_open: bool) -> None:
+def show_dashboard(ao: DaemonClient, *, should_open: bool) -> None:
     """Open the dashboard signed in, or print its login link if no browser can be opened."""
     link: dict[str, Any] = ao.post("/api/login-links")
     info = ao.info()
     opened = should_open and can_open_browser() and _open(link["url"])
-    out.show(
+    out.print_lines(
         address_lines(info) if opened else [f"dashboard {link['url']}", *_certificate_lines(info), *_login_hints(info)]
     )
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
-from agent_orchestrator.base.http_client import Broken, Stream, quote
+from agent_orchestrator.base.http_client import ConnectionBroken, StreamedResponse, quote
 from agent_orchestrator.cli import out
-from agent_orchestrator.client.daemon_client import Client, NotRunning
+from agent_orchestrator.client.daemon_client import DaemonClient, NotRunning
 from agent_orchestrator.errors import AoError, UsageError
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ else:  # not generic in click 8.1
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-def client(*, start: bool = True) -> Client:
+def client(*, start: bool = True) -> DaemonClient:
     """Return the daemon's client for a command; notices are printed on standard error, waiting notes only on a terminal."""
-    ao = Client(start=start, notice=out.note, waiting=out.note if sys.stderr.isatty() else None)
+    ao = DaemonClient(start=start, notice=out.print_note, waiting=out.print_note if sys.stderr.isatty() else None)
     click.get_current_context().call_on_close(ao.close)
     return ao
 
@@ -71,7 +71,7 @@ def first_use_options(command: Decorated) -> Decorated:
     return click.option("-y", "--yes", is_flag=True, help="Do not ask: trust the commands, and prove them.")(command)
 
 
-def scope(project: str | None, all_projects: bool) -> dict[str, str | int | None]:
+def project_query(project: str | None, all_projects: bool) -> dict[str, str | int | None]:
     """Return the query that selects the projects; it is empty for the project here."""
     if project and all_projects:
         raise UsageError("-p and -A exclude each other", "give one of them")
@@ -121,7 +121,9 @@ def editor_command() -> str | None:
     return os.environ.get("VISUAL") or os.environ.get("EDITOR")
 
 
-def follow(ao: Client, path: str, handle: Callable[[Stream], None], last_id: str = "") -> NoReturn:
+def follow_events(
+    ao: DaemonClient, path: str, handle: Callable[[StreamedResponse], None], last_id: str = ""
+) -> NoReturn:
     """Handle the event stream from after event `last_id` for ever and reconnect after each break; a stopped daemon is not started."""
     while True:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
@@ -132,7 +134,7 @@ def follow(ao: Client, path: str, handle: Callable[[Stream], None], last_id: str
                     handle(stream)
                 finally:
                     last_id = stream.last_id or last_id
-        except (Broken, NotRunning):
+        except (ConnectionBroken, NotRunning):
             if ao.start:
                 raise
             ao.close()
@@ -147,5 +149,5 @@ class Failures:
 
     def report(self, error: AoError) -> None:
         """Print an error; the exit code of the first one is kept."""
-        out.note(str(error))
+        out.print_note(str(error))
         self.code = self.code or error.exit_code

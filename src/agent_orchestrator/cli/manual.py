@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from agent_orchestrator import __version__
-from agent_orchestrator.cli.app import COMMANDS, EVERYDAY, MORE, cli
+from agent_orchestrator.cli.app import COMMANDS, EVERYDAY, MORE_COMMANDS, cli
 
 _HEADER = r"""
 .SH NAME
@@ -84,7 +84,7 @@ def man_page() -> str:
     """Return the whole page."""
     root = cli.make_context("ao", ["status"], resilient_parsing=True)
     parts = [f'\'\\" t\n.TH AO 1 "" "Agent Orchestrator {__version__}" "User Commands"', _HEADER.strip()]
-    for title, entries in (("EVERYDAY COMMANDS", EVERYDAY), ("MORE COMMANDS", MORE)):
+    for title, entries in (("EVERYDAY COMMANDS", EVERYDAY), ("MORE_COMMANDS COMMANDS", MORE_COMMANDS)):
         parts.append(f".SH {title}")
         for name, entry in entries.items():
             command = cli.get_command(root, name)

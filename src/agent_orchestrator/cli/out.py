@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.base.http_client import Answer
+from agent_orchestrator.base.http_client import CompleteResponse
 
 Row = Sequence[str]
 
@@ -68,7 +68,7 @@ def paint(text: str, *styles: str) -> str:
     return f"\033[{';'.join(_COLOURS[style] for style in styles)}m{text}\033[0m"
 
 
-def width() -> int:
+def terminal_width() -> int:
     """Return the terminal's columns; a very large number without a terminal, so that nothing is cut."""
     if not sys.stdout.isatty():
         return 10_000
@@ -77,7 +77,7 @@ def width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def cells(text: str) -> int:
+def display_width(text: str) -> int:
     """Return the number of columns that a text takes."""
     if text.isascii():
         return len(text)
@@ -91,13 +91,13 @@ def cells(text: str) -> int:
     return count
 
 
-def fit(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """Cut a text to that many columns, with … at the cut."""
-    if cells(text) <= columns:
+    if display_width(text) <= columns:
         return text
     remaining = columns - 1
     for index, character in enumerate(text):
-        remaining -= cells(character)
+        remaining -= display_width(character)
         if remaining < 0:
             text = text[:index]
             break
@@ -106,13 +106,13 @@ def fit(text: str, columns: int) -> str:
 
 def pad(text: str, columns: int) -> str:
     """Pad a text with spaces to that many columns."""
-    return text + " " * (columns - cells(text))
+    return text + " " * (columns - display_width(text))
 
 
 def columns_for(rows: Iterable[Row], *, shrink: int | None = None, indent: int = 0) -> list[int]:
     """Return the column widths with which a row fits the terminal; the column `shrink` is cut first."""
-    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
-    excess = sum(widths) + 2 * (len(widths) - 1) + indent - width()
+    widths = [max(map(display_width, column)) for column in zip(*rows, strict=True)]
+    excess = sum(widths) + 2 * (len(widths) - 1) + indent - terminal_width()
     cut_order = ([shrink] if shrink is not None else []) + sorted(range(len(widths)), key=lambda index: -widths[index])
     for index in cut_order:
         if excess <= 0:
@@ -133,10 +133,10 @@ def drop_columns(
     kept_columns = [*header]
     for name in drop:
         indexes = [header.index(column) for column in kept_columns]
-        widths = [max(cells(row[index]) for row in (header, *rows)) for index in indexes]
+        widths = [max(display_width(row[index]) for row in (header, *rows)) for index in indexes]
         if shrink in kept_columns:
             widths[kept_columns.index(shrink)] = min(widths[kept_columns.index(shrink)], min_width)
-        if sum(widths) + 2 * (len(widths) - 1) + indent <= width():
+        if sum(widths) + 2 * (len(widths) - 1) + indent <= terminal_width():
             break
         kept_columns.remove(name)
     indexes = [header.index(column) for column in kept_columns]
@@ -148,7 +148,12 @@ def wrap(text: str, indent: str) -> list[str]:
     import textwrap
 
     return textwrap.wrap(
-        text, width(), initial_indent=indent, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        text,
+        terminal_width(),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 
@@ -156,16 +161,16 @@ def table(header: Row, rows: Sequence[Row], *, shrink: int | None = None) -> lis
     """Return the lines of a table as wide as the terminal allows."""
     clean_rows = [[one_line(cell) for cell in row] for row in rows]
     widths = columns_for([header, *clean_rows], shrink=shrink)
-    lines = [paint(line(header, widths), "dim")]
-    return lines + [line(row, widths) for row in clean_rows]
+    lines = [paint(table_row(header, widths), "dim")]
+    return lines + [table_row(row, widths) for row in clean_rows]
 
 
-def line(row: Row, widths: Sequence[int]) -> str:
+def table_row(row: Row, widths: Sequence[int]) -> str:
     """Return one row of a table."""
-    return "  ".join(pad(fit(cell, columns), columns) for cell, columns in zip(row, widths, strict=True)).rstrip()
+    return "  ".join(pad(truncate(cell, columns), columns) for cell, columns in zip(row, widths, strict=True)).rstrip()
 
 
-def show(lines: Iterable[str]) -> None:
+def print_lines(lines: Iterable[str]) -> None:
     """Print lines."""
     text = "\n".join(lines)
     if text:
@@ -192,7 +197,7 @@ def escape_json(text: str) -> str:
     return text.translate({ord(character): json.dumps(character)[1:-1] for character in unsafe})
 
 
-def print_body(answer: Answer) -> None:
+def print_body(answer: CompleteResponse) -> None:
     """Print an answer's JSON unchanged, or indented on a terminal."""
     if sys.stdout.isatty():
         print_json(answer.json())
@@ -200,7 +205,7 @@ def print_body(answer: Answer) -> None:
         print(answer.text)
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a message for the person on standard error, apart from the command's result."""
     print(f"ao: {one_line(text)}", file=sys.stderr, flush=True)
 

@@ -15,7 +15,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agent_orchestrator.base.http_client import Answer, Broken, Connection, Stream, quote, unquote, with_query
+from agent_orchestrator.base.http_client import (
+    BufferedSocket,
+    CompleteResponse,
+    ConnectionBroken,
+    StreamedResponse,
+    quote,
+    unquote,
+    with_query,
+)
 from agent_orchestrator.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 """How often a request is sent at most: once, and three repetitions if the connection breaks."""
 
 START_TIMEOUT = 60.0
@@ -61,7 +69,7 @@ def home_folder() -> str:
     return os.path.abspath(os.path.expanduser(os.environ.get("AO_HOME") or "~/.agent-orchestrator"))
 
 
-class Client:
+class DaemonClient:
     """A client of one user's daemon."""
 
     def __init__(
@@ -78,12 +86,12 @@ class Client:
         self.home = home_folder() if home is None else os.path.abspath(home)
         self.start = start
         self._notice = notice
-        self._noticed: set[str] = set()
+        self._shown_notices: set[str] = set()
         self._waiting = waiting
-        self._connection: Connection | None = None
+        self._connection: BufferedSocket | None = None
         self._log_size = 0
 
-    def __enter__(self) -> Client:
+    def __enter__(self) -> DaemonClient:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,7 +104,7 @@ class Client:
         return bool(has_session) and not os.path.exists(os.path.join(self.home, "daemon.lock"))
 
     @property
-    def log(self) -> str:
+    def log_path(self) -> str:
         """The path of the daemon's log."""
         return os.path.join(self.home, "daemon.log")
 
@@ -120,17 +128,17 @@ class Client:
         timeout: float | None = 60.0,
         check: bool = True,
         repeat: bool = True,
-    ) -> Answer:
+    ) -> CompleteResponse:
         """Send a request and return the whole answer; raise the error of a status of 400 and above unless `check` is off."""
         payload = self._encode(method, path, body, headers)
 
-        def send() -> Answer:
+        def send() -> CompleteResponse:
             with self._send(payload, timeout) as stream:
-                return Answer(stream.status, stream.headers, stream.read())
+                return CompleteResponse(stream.status, stream.headers, stream.read())
 
         answer = self._repeat(send, timeout, repeat)
         if check and answer.status >= 400:
-            raise answer.error()
+            raise answer.to_error()
         return answer
 
     def stream(
@@ -142,13 +150,13 @@ class Client:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = 60.0,
         check: bool = True,
-    ) -> Stream:
+    ) -> StreamedResponse:
         """Send a request and return the answer as a stream; `timeout` applies until its first byte."""
         payload = self._encode(method, path, body, headers)
         stream = self._repeat(lambda: self._send(payload, timeout), timeout, True)
         if check and stream.status >= 400:
-            raise Answer(stream.status, stream.headers, stream.read()).error()
-        stream.wait(None)
+            raise CompleteResponse(stream.status, stream.headers, stream.read()).to_error()
+        stream.set_timeout(None)
         return stream
 
     def get(
@@ -167,20 +175,20 @@ class Client:
         if connection is not None:
             connection.close()
 
-    def ensure(self, arguments: Sequence[str] = ()) -> bool:
+    def ensure_running(self, arguments: Sequence[str] = ()) -> bool:
         """Start the daemon with these arguments unless it answers; return whether it was started."""
         try:
             self._release(self._connection or self._dial())
             return False
         except NotRunning:
-            self._launch(arguments)
+            self._start_daemon(arguments)
             return True
 
     # -- one exchange --------------------------------------------------------------------------------------------------
 
     def _encode(
         self, method: str, path: str, body: object, headers: Mapping[str, str] | None
-    ) -> Callable[[Connection], bytes]:
+    ) -> Callable[[BufferedSocket], bytes]:
         """Return a function that makes the request's bytes for a connection: the headers depend on the kind of connection."""
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
         fields = {"Accept": "application/json", "User-Agent": "ao"}
@@ -195,7 +203,7 @@ class Client:
             fields["X-AO-Notices"] = "shown"  # a person reads them here, so they need no other delivery
         fields |= headers or {}
 
-        def encode(connection: Connection) -> bytes:
+        def encode(connection: BufferedSocket) -> bytes:
             target_headers = (
                 {"Host": connection.peer, "Authorization": f"Bearer {self._token()}"}
                 if connection.peer
@@ -206,7 +214,7 @@ class Client:
 
         return encode
 
-    def _send(self, payload: Callable[[Connection], bytes], timeout: float | None) -> Stream:
+    def _send(self, payload: Callable[[BufferedSocket], bytes], timeout: float | None) -> StreamedResponse:
         """Send a request over the free connection or a new one, starting the daemon if needed; return the answer as a stream."""
         connection, self._connection = self._connection, None
         if connection is None:
@@ -215,28 +223,28 @@ class Client:
             except NotRunning:
                 if not self.start or self._is_confined:
                     raise
-                self._launch(())
+                self._start_daemon(())
                 connection, self._connection = self._connection or self._dial(), None
         try:
             connection.sock.settimeout(timeout)
             connection.send(payload(connection))
-            stream = Stream(connection, self._release)
+            stream = StreamedResponse(connection, self._release)
         except BaseException:
             connection.close()
             raise
         if self._notice is not None and (notices := stream.headers.get("x-ao-notice")):
             for text in dict.fromkeys(notices.split(",")):
-                if text not in self._noticed:
-                    self._noticed.add(text)
+                if text not in self._shown_notices:
+                    self._shown_notices.add(text)
                     self._notice(unquote(text.strip()))
         return stream
 
     def _repeat(self, send: Callable[[], Result], timeout: float | None, repeat: bool) -> Result:
-        """Call `send` again if the connection broke, up to `ATTEMPTS` times if `repeat` is set."""
-        for attempt in range(ATTEMPTS - 1 if repeat else 0):
+        """Call `send` again if the connection broke, up to `MAX_ATTEMPTS` times if `repeat` is set."""
+        for attempt in range(MAX_ATTEMPTS - 1 if repeat else 0):
             try:
                 return self._with_timeout(send, timeout)
-            except Broken:
+            except ConnectionBroken:
                 self.close()
                 time.sleep(0.1 * attempt)  # a dying daemon's socket still accepts connections for a moment
         return self._with_timeout(send, timeout)
@@ -247,9 +255,9 @@ class Client:
             return send()
         except TimeoutError:
             self.close()
-            raise Unreachable(f"the daemon did not answer within {timeout:g} s", f"see {self.log}") from None
+            raise Unreachable(f"the daemon did not answer within {timeout:g} s", f"see {self.log_path}") from None
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: BufferedSocket) -> None:
         """Keep a connection for the next request, or close it if there is already one."""
         if self._connection is None:
             self._connection = connection
@@ -258,7 +266,7 @@ class Client:
 
     # -- finding and starting it ---------------------------------------------------------------------------------------
 
-    def _dial(self) -> Connection:
+    def _dial(self) -> BufferedSocket:
         """Connect to the daemon: over its Unix socket, else over TCP; raise NotRunning if nothing answers."""
         info = self.info()
         address = info.get("socket")
@@ -292,7 +300,7 @@ class Client:
         except (OSError, ValueError):
             return os.environ["AO_TOKEN"] if self._is_confined else ""
 
-    def _launch(self, arguments: Sequence[str]) -> None:
+    def _start_daemon(self, arguments: Sequence[str]) -> None:
         """Start the daemon and wait until it answers. If two are started at once, one exits in favor of the other."""
         began = last_alive = time.monotonic()
         is_announced, kills = False, 0
@@ -304,7 +312,7 @@ class Client:
             if child.poll() is None:
                 last_alive = now
             elif child.returncode and now > last_alive + 0.2 and not self._is_another_starting():
-                reason, kills = self._last_log_line(child.returncode), kills + (child.returncode < 0)
+                reason, kills = self._exit_reason(child.returncode), kills + (child.returncode < 0)
                 if kills == 3 or (child.returncode > 0 and "a daemon runs already" not in reason):
                     raise Unreachable(f"the daemon could not start: {reason}", self._remedy)
                 child, last_alive = self._spawn(arguments), now  # it was killed, or the other daemon has died
@@ -319,13 +327,15 @@ class Client:
     @property
     def _remedy(self) -> str:
         """The remedy for a daemon that does not start."""
-        return f"see {self.log}, or run `ao start --foreground`; where $AO_HOME is damaged, `ao doctor --repair`"
+        return f"see {self.log_path}, or run `ao start --foreground`; where $AO_HOME is damaged, `ao doctor --repair`"
 
     def _is_another_starting(self) -> bool:
         """Return whether another daemon holds the lock: it is starting, or ending."""
+        from agent_orchestrator.base.processes import is_process_running
+
         try:
             with open(os.path.join(self.home, "daemon.lock"), encoding="ascii") as file:
-                return alive(int(file.read()))
+                return is_process_running(int(file.read()))
         except (OSError, ValueError):
             return False
 
@@ -338,7 +348,7 @@ class Client:
         try:
             connection.sock.settimeout(START_TIMEOUT)
             connection.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            with Stream(connection, self._release) as stream:
+            with StreamedResponse(connection, self._release) as stream:
                 stream.read()
                 return stream.status == 200
         except (Unreachable, TimeoutError):
@@ -352,7 +362,7 @@ class Client:
         try:
             os.makedirs(self.home, mode=0o700, exist_ok=True)
             _check_owner(self.home, os.stat(self.home).st_uid)
-            with open(self.log, "ab") as log:  # a crash before it opens its log appears there as well
+            with open(self.log_path, "ab") as log:  # a crash before it opens its log appears there as well
                 self._log_size = log.tell()
                 return subprocess.Popen(
                     [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *arguments],
@@ -376,12 +386,12 @@ class Client:
             env["AO_CONFIG"] = os.path.abspath(os.path.expanduser(env["AO_CONFIG"]))
         return env
 
-    def _last_log_line(self, code: int) -> str:
+    def _exit_reason(self, code: int) -> str:
         """Return why the daemon exited: the signal, its last error in the log since its start, or its exit code."""
         if code < 0:
             return f"it was killed by signal {-code}"
         try:
-            with open(self.log, "rb") as log:
+            with open(self.log_path, "rb") as log:
                 log.seek(
                     self._log_size if self._log_size <= os.fstat(log.fileno()).st_size else 0
                 )  # the log was rotated
@@ -390,22 +400,6 @@ class Client:
             lines = []
         errors = [line for line in lines if line.startswith("ao: ")] or lines  # other log lines may follow the error
         return errors[-1].removeprefix("ao: ") if errors else f"it exited with {code}"
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
-    if os.name != "posix" or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:  # it has just ended, or this system has no /proc
-        return not os.path.isdir("/proc/self")
-    except PermissionError:
-        return True
-    except OSError:
-        return False
 
 
 def _caller_headers() -> dict[str, str]:
@@ -441,7 +435,7 @@ def _peer_uid(sock: socket.socket) -> int:
     return os.stat(os.path.dirname(sock.getpeername())).st_uid
 
 
-def _connect(sock: socket.socket, address: Any, peer: str) -> Connection:
+def _connect(sock: socket.socket, address: Any, peer: str) -> BufferedSocket:
     """Connect a socket within 5 seconds; close it on failure."""
     try:
         sock.settimeout(5.0)
@@ -449,4 +443,4 @@ def _connect(sock: socket.socket, address: Any, peer: str) -> Connection:
     except BaseException:
         sock.close()
         raise
-    return Connection(sock, peer)
+    return BufferedSocket(sock, peer)

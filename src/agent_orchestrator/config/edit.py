@@ -18,8 +18,8 @@ from ruamel.yaml.error import CommentMark, YAMLError
 from ruamel.yaml.tokens import CommentToken
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from agent_orchestrator.config.detection.repository import Detected
-from agent_orchestrator.config.load import keys_at, load_text, model_at, read
+from agent_orchestrator.config.detection.repository import RepositoryInfo
+from agent_orchestrator.config.load import keys_at, load_text, model_at, read_config_text
 from agent_orchestrator.config.problems import did_you_mean
 from agent_orchestrator.errors import ConfigError, Denied, UsageError
 
@@ -27,7 +27,7 @@ from agent_orchestrator.errors import ConfigError, Denied, UsageError
 def get_value(path: Path, key: str, environ: Mapping[str, str]) -> Any:
     """Return the value of a dotted key as the file has it, or the default. Raises `UsageError` for an unknown key."""
     steps = split_key(key)
-    text = read(path)
+    text = read_config_text(path)
     loaded = load_text(text, path, environ)
     document = YAML(typ="safe", pure=True).load(text) or {}
     exists, value = _find_value(document, steps)
@@ -45,8 +45,8 @@ def set_value(path: Path, key: str, value: str, environ: Mapping[str, str], with
     The result is checked first, and written completely or not at all. `within`: the folder that no symlink may leave.
     """
     steps = split_key(key)
-    text = read(path) if path.exists() else ""
-    changed = changed_text(text, path, lambda document: _set(document, steps, _value(value)))
+    text = read_config_text(path) if path.exists() else ""
+    changed = edit_text(text, path, lambda document: _set(document, steps, _parse_value(value)))
     load_text(changed, path, environ)
     write_atomically(path, changed, within)
 
@@ -68,7 +68,7 @@ def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
     """
     target = path.resolve()
     if within is not None:
-        _refuse_out_of(within.resolve(), path, target)
+        _refuse_symlink_escape(within.resolve(), path, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
@@ -84,7 +84,7 @@ def write_atomically(path: Path, text: str, within: Path | None = None) -> None:
         raise
 
 
-def _refuse_out_of(folder: Path, path: Path, target: Path) -> None:
+def _refuse_symlink_escape(folder: Path, path: Path, target: Path) -> None:
     """Raise `Denied` if a symlink leads out of the folder, or into `.git`."""
     inside = target.parts[len(folder.parts) :] if target.is_relative_to(folder) else (".git",)
     if any(part.casefold() == ".git" for part in inside):
@@ -96,7 +96,7 @@ def _refuse_out_of(folder: Path, path: Path, target: Path) -> None:
 
 def initial_text(
     project_id: str,
-    detected: Detected,
+    detected: RepositoryInfo,
     agent: str | None = None,
     session_prefix: str | None = None,
     schema: Path | None = None,
@@ -107,28 +107,28 @@ def initial_text(
         "# Agent Orchestrator. All keys: ao config-help",
         "",
         "defaults:",
-        f"  agent: {_quoted(agent)}" if agent else "  agent: claude-code",
+        f"  agent: {_quote_yaml(agent)}" if agent else "  agent: claude-code",
         "  # runtime: auto            # tmux where it is installed, else process",
         "  # agentConfig:",
         "  #   permissions: auto-edit # default, plan, auto-edit or full",
         "",
         "projects:",
-        f"  {_quoted(project_id)}:",
+        f"  {_quote_yaml(project_id)}:",
         "    path: .",
     ]
     lines += _repo(detected)
     if detected.default_branch:
-        lines.append(f"    defaultBranch: {_quoted(detected.default_branch)}")
+        lines.append(f"    defaultBranch: {_quote_yaml(detected.default_branch)}")
     if session_prefix:
-        lines.append(f"    sessionPrefix: {_quoted(session_prefix)}")
+        lines.append(f"    sessionPrefix: {_quote_yaml(session_prefix)}")
     lines += _checks(detected)
     if detected.commands:
         lines.append(
-            f"    commands: [{', '.join(map(_quoted, detected.commands))}]   # agents may run these without asking"
+            f"    commands: [{', '.join(map(_quote_yaml, detected.commands))}]   # agents may run these without asking"
         )
     lines.append("    # copy: [.env]             # into each workspace")
     if detected.set_up:
-        lines.append(f"    postCreate: [{', '.join(map(_quoted, detected.set_up))}]   # run in a new workspace")
+        lines.append(f"    postCreate: [{', '.join(map(_quote_yaml, detected.set_up))}]   # run in a new workspace")
     else:
         lines.append("    # postCreate: [npm ci]     # run in a new workspace")
     lines += [
@@ -140,20 +140,20 @@ def initial_text(
     return "\n".join(lines) + "\n"
 
 
-def _checks(detected: Detected) -> list[str]:
+def _checks(detected: RepositoryInfo) -> list[str]:
     """Return the lines with the checks: the tests, and the project's lint command as a separate check."""
     if detected.test_command is None:
         return ["    # ci: {command: make test}   # local checks, run when an agent is done"]
     if detected.lint is None:
-        return ["    ci:", f"      command: {_quoted(detected.test_command)}"]
+        return ["    ci:", f"      command: {_quote_yaml(detected.test_command)}"]
     return [
         "    ci:",
-        f"      test: {{command: {_quoted(detected.test_command)}}}",
-        f"      lint: {{command: {_quoted(detected.lint)}}}",
+        f"      test: {{command: {_quote_yaml(detected.test_command)}}}",
+        f"      lint: {{command: {_quote_yaml(detected.lint)}}}",
     ]
 
 
-def _repo(detected: Detected) -> list[str]:
+def _repo(detected: RepositoryInfo) -> list[str]:
     """Return the line with the repository's address.
 
     It is commented out where the host's name does not say which forge it is, because a token would be sent there. A GitHub Enterprise
@@ -163,14 +163,14 @@ def _repo(detected: Detected) -> list[str]:
     if not host or not name:
         return []
     if host in ("github.com", "ssh.github.com") and name.count("/") == 1:
-        return [f"    repo: {_quoted(name)}"]
-    address = _quoted(f"{host}/{name}")
+        return [f"    repo: {_quote_yaml(name)}"]
+    address = _quote_yaml(f"{host}/{name}")
     if "." in host and ("gitlab" in host or host.endswith(".ghe.com")):
         return [f"    repo: {address}"]
     return [f"    # repo: {address}   # and scm: {{plugin: github}} or {{plugin: gitlab}}: pull requests are there"]
 
 
-def changed_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
+def edit_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
     """Return a file's text after a change to its document, with comments kept."""
     yaml = YAML()
     yaml.preserve_quotes = True
@@ -178,7 +178,7 @@ def changed_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
     try:
         document = yaml.load(text) if text.strip() else None
         indent, offset = _indentation(text) if document is not None else (None, None)
-    except _NOT_YAML:
+    except _YAML_ERRORS:
         load_text(text, path, {})
         raise ConfigError(f"{path} is not valid YAML", "correct it first") from None
     if document is None:
@@ -196,7 +196,7 @@ def changed_text(text: str, path: Path, change: Callable[[Any], None]) -> str:
     return text + stream.getvalue()
 
 
-_NOT_YAML = (YAMLError, ValueError, LookupError, AttributeError, TypeError, AssertionError, RecursionError)
+_YAML_ERRORS = (YAMLError, ValueError, LookupError, AttributeError, TypeError, AssertionError, RecursionError)
 """The errors by which the library rejects a malformed document."""
 
 
@@ -204,7 +204,7 @@ def _indentation(text: str) -> tuple[int | None, int | None]:
     """Return how far lists are indented, or (None, None) if that is unclear."""
     try:
         _, indent, offset = load_yaml_guess_indent(text)
-    except _NOT_YAML:
+    except _YAML_ERRORS:
         return None, None
     return indent, offset
 
@@ -225,14 +225,14 @@ def _set(document: Any, steps: list[str], value: Any) -> None:
         else:
             raise UsageError(f'"{".".join(steps[:position])}" has a plain value', "set that key itself")
         if is_last:
-            _put(current, key, value)
+            _set_and_keep_comment(current, key, value)
         else:
             if isinstance(current, CommentedMap) and current.get(key) is None:
                 current[key] = CommentedMap()
             current = current[key]
 
 
-def _put(owner: Any, key: Any, value: Any) -> None:
+def _set_and_keep_comment(owner: Any, key: Any, value: Any) -> None:
     """Set a value. A comment after the replaced value is kept: it is mostly about what comes next."""
     exists = isinstance(owner, CommentedSeq) or key in owner
     trailing_comment = _trailing_comment(owner[key]) if exists else ""
@@ -288,15 +288,15 @@ def _unknown_key(key: str, steps: list[str]) -> UsageError:
     return UsageError(f'"{key}" is not set')
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     """Parse a value from the command line as YAML, or return the text if it is not YAML."""
     try:
         return YAML().load(text)
-    except _NOT_YAML:
+    except _YAML_ERRORS:
         return text
 
 
-def _quoted(text: str | None) -> str:
+def _quote_yaml(text: str | None) -> str:
     """Return a text as a YAML value in which no variables are expanded, without quotes where that is safe."""
     value = (text or "").replace("${", "$${")
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*", value) and value.lower() not in _YAML_KEYWORDS:

@@ -10,31 +10,31 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.config.load import expand_user
-from agent_orchestrator.config.merge import overlay
 from agent_orchestrator.config.model import (
-    AgentConfig,
+    AgentConfigSection,
     Budget,
-    Check,
+    CheckSection,
     Config,
     Coordinator,
     Defaults,
-    Docker,
+    DockerSection,
     Filters,
-    Fix,
+    FixSection,
     Notifications,
-    Notifier,
-    Orchestrator,
-    Planner,
-    Plugin,
+    NotifierSection,
+    OrchestratorSection,
+    PlannerSection,
+    PluginSection,
     Ports,
     Profile,
     Project,
     Reaction,
-    Review,
+    ReviewSection,
     Routing,
 )
-from agent_orchestrator.config.values import Quiet
-from agent_orchestrator.core.rules import PRIORITIES
+from agent_orchestrator.config.overlay import overlay
+from agent_orchestrator.config.units import QuietPeriod
+from agent_orchestrator.core.rules.model import PRIORITIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class ProjectConfig:
     """The name of an agent or of a profile."""
     workspace: str | None
     """None: use what the agent works in."""
-    tracker: Plugin
-    scm: Plugin
-    terminal: Plugin
-    ci: Mapping[str, Check]
+    tracker: PluginSection
+    scm: PluginSection
+    terminal: PluginSection
+    ci: Mapping[str, CheckSection]
     commands: tuple[str, ...]
     """What its agents may run without asking, besides the checks."""
     symlinks: tuple[str, ...]
@@ -72,28 +72,28 @@ class ProjectConfig:
     branch_pattern: str | None
     agent_rules: str
     agent_rules_file: Path | None
-    agent_config: AgentConfig
+    agent_config: AgentConfigSection
     trusted_authors: tuple[str, ...]
-    review: Review
-    fix: Fix
+    review: ReviewSection
+    fix: FixSection
     budget: Budget
-    docker: Docker
+    docker: DockerSection
     sandbox: str
     unsandboxed: bool
     """Whether `sandbox: none` is written explicitly: the user wants no sandbox."""
     max_parallel_agents: int | None
-    """The project's own limit; see `ConfigSet.limits` for all of them."""
+    """The project's own limit; see `ConfigSet.parallel_limits` for all of them."""
     auto_assign: bool
     coordinator: Coordinator
-    planner: Planner
+    planner: PlannerSection
     profiles: Mapping[str, Profile]
-    notifiers: Mapping[str, Notifier]
+    notifiers: Mapping[str, NotifierSection]
     """All notifiers that may be used, by name."""
     notifications: Notifications
     """How often notifications are sent."""
     routing: Mapping[str, tuple[str, ...]]
     """The names of the notifiers to use for each priority."""
-    quiet: Quiet | None
+    quiet: QuietPeriod | None
     """When only urgent notifications are sent."""
     plugins: tuple[Path, ...]
     reactions: tuple[Mapping[str, Reaction], ...]
@@ -132,7 +132,7 @@ class ResolvedAgent:
 _COMMAND_KEYS = {"command", "prompt", "resume", "screen", "script"}
 
 
-def project_config(
+def resolve_project(
     project_id: str,
     project: Project,
     root: Path,
@@ -141,10 +141,10 @@ def project_config(
     environ: Mapping[str, str],
 ) -> ProjectConfig:
     """Resolve a project. `configs` are the files that apply to it, the weakest first; paths in the last one are relative to `file`."""
-    defaults, orchestrator, routing = Defaults(), Orchestrator(), Routing()
+    defaults, orchestrator, routing = Defaults(), OrchestratorSection(), Routing()
     profiles: dict[str, Profile] = {}
     notifications = Notifications()
-    notifiers: dict[str, Notifier] = {}
+    notifiers: dict[str, NotifierSection] = {}
     for config in configs:
         defaults = overlay(defaults, config.defaults)
         orchestrator = overlay(orchestrator, config.orchestrator)
@@ -210,7 +210,7 @@ def project_config(
     )
 
 
-def agent_settings(project: ProjectConfig, name: str | None) -> ResolvedAgent:
+def resolve_agent(project: ProjectConfig, name: str | None) -> ResolvedAgent:
     """Return the settings of the profile, or else the agent, with that name for a project. None: the project's own agent."""
     chosen_name = name or project.agent
     profile = project.profiles.get(chosen_name, Profile())
@@ -249,9 +249,9 @@ def notifier_name(text: str) -> str:
     return f"{text.partition('://')[0]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 
 
-def _notifier(text: str) -> Notifier:
+def _notifier(text: str) -> NotifierSection:
     """Return a notifier that is configured only by its name or its address."""
-    return Notifier.model_validate({"plugin": "apprise", "url": text} if "://" in text else {"plugin": text})
+    return NotifierSection.model_validate({"plugin": "apprise", "url": text} if "://" in text else {"plugin": text})
 
 
 def _overlay_each(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:

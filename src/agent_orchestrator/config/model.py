@@ -1,6 +1,6 @@
 """Every key there is, with its type, its default and one line on what it does.
 
-The models are what `compat.py` makes of a file: one spelling each, values with a unit parsed. Which fields a file set is
+The models are what `old_spellings.py` makes of a file: one spelling each, values with a unit parsed. Which fields a file set is
 kept (`model_fields_set`), so that files and projects merge field by field (`merge.py`).
 """
 
@@ -11,8 +11,8 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from agent_orchestrator.config import values
-from agent_orchestrator.config.kinds import (
+from agent_orchestrator.config import units
+from agent_orchestrator.config.field_types import (
     Action,
     Approval,
     Argument,
@@ -62,7 +62,7 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
 
 
-class Plugin(Model):
+class PluginSection(Model):
     """A plugin by name, with its options."""
 
     model_config = ConfigDict(extra="allow")
@@ -75,7 +75,7 @@ class Plugin(Model):
         return dict(self.model_extra or {})
 
 
-class Check(Model):
+class CheckSection(Model):
     """A local check: a command that must succeed at the exact commit, in a clean checkout."""
 
     command: Text = Field(description="shell command")
@@ -93,7 +93,7 @@ class Ports(Model):
     count: Annotated[int, Field(ge=1, le=1000)] = Field(default=5, description="ports a session: $AO_PORT_0 …, $PORT")
 
 
-class AgentConfig(Model):
+class AgentConfigSection(Model):
     """How the agent is run; other keys go to the agent plugin as they are."""
 
     model_config = ConfigDict(extra="allow")
@@ -125,7 +125,7 @@ class FleetBudget(Model):
     per_day: Money | None = Field(default=None, description="all sessions of these projects in a day (UTC)")
 
 
-class Docker(Model):
+class DockerSection(Model):
     """The container of runtime docker."""
 
     image: Text | None = Field(default=None, description="image; absent: built from dockerfile, or the shipped one")
@@ -192,7 +192,7 @@ class Reaction(Model):
 Reactions = dict[Name, Reaction]
 
 
-class Review(Model):
+class ReviewSection(Model):
     """Reviews by agents."""
 
     max_rounds: Positive = Field(default=3, description="how often one agent judges a change before a person is called")
@@ -201,7 +201,7 @@ class Review(Model):
     )
 
 
-class Fix(Model):
+class FixSection(Model):
     """How `ao fix` finds what fails."""
 
     commands: Texts = Field(default=(), description="test and lint commands; absent: found by the project's files")
@@ -290,15 +290,17 @@ class Defaults(Model):
         default="worktree",
         description="worktree or clone; absent: what the agent needs, and a clone in a sandbox",
     )
-    tracker: Plugin = Field(default=Plugin(), description="where issues are: local, github, gitlab, linear or jira")
-    scm: Plugin = Field(default=Plugin(), description="where pull requests are: local, github or gitlab")
+    tracker: PluginSection = Field(
+        default=PluginSection(), description="where issues are: local, github, gitlab, linear or jira"
+    )
+    scm: PluginSection = Field(default=PluginSection(), description="where pull requests are: local, github or gitlab")
     notifiers: Texts = Field(default=("desktop",), description="who is told")
-    terminal: Plugin = Field(
-        default=Plugin(),
+    terminal: PluginSection = Field(
+        default=PluginSection(),
         description="what `ao open` shows sessions in: web, tmux, iterm2, windows-terminal, kitty, wezterm, gnome-terminal or command;"
         " auto: what you sit at",
     )
-    agent_config: AgentConfig = Field(default=AgentConfig(), description="how agents are run")
+    agent_config: AgentConfigSection = Field(default=AgentConfigSection(), description="how agents are run")
 
 
 class Project(Defaults):
@@ -313,7 +315,7 @@ class Project(Defaults):
         default=None, description="branch that work starts from and lands on; absent: found"
     )
     session_prefix: Name | None = Field(default=None, description="first part of its sessions' ids; absent: its id")
-    ci: dict[Name, Check] = Field(default={}, description="local checks: one, or a map of named ones")
+    ci: dict[Name, CheckSection] = Field(default={}, description="local checks: one, or a map of named ones")
     commands: Texts = Field(
         default=(),
         description="lint, build and other commands that its agents may run without asking, beside those of ci",
@@ -344,10 +346,10 @@ class Project(Defaults):
     trusted_authors: Texts = Field(
         default=(), description="authors whose words need no person's, though they may not write to the repository"
     )
-    review: Review = Field(default=Review(), description="reviews by agents")
-    fix: Fix = Field(default=Fix(), description="how failing tests and lint errors are found")
+    review: ReviewSection = Field(default=ReviewSection(), description="reviews by agents")
+    fix: FixSection = Field(default=FixSection(), description="how failing tests and lint errors are found")
     budget: Budget = Field(default=Budget(), description="what may be spent")
-    docker: Docker = Field(default=Docker(), description="container of runtime docker")
+    docker: DockerSection = Field(default=DockerSection(), description="container of runtime docker")
     sandbox: Sandbox = Field(default="none", description="bwrap: a sandbox for tmux and process on Linux")
     max_parallel_agents: Positive | None = Field(
         default=None, description="how many agents may work at once; absent: no limit"
@@ -359,7 +361,7 @@ class Project(Defaults):
     reactions: Reactions = Field(default={}, description="reactions of its sessions, over the file's")
 
 
-class Planner(Model):
+class PlannerSection(Model):
     """Who makes tasks of a goal (`ao plan`), and how much he may take for it."""
 
     agent: Text | None = Field(
@@ -373,7 +375,7 @@ class Planner(Model):
     timeout: Duration = Field(default=900.0, description="time limit of a planning, all attempts together")
 
 
-class Orchestrator(Model):
+class OrchestratorSection(Model):
     """Who works when."""
 
     max_parallel_agents: Positive | None = Field(
@@ -384,10 +386,10 @@ class Orchestrator(Model):
     )
     budget: FleetBudget = Field(default=FleetBudget(), description="what all projects of the file may spend")
     coordinator: Coordinator = Field(default=Coordinator(), description="the coordinating agent of each project")
-    planner: Planner = Field(default=Planner(), description="who makes tasks of a goal")
+    planner: PlannerSection = Field(default=PlannerSection(), description="who makes tasks of a goal")
 
 
-class Power(Model):
+class PowerSection(Model):
     """The machine's sleep."""
 
     prevent_idle_sleep: bool = Field(default=True, description="stay awake while agents work")
@@ -402,19 +404,19 @@ class Tls(Model):
     insecure: bool = Field(default=False, description="go without it all the same; counts only in $AO_HOME/config.yaml")
 
 
-class Resources(Model):
+class ResourcesSection(Model):
     """What a session takes of a node."""
 
     cpus: Cpus = Field(default=1.0, description="CPUs")
     memory: Size = Field(default=2 << 30, description="memory")
 
 
-class Cluster(Model):
+class ClusterSection(Model):
     """The machines: the cluster of runtime ray, and what each may bear."""
 
     address: Text = Field(default="auto", description="address of its head")
     labels: dict[str, Text] = Field(default={}, description="labels that a node must have")
-    resources: Resources = Field(default=Resources(), description="what a session takes")
+    resources: ResourcesSection = Field(default=ResourcesSection(), description="what a session takes")
     home: Text | None = Field(
         default=None, description="folder of ours on every node, the same path on each; absent: one in /var/tmp"
     )
@@ -437,7 +439,7 @@ class PluginFile(Model):
     name: Name | None = Field(default=None, description="name; absent: the plugin's own")
 
 
-class Notifier(Plugin):
+class NotifierSection(PluginSection):
     """A notifier and its rules; other keys go to the notifier plugin as they are."""
 
     digest: Duration | None = Field(default=None, description="as in notifications, for this one")
@@ -456,7 +458,7 @@ class Notifications(Model):
         default=0.0, description="collect what is no more than a warning for so long, and send it as one; 0: at once"
     )
     rate_limit: Rate = Field(
-        default=values.Rate(20, 600.0),
+        default=units.Rate(20, 600.0),
         description="messages that one notifier sends, urgent ones counted apart; the last one takes along what waits",
     )
     repeat_after: Duration = Field(default=600.0, description="the same of the same session is not said again before")
@@ -473,17 +475,17 @@ class Config(Model):
     host: Text = Field(default="127.0.0.1", description="address it listens on")
     tls: Tls = Field(default=Tls(), description="how TCP is protected")
     database: Database = Field(default="sqlite", description="sqlite, or a postgresql:// URL")
-    cluster: Cluster | None = Field(default=None, description="for runtime ray, and what one machine bears")
-    power: Power = Field(default=Power(), description="the machine's sleep")
+    cluster: ClusterSection | None = Field(default=None, description="for runtime ray, and what one machine bears")
+    power: PowerSection = Field(default=PowerSection(), description="the machine's sleep")
     defaults: Defaults = Field(default=Defaults(), description="what holds for all projects of the file")
     projects: dict[Name, Project] = Field(default={}, description="the projects, by id")
     project: Project | None = Field(
         default=None, description="instead of projects: the repository in which the file lies"
     )
     agents: dict[Name, Profile] = Field(default={}, description="profiles: who takes which work")
-    orchestrator: Orchestrator = Field(default=Orchestrator(), description="who works when")
+    orchestrator: OrchestratorSection = Field(default=OrchestratorSection(), description="who works when")
     reactions: Reactions = Field(default={}, description="what is done by itself, by trigger")
-    notifiers: dict[Name, Notifier] = Field(default={}, description="who is told, and how, by name")
+    notifiers: dict[Name, NotifierSection] = Field(default={}, description="who is told, and how, by name")
     notification_routing: Routing = Field(default=Routing(), description="who is told, by priority")
     notifications: Notifications = Field(default=Notifications(), description="how often people are told")
     quiet_hours: QuietHours | None = Field(

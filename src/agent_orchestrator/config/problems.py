@@ -18,14 +18,14 @@ class Problem:
     text: str
     remedy: str = ""
 
-    def at(self, file: str) -> str:
+    def location_line(self, file: str) -> str:
         """Return one line that names file, line and key."""
         key = f"{self.key}: " if self.key else ""
         return f"{file}:{self.line}: {key}{self.text}"
 
-    def with_remedy(self, file: str) -> str:
+    def line_with_remedy(self, file: str) -> str:
         """Return the same line with its remedy."""
-        return self.at(file) + (f": {self.remedy}" if self.remedy else "")
+        return self.location_line(file) + (f": {self.remedy}" if self.remedy else "")
 
 
 class InvalidConfig(ConfigError):
@@ -35,12 +35,12 @@ class InvalidConfig(ConfigError):
         self.file = file
         self.problems = tuple(problems)
         if len(self.problems) == 1:
-            super().__init__(self.problems[0].at(file), self.problems[0].remedy)
+            super().__init__(self.problems[0].location_line(file), self.problems[0].remedy)
         else:
-            super().__init__("\n".join(problem.with_remedy(file) for problem in self.problems))
+            super().__init__("\n".join(problem.line_with_remedy(file) for problem in self.problems))
 
 
-class Notes:
+class ConfigNotes:
     """Collector of the problems and warnings of one file."""
 
     def __init__(self, file: str) -> None:
@@ -50,26 +50,26 @@ class Notes:
         self._warned_keys: set[str] = set()
         self.variables: set[str] = set()
         """Names that were filled in from the environment."""
-        self.unasked = False
+        self.has_unread_secrets = False
         """Whether secrets of the keyring were left as references."""
 
-    def problem(self, line: int, key: str, text: str, remedy: str = "") -> None:
+    def add_problem(self, line: int, key: str, text: str, remedy: str = "") -> None:
         """Add a problem."""
         self._problems.append(Problem(line, _visible(key), _visible(text), _visible(remedy)))
 
-    def warn(self, line: int, key: str, text: str, once: str = "") -> None:
+    def add_warning(self, line: int, key: str, text: str, once: str = "") -> None:
         """Add a warning, only once for each value of `once`."""
         if once and once in self._warned_keys:
             return
         self._warned_keys.add(once)
-        self._warnings.append(Problem(line, _visible(key), _visible(text)).at(self.file))
+        self._warnings.append(Problem(line, _visible(key), _visible(text)).location_line(self.file))
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """All warnings so far, one per line."""
         return tuple(self._warnings)
 
-    def check(self) -> None:
+    def raise_problems(self) -> None:
         """Raise `InvalidConfig` if there are problems, in the order of the file."""
         if self._problems:
             ordered = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line)

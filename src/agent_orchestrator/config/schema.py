@@ -16,10 +16,11 @@ from pydantic.fields import FieldInfo
 
 from agent_orchestrator import __version__
 from agent_orchestrator.config import model as models
-from agent_orchestrator.config import values
+from agent_orchestrator.config import units
 from agent_orchestrator.config.model import DAEMON_KEYS, Config
-from agent_orchestrator.config.trust import table
-from agent_orchestrator.core.rules import DEFAULT_RULES, TEMPLATE_VARIABLES, Rule
+from agent_orchestrator.config.trust import trust_table
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import TEMPLATE_VARIABLES, Rule
 
 _SHORTHANDS: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("Project", "ci"): [{"type": "string"}, {"$ref": "#/$defs/Check"}],
@@ -51,7 +52,7 @@ def json_schema() -> dict[str, Any]:
     return schema
 
 
-def keep_schema(file: Path) -> None:
+def update_schema_file(file: Path) -> None:
     """Write the schema file that editors use, unless it has this version's content."""
     mark = {"$comment": f"agent-orchestrator {__version__}"}
     try:
@@ -92,7 +93,7 @@ class Key:
     """The model that it belongs to."""
 
 
-def keys() -> list[Key]:
+def list_keys() -> list[Key]:
     """Return every key, in the order of the models, with its path (`projects.<id>.ci.<name>.timeout`)."""
     return list(_keys(Config, ""))
 
@@ -101,7 +102,7 @@ def help_text() -> str:
     """Return every key with its default and description, for a terminal."""
     lines = ["agent-orchestrator.yaml: every key, its default, and what it does.", ""]
     previous_path = ""
-    for key in keys():
+    for key in list_keys():
         indent = "  " * key.path.count(".")
         holder, _, name = key.path.rpartition(".")
         if holder.endswith(">") and not previous_path.startswith(f"{holder}."):
@@ -117,12 +118,12 @@ def reference_markdown() -> str:
     """Return the reference page of the configuration."""
     parts = [_INTRODUCTION]
     printed: set[str] = set()
-    for section in [key.section for key in keys()]:
+    for section in [key.section for key in list_keys()]:
         if section not in printed:
             printed.add(section)
             parts.append(_section(section))
     parts.append(_reactions())
-    parts.append(f"{_TRUST}\n{table()}")
+    parts.append(f"{_TRUST}\n{trust_table()}")
     return "\n".join(parts)
 
 
@@ -173,18 +174,18 @@ def _bare(annotation: Any) -> Any:
 
 
 _UNITS: dict[Any, str] = {
-    values.duration: "duration",
-    values.size: "size",
-    values.money: "amount",
-    values.backoff: "duration..duration",
-    values.escalate_after: "count or duration",
-    values.quiet_hours: "time..time",
+    units.parse_duration: "duration",
+    units.parse_size: "size",
+    units.parse_amount: "amount",
+    units.parse_backoff: "duration..duration",
+    units.parse_escalate_after: "count or duration",
+    units.parse_quiet_hours: "time..time",
 }
 
 
 def _kind(field: FieldInfo) -> str:
     """Return a field's type in words for people."""
-    for note in (*field.metadata, *_notes(field.annotation)):
+    for note in (*field.metadata, *_annotation_metadata(field.annotation)):
         if (unit := _UNITS.get(getattr(note, "func", None))) is not None:
             return unit
         options = getattr(note, "json_schema", None)
@@ -193,10 +194,10 @@ def _kind(field: FieldInfo) -> str:
     return _type_name(_bare(field.annotation))
 
 
-def _notes(annotation: Any) -> tuple[Any, ...]:
+def _annotation_metadata(annotation: Any) -> tuple[Any, ...]:
     """Return the metadata of the type inside `X | None`."""
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return tuple(note for argument in typing.get_args(annotation) for note in _notes(argument))
+        return tuple(note for argument in typing.get_args(annotation) for note in _annotation_metadata(argument))
     return annotation.__metadata__ if typing.get_origin(annotation) is typing.Annotated else ()
 
 
@@ -223,13 +224,13 @@ def _default(field: FieldInfo) -> str:
         return f"[{', '.join(value)}]"
     kind = _kind(field)
     if kind == "duration":
-        return values.format_duration(value)
+        return units.format_duration(value)
     return f"{value >> 30}g" if kind == "size" else str(value)
 
 
 def _section(name: str) -> str:
     model: type[BaseModel] = getattr(models, name)
-    places = dict.fromkeys(key.path.rpartition(".")[0] for key in keys() if key.section == name)
+    places = dict.fromkeys(key.path.rpartition(".")[0] for key in list_keys() if key.section == name)
     title = " · ".join(f"`{place}`" for place in places if place) or "The file"
     lines = [f"## {title}", "", (model.__doc__ or "").strip(), "", "| key | value | default | |", "|---|---|---|---|"]
     for field_name, field in _ordered(model):
@@ -252,16 +253,16 @@ def _describe_rule(rule: Rule) -> str:
     parts += ["deleteAfter"] if rule.delete_after else []
     parts += [f"retries {rule.retries}"] if rule.retries is not None else []
     parts += (
-        [f"backoff {values.format_duration(rule.backoff[0])}..{values.format_duration(rule.backoff[1])}"]
+        [f"backoff {units.format_duration(rule.backoff[0])}..{units.format_duration(rule.backoff[1])}"]
         if rule.backoff
         else []
     )
     parts += [f"escalateAfter {rule.escalate_after_count}"] if rule.escalate_after_count is not None else []
     parts += (
-        [f"escalateAfter {values.format_duration(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
+        [f"escalateAfter {units.format_duration(rule.escalate_after_seconds)}"] if rule.escalate_after_seconds else []
     )
-    parts += [f"threshold {values.format_duration(rule.threshold)}"] if rule.threshold else []
-    parts += [f"delay {values.format_duration(rule.delay)}"] if rule.delay else []
+    parts += [f"threshold {units.format_duration(rule.threshold)}"] if rule.threshold else []
+    parts += [f"delay {units.format_duration(rule.delay)}"] if rule.delay else []
     parts += ["unless watched"] if rule.unless_watched else []
     parts += [f"priority {rule.priority}"] if rule.priority else []
     parts += ["with a summary"] if rule.include_summary else []

@@ -10,8 +10,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from agent_orchestrator.config.problems import Notes
-from agent_orchestrator.config.values import quote_value
+from agent_orchestrator.config.problems import ConfigNotes
+from agent_orchestrator.config.units import quote_value
 
 MAX_NODES = 20_000
 MAX_DEPTH = 60
@@ -87,22 +87,22 @@ class Items(list[Any]):
         self.lines.append(line)
 
 
-class Whole(int):
+class WrittenInt(int):
     """An integer that remembers how it was written: `010` may be meant as text."""
 
     written: str
 
 
-class Real(float):
+class WrittenFloat(float):
     """A float that remembers how it was written: `1.10` may be a branch name."""
 
     written: str
 
 
-def parse(text: str, notes: Notes) -> Section:
+def parse(text: str, notes: ConfigNotes) -> Section:
     """Parse a document. Errors of its form become problems in `notes`; the section is then empty or partial."""
-    if why := _too_much(text):
-        notes.problem(1, "", why)
+    if why := _exceeded_limit(text):
+        notes.add_problem(1, "", why)
         return Section()
     yaml = YAML(typ="safe", pure=True)
     yaml.composer.warn_double_anchors = False
@@ -115,18 +115,18 @@ def parse(text: str, notes: Notes) -> Section:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         what = " ".join(str(error.problem or error.context or "not YAML").split())
-        notes.problem(line, "", f"not valid YAML at column {column}: {what}", _hint(text, line))
+        notes.add_problem(line, "", f"not valid YAML at column {column}: {what}", _hint(text, line))
     except YAMLError as error:
-        notes.problem(1, "", f"not valid YAML: {' '.join(str(error).split())[:120]}")
+        notes.add_problem(1, "", f"not valid YAML: {' '.join(str(error).split())[:120]}")
     except RecursionError:
-        notes.problem(1, "", "nested too deeply")
+        notes.add_problem(1, "", "nested too deeply")
     except (ValueError, IndexError, KeyError, AttributeError, TypeError, AssertionError) as error:
         # The YAML library reports some malformed documents by errors of its own code.
-        notes.problem(1, "", f"not valid YAML: {type(error).__name__}")
+        notes.add_problem(1, "", f"not valid YAML: {type(error).__name__}")
     return Section()
 
 
-def _too_much(text: str) -> str:
+def _exceeded_limit(text: str) -> str:
     """Return why the YAML library would take too long to parse this text, or ""."""
     depth = 0
     for bracket in _BRACKET.findall(text):
@@ -147,7 +147,7 @@ def _hint(text: str, line: int) -> str:
 class _Builder:
     """Builder of sections and lists from YAML nodes, with limits on size and depth."""
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: ConfigNotes) -> None:
         self._notes = notes
         self._count = 0
         self._open: set[int] = set()
@@ -157,7 +157,9 @@ class _Builder:
         line = _line(node)
         if not isinstance(node, MappingNode):
             if not (isinstance(node, ScalarNode) and node.tag == _TAG + "null"):
-                self._notes.problem(line, "", "the file is not a mapping of keys", "begin with a key such as projects:")
+                self._notes.add_problem(
+                    line, "", "the file is not a mapping of keys", "begin with a key such as projects:"
+                )
             return Section(line)
         value = self.value(node, ())
         return value if isinstance(value, Section) else Section(line)
@@ -167,7 +169,7 @@ class _Builder:
         self._count += 1
         if self._count > MAX_NODES:
             if self._count == MAX_NODES + 1:
-                self._notes.problem(
+                self._notes.add_problem(
                     _line(node), ".".join(path[:4]), f"more than {MAX_NODES} values", "use fewer aliases"
                 )
             return None
@@ -175,7 +177,7 @@ class _Builder:
             return self._scalar(node, path)
         if id(node) in self._open or len(path) > MAX_DEPTH:
             why = "contains itself" if id(node) in self._open else "nested too deeply"
-            self._notes.problem(_line(node), ".".join(path[:4]), why)
+            self._notes.add_problem(_line(node), ".".join(path[:4]), why)
             return None
         self._open.add(id(node))
         try:
@@ -191,13 +193,15 @@ class _Builder:
         for key_node, value_node in node.value:
             line = _line(key_node)
             if not isinstance(key_node, ScalarNode):
-                self._notes.problem(line, ".".join(path), "a key is a list or a mapping", "write a plain key")
+                self._notes.add_problem(line, ".".join(path), "a key is a list or a mapping", "write a plain key")
                 continue
             key = str(key_node.value)
             if key == "<<" and key_node.style is None:
                 merges.append((value_node, line))
             elif key in section:
-                self._notes.problem(line, ".".join((*path, key)), f"given twice, first in line {section.lines[key]}")
+                self._notes.add_problem(
+                    line, ".".join((*path, key)), f"given twice, first in line {section.lines[key]}"
+                )
             else:
                 section.put(key, self.value(value_node, (*path, key)), line)
         for merged, line in merges:
@@ -210,7 +214,7 @@ class _Builder:
         for source in sources:
             value = self.value(source, (*path, "<<"))
             if not isinstance(value, Section):
-                self._notes.problem(
+                self._notes.add_problem(
                     line, ".".join((*path, "<<")), f"{quote_value(value)} cannot be merged", "merge a mapping"
                 )
                 continue
@@ -230,7 +234,7 @@ class _Builder:
         """Return a scalar as Python's type for its YAML tag, or as text if it cannot be converted."""
         tag, text = str(node.tag), str(node.value)
         if not tag.startswith(_TAG) or tag.removeprefix(_TAG) not in _PLAIN_TAGS:
-            self._notes.problem(
+            self._notes.add_problem(
                 _line(node), ".".join(path), f"the tag {quote_value(tag)} is not accepted", "write a plain value"
             )
             return None
@@ -243,11 +247,13 @@ class _Builder:
             return text
         try:
             if kind == "int":
-                whole = Whole(text.replace("_", ""), 0 if text.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else 10)
+                whole = WrittenInt(
+                    text.replace("_", ""), 0 if text.lstrip("+-")[:2].lower() in ("0x", "0o", "0b") else 10
+                )
                 whole.written = text
                 return whole
             if kind == "float":
-                real = Real(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+                real = WrittenFloat(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
                 real.written = text
                 return real
         except ValueError:
@@ -263,11 +269,13 @@ def _line(node: Node) -> int:
     return mark.line + 1 if mark is not None else 1
 
 
-Lookup = Callable[[str], str | None]
+SecretLookup = Callable[[str], str | None]
 """Takes a name and returns its value, or None if it has none."""
 
 
-def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Lookup | None = None) -> None:
+def expand_variables(
+    tree: Section, environ: Mapping[str, str], notes: ConfigNotes, keyring: SecretLookup | None = None
+) -> None:
     """Replace `${NAME}`, `${keyring:NAME}` and `${NAME:-default}` in all texts, and `$${` by `${`.
 
     A plugin option or environment variable whose variable is not set is left out, with a warning; anywhere else it is a problem. Without
@@ -279,30 +287,30 @@ def expand(tree: Section, environ: Mapping[str, str], notes: Notes, keyring: Loo
         if not name.startswith(_KEYRING):
             return environ.get(name)
         if name not in secrets and len(secrets) == MAX_SECRETS:
-            notes.problem(1, "", f"more than {MAX_SECRETS} secrets of the keyring", "have fewer in one file")
+            notes.add_problem(1, "", f"more than {MAX_SECRETS} secrets of the keyring", "have fewer in one file")
             return ""
         if name not in secrets:
             secrets[name] = keyring(name.removeprefix(_KEYRING)) if keyring else f"${{{name}}}"
         return secrets[name]
 
     _expand_section(tree, look_up, notes, ())
-    notes.unasked = bool(secrets) and keyring is None
+    notes.has_unread_secrets = bool(secrets) and keyring is None
 
 
-_LEFT_OUT = (
+_LEFT_OUT_WARNING = (
     "left out, for the variable {0} is not set where the daemon was started: set {0}, then ao shutdown and ao start"
 )
 _MAY_BE_UNSET = frozenset({"env", "notifiers", "tracker", "scm", "terminal", "cluster", "options"})
 
 
-def _expand_section(section: Section, look_up: Lookup, notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_section(section: Section, look_up: SecretLookup, notes: ConfigNotes, path: tuple[str, ...]) -> None:
     optional = bool(_MAY_BE_UNSET & set(path))
     for key in list(section):
         value, key_path = section[key], (*path, key)
         if isinstance(value, str):
             text, missing = _expand_text(value, look_up, notes)
             if missing and optional:
-                notes.warn(section.lines[key], ".".join(key_path), _LEFT_OUT.format(missing))
+                notes.add_warning(section.lines[key], ".".join(key_path), _LEFT_OUT_WARNING.format(missing))
                 section.drop(key)
                 continue
             section[key] = _required(text, missing, section.lines[key], key_path, notes)
@@ -310,7 +318,7 @@ def _expand_section(section: Section, look_up: Lookup, notes: Notes, path: tuple
             _expand_inside(value, look_up, notes, key_path)
 
 
-def _expand_inside(value: Any, look_up: Lookup, notes: Notes, path: tuple[str, ...]) -> None:
+def _expand_inside(value: Any, look_up: SecretLookup, notes: ConfigNotes, path: tuple[str, ...]) -> None:
     if isinstance(value, Section):
         _expand_section(value, look_up, notes, path)
     elif isinstance(value, Items):
@@ -323,14 +331,14 @@ def _expand_inside(value: Any, look_up: Lookup, notes: Notes, path: tuple[str, .
                 _expand_inside(item, look_up, notes, item_path)
 
 
-def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: Notes) -> str:
+def _required(text: str, missing: str, line: int, path: tuple[str, ...], notes: ConfigNotes) -> str:
     if missing:
         remedy = f"set {missing} and restart the daemon (ao shutdown, ao start), or write $${{{missing}}} if it is meant literally"
-        notes.problem(line, ".".join(path), f"the variable {missing} is not set", remedy)
+        notes.add_problem(line, ".".join(path), f"the variable {missing} is not set", remedy)
     return text
 
 
-def _expand_text(text: str, look_up: Lookup, notes: Notes) -> tuple[str, str]:
+def _expand_text(text: str, look_up: SecretLookup, notes: ConfigNotes) -> tuple[str, str]:
     """Return the text with variables replaced, and the name of the first missing one or ""."""
     missing: list[str] = []
 
@@ -376,9 +384,9 @@ def without_positions(tree: Any) -> Any:
         return {key: without_positions(value) for key, value in tree.items()}
     if isinstance(tree, list):
         return [without_positions(item) for item in tree]
-    if isinstance(tree, Whole):
+    if isinstance(tree, WrittenInt):
         return int(tree)
-    return float(tree) if isinstance(tree, Real) else tree
+    return float(tree) if isinstance(tree, WrittenFloat) else tree
 
 
 def sections(value: Any) -> Iterator[tuple[str, Section]]:

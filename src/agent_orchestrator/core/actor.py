@@ -31,9 +31,9 @@ class Actor:
 
     actor: str
     cause: int | None = None
-    over: bool = False
+    has_ended: bool = False
     """The block of `acting` has ended."""
-    recorded: int = 0
+    recorded_event_count: int = 0
     """Number of events that were recorded because of the action."""
 
 
@@ -48,14 +48,14 @@ def acting_as(actor: str, cause: int | None = None) -> Iterator[Actor]:
     try:
         yield behalf
     finally:
-        behalf.over = True
+        behalf.has_ended = True
         _current.reset(token)
 
 
-def current() -> Actor | None:
+def current_actor() -> Actor | None:
     """Return the current actor, or None if the daemon acts on its own."""
     behalf = _current.get()
-    return None if behalf is None or behalf.over else behalf
+    return None if behalf is None or behalf.has_ended else behalf
 
 
 def actor_of_source(source: str, session: str | None) -> str:

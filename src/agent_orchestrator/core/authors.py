@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-WRITES = "yes"
+HAS_WRITE_ACCESS = "yes"
 """Of `yes`, `no` and `unknown`, the only answer that means write access."""
 _LOGIN = re.compile(r"[\w.@+-]{1,64}(?:\[bot\])?")
 """A single word, as logins are."""
@@ -33,25 +33,25 @@ class AuthoredText(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
+class TextAuthor:
     """The author of a text, and whether they have write access."""
 
     author: str
-    write_access: str = WRITES
+    write_access: str = HAS_WRITE_ACCESS
 
 
-A_PERSON = Author("person")
+LOCAL_PERSON = TextAuthor("person")
 """The person who uses the command line here."""
 
 
-def kind_of(author: str) -> str:
+def author_kind(author: str) -> str:
     """Return whether an author's name is that of a `person` or a `bot`."""
     return "bot" if author.casefold().endswith("[bot]") else "person"
 
 
 def is_trusted_text(text: AuthoredText, trusted: Collection[str]) -> bool:
     """Return whether a text may reach an agent without approval; names are compared ignoring case, as forges do."""
-    return text.write_access == WRITES or text.author.casefold() in {name.casefold() for name in trusted}
+    return text.write_access == HAS_WRITE_ACCESS or text.author.casefold() in {name.casefold() for name in trusted}
 
 
 def approval_reason(words: Iterable[AuthoredText], trusted: Collection[str]) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.pull_requests import issue_key, issue_of
-from agent_orchestrator.core.pull_request import Issue
-from agent_orchestrator.core.reactions import REVIEWER
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.facts import REVIEWER_KIND, SessionFacts
+from agent_orchestrator.core.fold.issues import issue_key, issue_of
+from agent_orchestrator.core.issues import Issue
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 
 
 def session_working_on(issue: Issue, sessions: Iterable[SessionFacts]) -> SessionFacts | None:
     """Return the session that currently works on an issue, or None."""
-    return next((session for session in sessions if is_about(issue, session) and not is_past(session)), None)
+    return next(
+        (session for session in sessions if is_about(issue, session) and not is_stopped_or_closed(session)), None
+    )
 
 
 def is_about(issue: Issue, facts: SessionFacts) -> bool:
@@ -25,14 +26,14 @@ def is_about(issue: Issue, facts: SessionFacts) -> bool:
     return facts.project == issue.project and facts.spec.issue in (str(issue.number), issue.name)
 
 
-def is_past(facts: SessionFacts) -> bool:
+def is_stopped_or_closed(facts: SessionFacts) -> bool:
     """Return whether the session no longer works on its issue."""
-    return facts.stopped or facts.wanted == "stop" or (facts.pr is not None and facts.pr.state != "open")
+    return facts.stopped or facts.requested_state == "stop" or (facts.pr is not None and facts.pr.state != "open")
 
 
 def count_unfinished_children(maker: SessionFacts, sessions: Iterable[SessionFacts]) -> int:
     """Return the number of unfinished sessions that a session created."""
-    return sum(facts.spec.parent == maker.id and not is_past(facts) for facts in sessions)
+    return sum(facts.spec.parent == maker.id and not is_stopped_or_closed(facts) for facts in sessions)
 
 
 def is_done(facts: SessionFacts) -> bool:
@@ -43,11 +44,11 @@ def is_done(facts: SessionFacts) -> bool:
     """
     if facts.pr is not None:
         return facts.pr.state == "merged"
-    if facts.committed:
+    if facts.has_commits:
         return False
     launch = facts.launch
     has_succeeded = launch is not None and launch.ended and launch.code == 0 and not launch.stopped
-    return facts.done is not None or has_succeeded or (facts.stopped and facts.spec.kind == REVIEWER)
+    return facts.done_summary is not None or has_succeeded or (facts.stopped and facts.spec.kind == REVIEWER_KIND)
 
 
 def is_over(facts: SessionFacts) -> bool:
@@ -63,18 +64,22 @@ def failure_text(facts: SessionFacts) -> str:
         return f"the pull request of {facts.id} was closed"
     if facts.stopped:
         return f"{facts.id} was stopped without landing"
-    if facts.wanted == "stop" or (facts.admitted and facts.failure is None and facts.launched_run != facts.run):
+    if facts.requested_state == "stop" or (
+        facts.admitted and facts.failure is None and facts.launched_run != facts.run
+    ):
         return ""  # it is being stopped or started
     if facts.failure is not None:
         return f"{facts.id} failed at {facts.failure.step}"
     launch = facts.launch
-    has_failed = launch is not None and launch.ended and not launch.stopped and not launch.lost and launch.code != 0
+    has_failed = (
+        launch is not None and launch.ended and not launch.stopped and not launch.loss_reason and launch.code != 0
+    )
     return f"{facts.id} failed" if has_failed else ""
 
 
 def blocking_reason(facts: SessionFacts, other: SessionFacts) -> str:
     """Return what a session still waits for of one that it depends on, as text, or "" if it may continue."""
-    if other.id in facts.waived or is_done(other):
+    if other.id in facts.waived_dependencies or is_done(other):
         return ""
     if other.id == facts.spec.stack and facts.stacked:
         is_given_up = other.pr.state == "closed" if other.pr else other.stopped
@@ -111,10 +116,12 @@ def _can_be_built_on(facts: SessionFacts) -> bool:
     """Return whether other sessions can start on this one's branch: it has commits, they are in the main repository,
     and the agent is not in the middle of a turn.
     """
-    is_in_main_repository = facts.place is not None and (facts.place.shared or facts.published == facts.head)
+    is_in_main_repository = facts.workspace is not None and (
+        facts.workspace.shared or facts.published_head == facts.head
+    )
     is_ready = facts.pr is not None and not facts.pr.draft
     return (
-        facts.committed
+        facts.has_commits
         and is_in_main_repository
-        and (is_ready or not facts.live or facts.activity.state not in IN_TURN)
+        and (is_ready or not facts.live or facts.activity.state not in IN_TURN_ACTIVITIES)
     )

@@ -29,8 +29,8 @@ from agent_orchestrator.core.events import (
     SessionFailed,
 )
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.core.outbox import Row, postponed, retry_pause, with_final_state
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.core.outbox import OutboxRow, retry_pause, with_due_time, with_final_state
 from agent_orchestrator.core.reactions import Intent, still_needed
 from agent_orchestrator.core.signals import AccountsReviewed, EffectAttempted
 from agent_orchestrator.errors import AoError, resource_shortage
@@ -38,7 +38,7 @@ from agent_orchestrator.protocols import Timer
 
 MAX_ATTEMPTS = 6
 """Number of attempts after which an effect with a retryable error is given up."""
-UNRECORDED_DELAYS = 2
+MAX_UNRECORDED_DELAYS = 2
 """Number of failed attempts at a delayed effect before the delay is recorded, if its error usually passes without help."""
 MAX_DELAY_PAUSE = 300.0
 """Longest pause in seconds between two attempts at a delayed effect."""
@@ -68,10 +68,10 @@ class RetryWhileNeeded(Exception):
         self.error = error
 
 
-Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
+RunEffect = Callable[[Intent, int], Awaitable[Sequence[Event]]]
 
 
-def retry_until_done(run: Run, passes: Callable[[AoError], bool] = lambda _: True) -> Run:
+def retry_until_done(run: RunEffect, passes: Callable[[AoError], bool] = lambda _: True) -> RunEffect:
     """Return an effect that is retried as long as it is needed after every error for which `passes` is true."""
 
     async def run_or_delay(intent: Intent, attempts: int) -> Sequence[Event]:
@@ -91,11 +91,11 @@ def retry_until_done(run: Run, passes: Callable[[AoError], bool] = lambda _: Tru
 class Effect:
     """How one kind of intent is carried out."""
 
-    run: Run
+    run: RunEffect
     """Carries out the intent; gets it with the number of attempts made before."""
     record_attempt_first: bool = False
     """The effect cannot detect whether it ran before, so the attempt is recorded before it starts."""
-    fatal: str = ""
+    fatal_step: str = ""
     """The step at which the session fails if this effect is given up; empty if the session continues."""
     finish_if_started: bool = False
     """Once attempted, the effect is completed even if its intent is no longer needed, because its outcome must be recorded."""
@@ -105,7 +105,7 @@ Confirm = Callable[[], Awaitable[None]]
 """Raises an error if another daemon might carry out the same effect."""
 
 
-class Runner:
+class EffectRunner:
     """Runs the due rows of every lane of the outbox."""
 
     def __init__(self, flow: Flow, effects: Mapping[str, Effect], confirm: Confirm | None = None) -> None:
@@ -114,18 +114,18 @@ class Runner:
         self.effects = effects
         self._confirm = confirm
         self._recorded: dict[str, Sequence[Event]] = {}
-        self._rows_by_lane: dict[str, dict[str, Row]] = defaultdict(dict)
+        self._rows_by_lane: dict[str, dict[str, OutboxRow]] = defaultdict(dict)
         self._busy: dict[str, asyncio.Task[None]] = {}
         self._timers: dict[str, Timer] = {}
         self._running = False
-        flow.listeners.on_rows(self.take)
-        flow.listeners.on(self._make_due)
-        flow.listeners.on_signal(AccountsReviewed, self._hurry_released)
+        flow.listeners.on_rows(self.add_rows)
+        flow.listeners.on_events(self._make_due)
+        flow.listeners.on_signal(AccountsReviewed, self._run_waiting_after_release)
 
-    def start(self, pending: Sequence[Row]) -> None:
+    def start(self, pending: Sequence[OutboxRow]) -> None:
         """Start running the rows of an earlier daemon, those recorded since this object was created, and new ones."""
         self._running = True
-        self.take(pending)
+        self.add_rows(pending)
         for lane in list(self._rows_by_lane):
             self._schedule_lane(lane)
 
@@ -140,7 +140,7 @@ class Runner:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    def take(self, rows: Sequence[Row]) -> None:
+    def add_rows(self, rows: Sequence[OutboxRow]) -> None:
         """Add new rows, or rows with a new due time."""
         lanes = set()
         for row in rows:
@@ -150,7 +150,7 @@ class Runner:
         for lane in lanes:
             self._schedule_lane(lane)
 
-    def pending(self) -> list[Row]:
+    def pending(self) -> list[OutboxRow]:
         """Return all rows that are still to be carried out, now or later."""
         return [row for rows in self._rows_by_lane.values() for row in rows.values()]
 
@@ -163,11 +163,11 @@ class Runner:
                     rows[key] = replace(row, due=now)
             self._schedule_lane(lane)
 
-    def _hurry_released(self, _signal: AccountsReviewed) -> None:
+    def _run_waiting_after_release(self, _signal: AccountsReviewed) -> None:
         """Run the waiting rows now, because sessions may use an account again."""
         self.run_waiting_now()
 
-    def _make_due(self, changes: Sequence[Change]) -> None:
+    def _make_due(self, changes: Sequence[FactsChange]) -> None:
         """Make rows due that wait for a change of the agent's activity, or whose intent is no longer needed."""
         for change in changes:
             before, after = change.before, change.after
@@ -207,7 +207,7 @@ class Runner:
             wait = max(min(min(row.due for row in runnable) - now, MAX_TIMER_WAIT), 0.001)
             self._timers[lane] = self.flow.clock.call_later(wait, lambda: self._schedule_lane(lane))
 
-    def _must_finish(self, row: Row) -> bool:
+    def _must_finish(self, row: OutboxRow) -> bool:
         """Return whether a row's effect must be completed once it was attempted."""
         effect = self.effects.get(row.intent.kind)
         return effect is not None and effect.finish_if_started
@@ -217,7 +217,7 @@ class Runner:
         self._busy.pop(lane, None)
         self._schedule_lane(lane)
 
-    async def _run_row(self, row: Row) -> None:
+    async def _run_row(self, row: OutboxRow) -> None:
         """Run one row, and keep, drop or postpone it according to the result."""
         rows, key = self._rows_by_lane[row.lane], row.intent.key
         facts_before = self.flow.sessions.get(row.intent.session)
@@ -264,7 +264,7 @@ class Runner:
             return False
         return True
 
-    def _forget(self, row: Row) -> None:
+    def _forget(self, row: OutboxRow) -> None:
         """Remove a row that was carried out; a newer row that was recorded under the same key stays."""
         rows = self._rows_by_lane[row.lane]
         if row.intent.key in rows and rows[row.intent.key].order == row.order:
@@ -276,7 +276,7 @@ class Runner:
         if facts is not None and intent.kind in self.effects and still_needed(intent, facts):
             await self.flow.recheck(intent.session)
 
-    async def _attempt(self, row: Row) -> Row:
+    async def _attempt(self, row: OutboxRow) -> OutboxRow:
         """Run a row's effect once if it is still needed, and return the row with the recorded outcome."""
         intent, effect, now = row.intent, self.effects.get(row.intent.kind), self.flow.clock()
         facts = self.flow.sessions.get(intent.session)
@@ -284,7 +284,7 @@ class Runner:
         if effect is None or not (is_needed or (effect.finish_if_started and row.attempts)):
             return await self._record(row, [], with_final_state(row, "dropped", now, "not needed any more"))
         if effect.record_attempt_first:
-            row = await self._record(row, [], postponed(row, row.due, now, failed_attempt=True))
+            row = await self._record(row, [], with_due_time(row, row.due, now, failed_attempt=True))
             self._rows_by_lane[row.lane][intent.key] = row
         try:
             events = await effect.run(intent, row.attempts - effect.record_attempt_first)
@@ -292,20 +292,20 @@ class Runner:
             later = replace(
                 row, due=self.flow.clock() + again.after, attempts=row.attempts - effect.record_attempt_first
             )
-            return await self._record(row, again.events, replace(later, updated=now))
+            return await self._record(row, again.events, replace(later, updated_at=now))
         except RetryWhileNeeded as hindered:
             return await self._record_delay(row, effect, hindered.error)
         except Exception as error:
             return await self._record_error(row, effect, error)
         return await self._record(row, events, with_final_state(row, "done", self.flow.clock()))
 
-    async def _record_delay(self, row: Row, effect: Effect, error: AoError) -> Row:
+    async def _record_delay(self, row: OutboxRow, effect: Effect, error: AoError) -> OutboxRow:
         """Postpone a row whose effect is delayed; each new reason is recorded once as an event."""
         now, intent = self.flow.clock(), row.intent
         attempts = row.attempts + (not effect.record_attempt_first)
         due = max(now + retry_pause(attempts, most=MAX_DELAY_PAUSE), getattr(error, "until", None) or 0.0)
-        is_transient = error.retryable and attempts <= UNRECORDED_DELAYS
-        later = postponed(
+        is_transient = error.retryable and attempts <= MAX_UNRECORDED_DELAYS
+        later = with_due_time(
             row, due, now, failed_attempt=not effect.record_attempt_first, result="" if is_transient else str(error)
         )
         events = []
@@ -317,7 +317,7 @@ class Runner:
             events = [Event(body, now, "daemon", key, facts.project if facts else None, intent.session)]
         return await self._record(row, events, later)
 
-    async def _record_error(self, row: Row, effect: Effect, error: Exception) -> Row:
+    async def _record_error(self, row: OutboxRow, effect: Effect, error: Exception) -> OutboxRow:
         """Postpone a row with a retryable error, or mark it as failed and record the event that says so."""
         now = self.flow.clock()
         error = resource_shortage(error) or error
@@ -327,15 +327,15 @@ class Runner:
         if getattr(error, "retryable", False) and attempts < MAX_ATTEMPTS:
             log.warning("an effect is tried again", intent=row.intent.key, error=str(error), attempts=attempts)
             due = max(now + retry_pause(attempts), getattr(error, "until", None) or 0.0)
-            later = postponed(row, due, now, failed_attempt=not effect.record_attempt_first, result=str(error))
+            later = with_due_time(row, due, now, failed_attempt=not effect.record_attempt_first, result=str(error))
             return await self._record(row, [], later)
         text = error.text if isinstance(error, AoError) else f"{type(error).__name__}: {error}"
         remedy = error.remedy if isinstance(error, AoError) else "see the daemon's log"
         intent = row.intent
         facts = self.flow.sessions.get(intent.session)
         body: Body = EffectFailed(intent.kind, text, remedy, attempts)
-        if effect.fatal:
-            body = SessionFailed(effect.fatal, text, remedy)
+        if effect.fatal_step:
+            body = SessionFailed(effect.fatal_step, text, remedy)
         elif intent.kind == "land":  # the merge is not retried, so it must not stay in the queue
             body = LandingFailed(text, "error")
         elif intent.kind == "deliver":
@@ -349,12 +349,12 @@ class Runner:
         )
         return await self._record(row, [failed_event], with_final_state(row, "failed", now, text))
 
-    async def _record(self, row: Row, events: Sequence[Event], after: Row) -> Row:
+    async def _record(self, row: OutboxRow, events: Sequence[Event], after: OutboxRow) -> OutboxRow:
         """Record the events together with the row's new state, and return the row; do nothing if there is nothing to record."""
         if after.state == "pending" and not events and after.attempts == row.attempts:
             return after
         stored = await self.flow.append(*events, rows=[after])
-        if self.flow.listeners.hears(EffectAttempted):
+        if self.flow.listeners.has_signal_listener(EffectAttempted):
             self._recorded[row.intent.key] = stored
         return after
 
@@ -374,4 +374,8 @@ def _actor(intent: Intent) -> str:
 
 def _has_changed_activity(before: SessionFacts, after: SessionFacts) -> bool:
     """Return whether something changed that an effect may wait for: the activity, the process, or a requested stop."""
-    return (before.activity.state, before.live, before.wanted) != (after.activity.state, after.live, after.wanted)
+    return (before.activity.state, before.live, before.requested_state) != (
+        after.activity.state,
+        after.live,
+        after.requested_state,
+    )

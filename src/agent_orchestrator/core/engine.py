@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from agent_orchestrator.core.actor import DAEMON, Actor, actor_of_source, current
+from agent_orchestrator.core.actor import DAEMON, Actor, actor_of_source, current_actor
 from agent_orchestrator.core.event_redaction import row_without_secrets, without_secrets
 from agent_orchestrator.core.events import Event, Notified
 from agent_orchestrator.core.facts import Facts, HomeFacts, SessionFacts
 from agent_orchestrator.core.fold.home import reduce_home
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.listeners import Change, Listeners
-from agent_orchestrator.core.notices import deliveries
-from agent_orchestrator.core.outbox import Batch, Row, Snapshot, Store, StoredKeys
+from agent_orchestrator.core.listeners import FactsChange, Listeners
+from agent_orchestrator.core.notices import notify_intents
+from agent_orchestrator.core.outbox import Batch, OutboxRow, Snapshot, Store, StoredKeys
 from agent_orchestrator.core.reactions import (
     Intent,
     decide,
@@ -30,7 +30,7 @@ from agent_orchestrator.core.reactions import (
     react_to_issue,
     sessions_of_issue_event,
 )
-from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.core.rules.model import Rule
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols import Clock
 
@@ -59,21 +59,21 @@ class _Append:
     """A call of `append` that waits for its transaction."""
 
     events: Sequence[Event]
-    rows: Sequence[Row]
-    behalf: Actor | None
-    answer: asyncio.Future[list[Event]]
+    rows: Sequence[OutboxRow]
+    actor: Actor | None
+    result: asyncio.Future[list[Event]]
 
 
 @dataclass(slots=True)
-class _Result:
+class _TransactionResult:
     """The result of folding and deciding for one transaction; it is applied to memory after the commit."""
 
     home: HomeFacts
     sessions: dict[str, SessionFacts]
-    changes: list[Change] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
-    stored: list[list[Event]] = field(default_factory=list)
-    decided: tuple[float, float] = (0.0, 0.0)
+    changes: list[FactsChange] = field(default_factory=list)
+    rows: list[OutboxRow] = field(default_factory=list)
+    stored_events: list[list[Event]] = field(default_factory=list)
+    decision_times: tuple[float, float] = (0.0, 0.0)
 
 
 class Flow:
@@ -94,22 +94,22 @@ class Flow:
         self.rules = rules
         self.routes = routes
         self.facts = facts or Facts()
-        self.here = here
+        self.home_name = here
         self.seq = 0
         self.listeners = Listeners()
-        self.decided = (0.0, 0.0)
+        self.decision_times = (0.0, 0.0)
         """Start and end of the fold and decision for the changes that are passed to listeners at the moment."""
-        self._jobs: list[_Append] = []
+        self._queued_appends: list[_Append] = []
         self._wake = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
         self._closing = False
         self._write_failing = False
         self._unsaved: set[str] = set()
-        self._saved = 0
-        self._saved_as_of = (0, HomeFacts())
+        self._saved_seq = 0
+        self._saved_snapshot_point = (0, HomeFacts())
         """The point up to which the facts saved in the store are complete: sequence number of the event, and the home's facts then."""
-        self._saving: asyncio.Task[None] | None = None
-        self._folded: int | None = None
+        self._save_task: asyncio.Task[None] | None = None
+        self._folded_seq: int | None = None
 
     @property
     def home(self) -> HomeFacts:
@@ -121,10 +121,10 @@ class Flow:
         """The facts of all sessions, by id."""
         return self.facts.sessions
 
-    async def start(self) -> list[Row]:
+    async def start(self) -> list[OutboxRow]:
         """Fold the stored events, start the writer, and return the outbox rows that are still pending."""
         self.seq = await self.store.open()
-        await self.follow()
+        await self.catch_up_from_store()
         self._writer = asyncio.create_task(self._write_forever(), name="flow-writer")
         pending = await self.store.pending()
         await self.recheck(*self.sessions)
@@ -139,12 +139,12 @@ class Flow:
         self._wake.set()
         await self._writer
         self._writer = None
-        if self._saving is not None:
-            await self._saving
-        if self._unsaved or self._saved != self.seq:
+        if self._save_task is not None:
+            await self._save_task
+        if self._unsaved or self._saved_seq != self.seq:
             await self._save()
 
-    async def append(self, *events: Event, rows: Sequence[Row] = ()) -> list[Event]:
+    async def append(self, *events: Event, rows: Sequence[OutboxRow] = ()) -> list[Event]:
         """Record events and outbox rows in one transaction, and return the new events with their numbers.
 
         Events whose key is already in the log are skipped. Raises `Temporary` once the writer has stopped.
@@ -152,32 +152,34 @@ class Flow:
         if self._writer is None or self._writer.done():
             raise Temporary("nothing is recorded any more: the daemon is stopping", "try again once it runs")
         answer: asyncio.Future[list[Event]] = asyncio.get_running_loop().create_future()
-        behalf = current()
+        behalf = current_actor()
         if behalf is not None:
-            behalf.recorded += len(events)
-        self._jobs.append(_Append([*map(without_secrets, events)], [*map(row_without_secrets, rows)], behalf, answer))
+            behalf.recorded_event_count += len(events)
+        self._queued_appends.append(
+            _Append([*map(without_secrets, events)], [*map(row_without_secrets, rows)], behalf, answer)
+        )
         self._wake.set()
         return await answer
 
     # -- reading back ------------------------------------------------------------------------------------------------
 
-    async def follow(self) -> None:
+    async def catch_up_from_store(self) -> None:
         """Fold the stored events that are not folded yet: at the start, and whenever another daemon has written to the store."""
-        if self._folded is None:
+        if self._folded_seq is None:
             snapshot = await self.store.snapshot()
             if snapshot:
                 self.facts.home, self.facts.sessions = snapshot.home, dict(snapshot.sessions)
-                self._saved_as_of = (snapshot.seq, snapshot.home)
-            self._folded = self._saved = snapshot.seq if snapshot else 0
-        while page := await self.store.events(after=self._folded, limit=5000):
+                self._saved_snapshot_point = (snapshot.seq, snapshot.home)
+            self._folded_seq = self._saved_seq = snapshot.seq if snapshot else 0
+        while page := await self.store.events(after=self._folded_seq, limit=5000):
             for event in page:
                 self._fold(event)
-            self._folded = page[-1].seq
+            self._folded_seq = page[-1].seq
 
     def owner_home(self, session: str) -> str:
         """Return the home that a session lives in if only that home can use it, or "" if the session is here or on a node."""
         facts = self.sessions.get(session)
-        if facts is None or facts.remote or facts.spec.home in ("", self.here):
+        if facts is None or facts.remote or facts.spec.home in ("", self.home_name):
             return ""
         return facts.spec.home
 
@@ -202,7 +204,7 @@ class Flow:
 
     async def recheck(self, *sessions: str) -> None:
         """Record the intents that these sessions need by today's rules and that are missing in the outbox or were dropped."""
-        rows: list[Row] = []
+        rows: list[OutboxRow] = []
         for facts in (self.sessions[session] for session in sessions):
             rows += [
                 _row(intent, facts.seq, 0)
@@ -215,18 +217,18 @@ class Flow:
 
     async def _write_forever(self) -> None:
         """Write queued appends until `stop` is called and the queue is empty."""
-        while not self._closing or self._jobs:
+        while not self._closing or self._queued_appends:
             await self._wake.wait()
             self._wake.clear()
-            if jobs := self._jobs:
-                self._jobs = []
+            if jobs := self._queued_appends:
+                self._queued_appends = []
                 try:
                     await self._commit(jobs)
                 except Exception as error:  # later appends must still be written
                     log.exception("events could not be recorded")
                     for job in jobs:
-                        if not job.answer.done():
-                            job.answer.set_exception(error)
+                        if not job.result.done():
+                            job.result.set_exception(error)
 
     async def _commit(self, jobs: list[_Append]) -> None:
         """Write the appends in one transaction, then update the facts in memory and notify listeners.
@@ -250,15 +252,15 @@ class Flow:
         self.sessions.update(outcome.sessions)
         self._unsaved.update(outcome.sessions)
         self.seq += len(outcome.changes)
-        for job, stored in zip(jobs, outcome.stored, strict=True):
-            if not job.answer.done():
-                job.answer.set_result(stored)
-        self.decided = outcome.decided
+        for job, stored in zip(jobs, outcome.stored_events, strict=True):
+            if not job.result.done():
+                job.result.set_result(stored)
+        self.decision_times = outcome.decision_times
         self.listeners.notify(outcome.changes)
         if outcome.rows:
             self.listeners.notify_rows(outcome.rows)
-        if self.seq - self._saved >= SNAPSHOT_EVERY and (self._saving is None or self._saving.done()):
-            self._saving = asyncio.create_task(self._save(), name="flow-saving")
+        if self.seq - self._saved_seq >= SNAPSHOT_EVERY and (self._save_task is None or self._save_task.done()):
+            self._save_task = asyncio.create_task(self._save(), name="flow-saving")
 
     async def _handle_write_error(self, jobs: list[_Append], error: Exception) -> None:
         """Fail the appends whose caller waits for an answer; queue the others again if the error is temporary.
@@ -269,28 +271,28 @@ class Flow:
         patient = [
             job
             for job in jobs
-            if not self._closing and isinstance(error, Temporary) and not _has_waiting_caller(job.behalf)
+            if not self._closing and isinstance(error, Temporary) and not _has_waiting_caller(job.actor)
         ]
         for job in jobs:
-            if job not in patient and not job.answer.done():
-                job.answer.set_exception(error)
+            if job not in patient and not job.result.done():
+                job.result.set_exception(error)
         if patient:
             if not self._write_failing:
                 log.warning("the store cannot be written; it is tried again", error=str(error), waiting=len(patient))
             self._write_failing = True
-            self._jobs[:0] = patient
+            self._queued_appends[:0] = patient
             self._wake.set()
             await asyncio.sleep(WRITE_RETRY_SECONDS)
 
-    def _compute(self, jobs: Sequence[_Append], stored_keys: StoredKeys) -> tuple[Batch, _Result]:
+    def _compute(self, jobs: Sequence[_Append], stored_keys: StoredKeys) -> tuple[Batch, _TransactionResult]:
         """Fold the events, decide what they call for, and return the batch to write with its result.
 
         Runs in the store's writer thread, so it changes nothing except its own result.
         """
-        outcome, began = _Result(self.home, {}), self.clock()
+        outcome, began = _TransactionResult(self.home, {}), self.clock()
         recorded_keys = stored_keys.event_keys([event.key for job in jobs for event in job.events])
-        intents: dict[str, Row] = {}
-        updates: list[Row] = []
+        intents: dict[str, OutboxRow] = {}
+        updates: list[OutboxRow] = []
         seq = self.seq
         for job in jobs:
             stored = []
@@ -299,26 +301,26 @@ class Flow:
                     continue
                 recorded_keys.add(event.key)
                 seq += 1
-                numbered = replace(event, seq=seq, actor=_actor(event, job.behalf), cause=_cause(event, job.behalf))
+                numbered = replace(event, seq=seq, actor=_actor(event, job.actor), cause=_cause(event, job.actor))
                 stored.append(numbered)
-                for intent in (*self._apply(numbered, outcome), *self._notification_intents(numbered)):
+                for intent in (*self._fold_into_result(numbered, outcome), *self._notification_intents(numbered)):
                     intents.setdefault(intent.key, _row(intent, seq, len(intents)))
-            outcome.stored.append(stored)
+            outcome.stored_events.append(stored)
             for row in job.rows:
-                if row.state == "pending" and not row.updated:
+                if row.state == "pending" and not row.updated_at:
                     intents.setdefault(row.intent.key, row)
                 else:
                     updates.append(row)
         recorded_intents = stored_keys.intent_keys(list(intents))
         outcome.rows = [row for key, row in intents.items() if key not in recorded_intents]
-        outcome.decided = (began, self.clock())
+        outcome.decision_times = (began, self.clock())
         return Batch([change.event for change in outcome.changes], [*outcome.rows, *updates]), outcome
 
-    def _apply(self, event: Event, outcome: _Result) -> list[Intent]:
+    def _fold_into_result(self, event: Event, outcome: _TransactionResult) -> list[Intent]:
         """Fold one event into the result and return the intents that it calls for."""
         outcome.home = reduce_home(outcome.home, event)
         if not event.session:
-            outcome.changes.append(Change(event, None, None))
+            outcome.changes.append(FactsChange(event, None, None))
             affected = sessions_of_issue_event(event, {**self.sessions, **outcome.sessions}.values())
             if not affected and event.project:
                 return react_to_issue(event, self.rules(event.project, None), self.clock())
@@ -327,7 +329,7 @@ class Flow:
             ]
         before = outcome.sessions.get(event.session) or self.sessions.get(event.session)
         after = reduce(before, event)
-        outcome.changes.append(Change(event, before, after))
+        outcome.changes.append(FactsChange(event, before, after))
         if after is None:
             return []
         rules, now = self._rules_of(after), max(event.time, self.clock())
@@ -340,7 +342,9 @@ class Flow:
     def _notification_intents(self, event: Event) -> list[Intent]:
         """Return one intent per notifier that the project configured for a notification's level, or none for other events."""
         return (
-            deliveries(event, self.routes(event.project, event.body.level)) if isinstance(event.body, Notified) else []
+            notify_intents(event, self.routes(event.project, event.body.level))
+            if isinstance(event.body, Notified)
+            else []
         )
 
     def _rules_of(self, facts: SessionFacts) -> Sequence[Rule]:
@@ -355,22 +359,22 @@ class Flow:
         skips events that such a session already includes.
         """
         changed, latest = sorted(self._unsaved), (self.seq, self.home)
-        self._saved, self._unsaved = self.seq, set()
+        self._saved_seq, self._unsaved = self.seq, set()
         slices = [changed[at : at + SESSIONS_PER_SAVE] for at in range(0, len(changed), SESSIONS_PER_SAVE)] or [[]]
         try:
             for number, session_ids in enumerate(slices, 1):
-                complete_up_to = latest if number == len(slices) else self._saved_as_of
+                complete_up_to = latest if number == len(slices) else self._saved_snapshot_point
                 facts = {session: self.sessions[session] for session in session_ids}
                 await self.store.save_snapshot(Snapshot(*complete_up_to, facts), session_ids)
-            self._saved_as_of = latest
+            self._saved_snapshot_point = latest
         except Exception as error:
             self._unsaved.update(changed)
             log.warning("the facts could not be saved; the log has them", error=str(error))
 
 
-def _row(intent: Intent, cause: int, order: int) -> Row:
+def _row(intent: Intent, cause: int, order: int) -> OutboxRow:
     """Return a new pending outbox row for an intent; `order` sorts the intents of one transaction."""
-    return Row(intent, cause, cause * 100 + order, intent.due)
+    return OutboxRow(intent, cause, cause * 100 + order, intent.due)
 
 
 def _has_waiting_caller(behalf: Actor | None) -> bool:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from agent_orchestrator.core.authors import WRITES
-from agent_orchestrator.core.facts import Message, Offer, SessionFacts
-from agent_orchestrator.core.pull_request import Comment, Episode, PullRequest
-from agent_orchestrator.core.rules import CHECK_NOT_SET_UP
-from agent_orchestrator.core.status import IN_TURN, Status
+from agent_orchestrator.core.authors import HAS_WRITE_ACCESS
+from agent_orchestrator.core.facts import Episode, Message, Offer, SessionFacts
+from agent_orchestrator.core.pull_request import Comment, PullRequest
+from agent_orchestrator.core.rules.model import CHECK_NOT_SET_UP
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES, Status
 
 STATUS_TRIGGERS = {
     "needs_input": "agent-needs-input",
@@ -33,11 +33,11 @@ MESSAGE_ENDED_TRIGGERS = frozenset({"agent-idle", "agent-needs-input"})
 """Triggers that the rule's own message would end and start again: they last until another sender writes, or there is work to show."""
 RAISE_BUDGET = "raise-budget"
 """The action offered to a person for a session that is paused because its budget is spent."""
-RECOVERED_AFTER = 1800.0
+RECOVERY_SECONDS = 1800.0
 """Seconds that an agent must have run after such a problem before the next one is a new episode."""
 
 
-def is_state(trigger: str) -> bool:
+def is_state_trigger(trigger: str) -> bool:
     """Return whether the trigger is a state that lasts; otherwise it is a kind of event."""
     return trigger in _PULL_REQUEST_TRIGGERS or trigger in STATUS_TRIGGERS.values()
 
@@ -66,8 +66,8 @@ def without_finished_episodes(facts: SessionFacts, status: Status) -> SessionFac
 def _is_open_offer(offer: Offer, facts: SessionFacts, status: Status) -> bool:
     """Return whether an offer still applies: one for an event until the session stops, one for a state while that state holds."""
     if offer.action == RAISE_BUDGET:
-        return facts.wanted == "stop"
-    if not is_state(offer.trigger):
+        return facts.requested_state == "stop"
+    if not is_state_trigger(offer.trigger):
         return not facts.stopped
     return current_occurrence(offer.trigger, facts, status) == offer.occurrence
 
@@ -88,10 +88,10 @@ def _is_ongoing(trigger: str, episode: Episode, facts: SessionFacts, status: Sta
     if trigger == "changes-requested":
         return pr.verdict(head) in ("changes_requested", "pending")
     if trigger == "merge-conflicts":
-        return pr.mergeable(head, facts.base_head) != "yes"
+        return pr.mergeability(head, facts.base_head) != "yes"
     if trigger == "approved-and-green":  # the approval holds when the base moves
         return (
-            episode.occurrence.startswith(f"{head}:")
+            episode.last_occurrence.startswith(f"{head}:")
             and pr.verdict(head) == "approved"
             and not pr.blocking_checks(head)
         )
@@ -100,7 +100,7 @@ def _is_ongoing(trigger: str, episode: Episode, facts: SessionFacts, status: Sta
 
 def _awaits_response(episode: Episode, facts: SessionFacts) -> bool:
     """Return whether only rules have written to the agent since the episode began, and the agent has no work to show yet."""
-    if facts.pr is not None or facts.done is not None or facts.wanted == "stop":
+    if facts.pr is not None or facts.done_summary is not None or facts.requested_state == "stop":
         return False
     return all(message.sender.startswith("rule ") for message in facts.messages if message.at > episode.since)
 
@@ -108,15 +108,15 @@ def _awaits_response(episode: Episode, facts: SessionFacts) -> bool:
 def _has_not_recovered(trigger: str, episode: Episode, facts: SessionFacts, status: Status) -> bool:
     """Return whether the agent has not recovered from an exit or silence.
 
-    A restart alone is no recovery: the agent must have run for `RECOVERED_AFTER` seconds, or be done.
+    A restart alone is no recovery: the agent must have run for `RECOVERY_SECONDS`, or be done.
     """
     current, launch = current_occurrence(trigger, facts, status), facts.launch
-    if current == episode.occurrence and current is not None:
+    if current == episode.last_occurrence and current is not None:
         return True
-    if launch is None or facts.done is not None or facts.wanted == "stop":
-        return current is not None and facts.wanted != "stop"
+    if launch is None or facts.done_summary is not None or facts.requested_state == "stop":
+        return current is not None and facts.requested_state != "stop"
     uptime = (launch.ended_at or facts.updated_at) - launch.at
-    return uptime < RECOVERED_AFTER
+    return uptime < RECOVERY_SECONDS
 
 
 def newest_open_comment(
@@ -127,12 +127,18 @@ def newest_open_comment(
     `head`: the comments of this head instead of the session's current one. `but`: returns true for comments to ignore.
     """
     review_ids = {
-        review.id for review in pr.reviews if review.verdict == "changes_requested" and review.write_access == WRITES
+        review.id
+        for review in pr.reviews
+        if review.verdict == "changes_requested" and review.write_access == HAS_WRITE_ACCESS
     }
     for comment in reversed(pr.comments):
         if comment.by_agent:
             return None
-        if comment.resolved or comment.stands_at != (facts.head if head is None else head) or (but and but(comment)):
+        if (
+            comment.resolved
+            or comment.unanswered_head != (facts.head if head is None else head)
+            or (but and but(comment))
+        ):
             continue
         if comment.review not in review_ids or comment.review is None:
             return comment
@@ -152,28 +158,28 @@ def find_open_comment(
         comment_by_id
         if comment_by_id
         and facts.pr
-        and newest_open_comment(facts, facts.pr, comment_by_id.stands_at, but) == comment_by_id
+        and newest_open_comment(facts, facts.pr, comment_by_id.unanswered_head, but) == comment_by_id
         else None
     )
 
 
 def _ci_failed(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the failed checks at the head, with a new id after each turn that did not fix them, or None."""
-    failing = pr.failing(facts.head)
-    if pr.state != "open" or pr.settled != facts.head or not failing:
+    failing = pr.failing_checks(facts.head)
+    if pr.state != "open" or pr.settled_head != facts.head or not failing:
         return None
-    failure = f"{facts.head}:{pr.asked}:{','.join(sorted(run.name for run in failing))}"
+    failure = f"{facts.head}:{pr.check_request_count}:{','.join(sorted(run.name for run in failing))}"
     episode = facts.episodes.get("ci-failed")
-    if episode is None or not (episode.occurrence == failure or episode.occurrence.startswith(f"{failure}@")):
+    if episode is None or not (episode.last_occurrence == failure or episode.last_occurrence.startswith(f"{failure}@")):
         return failure
     was_not_fixed = not episode.escalated and _has_ended_turn(facts, episode.since)
-    return f"{failure}@{facts.activity.at:.3f}" if was_not_fixed else episode.occurrence
+    return f"{failure}@{facts.activity.at:.3f}" if was_not_fixed else episode.last_occurrence
 
 
 def _check_not_set_up(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the check that could not run and what its environment lacks; the id is the same for all sessions of the project."""
-    runs = pr.not_set_up(facts.head)
-    is_out_of_turn = not facts.live or facts.activity.state not in IN_TURN
+    runs = pr.checks_not_set_up(facts.head)
+    is_out_of_turn = not facts.live or facts.activity.state not in IN_TURN_ACTIVITIES
     return f"{runs[0].name}:{runs[0].reason}" if runs and pr.state == "open" and is_out_of_turn else None
 
 
@@ -182,7 +188,7 @@ def _has_ended_turn(facts: SessionFacts, since: float) -> bool:
 
     def handled_at(message: Message) -> float | None:
         """Return when the agent acknowledged a message; its delivery counts for agents that do not acknowledge messages."""
-        return message.acknowledged_at or (None if facts.acknowledges else message.delivered_at)
+        return message.acknowledged_at or (None if facts.has_acknowledged else message.delivered_at)
 
     if facts.activity.state != "idle" or not facts.messages:
         return False
@@ -209,18 +215,18 @@ def _review_comment(facts: SessionFacts, pr: PullRequest) -> str | None:
 
 def _merge_conflicts(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the two commits that conflict, or None."""
-    if pr.state != "open" or pr.mergeable(facts.head, facts.base_head) != "no" or pr.compared is None:
+    if pr.state != "open" or pr.mergeability(facts.head, facts.base_head) != "no" or pr.compared_heads is None:
         return None
-    return ":".join(pr.compared)
+    return ":".join(pr.compared_heads)
 
 
 def _approved_and_green(facts: SessionFacts, pr: PullRequest) -> str | None:
     """Return the head and base that could be merged now, or None."""
-    is_refused = pr.refused and pr.refused_head in ("", facts.head)
+    is_refused = pr.merge_failure and pr.merge_failure_head in ("", facts.head)
     is_free = pr.state == "open" and not pr.merge_request and not is_refused and not pr.blocked and not facts.stacked
     is_ready = (
         is_free
-        and pr.mergeable(facts.head, facts.base_head) == "yes"
+        and pr.mergeability(facts.head, facts.base_head) == "yes"
         and pr.verdict(facts.head) == "approved"
         and pr.is_green(facts.head)
     )
@@ -234,7 +240,7 @@ _PULL_REQUEST_TRIGGERS: Mapping[str, Callable[[SessionFacts, PullRequest], str |
     "review-comment": _review_comment,
     "merge-conflicts": _merge_conflicts,
     "approved-and-green": _approved_and_green,
-    "pr-merged": lambda _facts, pr: pr.landed if pr.state == "merged" else None,
+    "pr-merged": lambda _facts, pr: pr.merge_commit if pr.state == "merged" else None,
     "pr-closed": lambda _facts, pr: "closed" if pr.state == "closed" else None,
 }
 """Trigger → function that returns the current occurrence in a pull request."""

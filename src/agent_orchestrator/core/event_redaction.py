@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.outbox import OutboxRow
 
 UNREDACTED_FIELDS = frozenset(
     {
@@ -46,13 +46,13 @@ UNREDACTED_FIELDS = frozenset(
 
 def without_secrets(event: Event) -> Event:
     """Return the event with secrets replaced."""
-    body = REDACTOR.tree(event.body, UNREDACTED_FIELDS)
+    body = REDACTOR.redact_tree(event.body, UNREDACTED_FIELDS)
     return event if body is event.body else replace(event, body=body)
 
 
-def row_without_secrets(row: Row) -> Row:
+def row_without_secrets(row: OutboxRow) -> OutboxRow:
     """Return the outbox row with secrets replaced in its arguments and its result."""
-    args, result = REDACTOR.tree(row.intent.args, UNREDACTED_FIELDS), REDACTOR.text(row.result)
+    args, result = REDACTOR.redact_tree(row.intent.args, UNREDACTED_FIELDS), REDACTOR.redact_text(row.result)
     if args is row.intent.args and result is row.result:
         return row
     return replace(row, intent=replace(row.intent, args=args), result=result)

@@ -14,18 +14,23 @@ from typing import Any
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.fixes import Fix
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.core.plans import Plan
-from agent_orchestrator.core.pull_request import Episode, Issue, PullRequest, is_hosted
+from agent_orchestrator.core.pull_request import PullRequest, is_hosted
 from agent_orchestrator.protocols.records import record
 
-CLUSTER = "ray"
+CLUSTER_RUNTIME = "ray"
 """The runtime whose sessions run on the nodes of a cluster."""
-WORKER = "worker"
-"""The kind of sessions that make a change."""
+WORKER_KIND = "worker"
+"""The kind of session that makes a change."""
+REVIEWER_KIND = "reviewer"
+"""The kind of session that reviews another session's change and makes none."""
+COORDINATOR_KIND = "coordinator"
+"""The kind of session that plans, delegates and watches for a project: it makes no change, and is idle between messages."""
 
 STEADY_SECONDS = 600.0
 """Seconds after which a launch is not considered the cause of its node's loss."""
-VERSION = 14
+FACTS_VERSION = 15
 """Increased when the meaning of a fold changes: stored facts are then rebuilt from the log."""
 
 
@@ -40,7 +45,7 @@ class Message:
     state: str = "queued"
     reason: str = ""
     interrupt: bool = False
-    task: bool = False
+    is_task: bool = False
     needs_approval: bool = False
     """It waits for a person's approval, and does not delay other messages."""
     delivered_at: float | None = None
@@ -75,9 +80,9 @@ class Launch:
     ended: bool = False
     stopped: bool = False
     """The daemon ended it."""
-    lost: str = ""
+    loss_reason: str = ""
     """Why the process is gone although it did not end normally."""
-    cut_short: bool = False
+    lost_in_turn: bool = False
     """It was in a turn when it was lost."""
     code: int | None = None
     signal: int | None = None
@@ -85,14 +90,14 @@ class Launch:
     output: str = ""
     reason: str = ""
     """Why it ended, if that is known."""
-    inbox: bool = False
+    has_inbox: bool = False
     """The agent reads its messages from its inbox file."""
-    memo: Mapping[str, str] = field(default_factory=dict)
+    plugin_data: Mapping[str, str] = field(default_factory=dict)
     """Notes of the agent's plugin about this launch."""
 
 
 @record
-class Workspace:
+class SessionWorkspace:
     """The session's workspace."""
 
     path: str
@@ -102,7 +107,7 @@ class Workspace:
     present: bool = True
     shared: bool = True
     """Commits are in the main repository as soon as they are made."""
-    copied: tuple[str, ...] = ()
+    copied_patterns: tuple[str, ...] = ()
     """Patterns of the files that were copied into it and that Git does not show."""
 
 
@@ -162,6 +167,19 @@ class PermissionRequest:
 
 
 @record
+class Episode:
+    """An unbroken time in which a trigger's state holds."""
+
+    since: float
+    attempts: int = 0
+    last_occurrence: str = ""
+    """The last occurrence that was reacted to; another one within the episode is the next attempt."""
+    escalated: bool = False
+    first_occurrence: str = ""
+    """The first occurrence that was reacted to; it identifies the episode."""
+
+
+@record
 class Offer:
     """An action that a rule offers to a person."""
 
@@ -185,7 +203,7 @@ class Outage:
     reason: str
     remedy: str
     since: float
-    called: bool = False
+    needs_person: bool = False
     """A person must act; the problem does not pass by waiting."""
 
 
@@ -209,13 +227,13 @@ class AccountHold:
     """Empty for all models."""
     until: float
     since: float
-    named: bool = True
+    is_reset_time_reported: bool = True
     """The agent reported the reset time."""
-    times: int = 1
+    consecutive_holds: int = 1
     reason: str = ""
     session: str = ""
     """The session that reached the limit last."""
-    released: float | None = None
+    released_at: float | None = None
     """When the hold ended; the waiting sessions continue one after the other."""
 
     @property
@@ -259,20 +277,20 @@ class SessionFacts:
     updated_at: float
     seq: int = 0
 
-    wanted: str = "run"
+    requested_state: str = "run"
     """`run` or `stop`: what a person requested last."""
-    keep: bool = False
+    keep_workspace: bool = False
     run: int = 1
     """Counts how often it was begun: at first, and at each restore."""
     admitted: bool = False
     waiting_for: str = ""
     slot_wait_since: float | None = None
     """Since when it waits only for a free slot."""
-    waived: tuple[str, ...] = ()
+    waived_dependencies: tuple[str, ...] = ()
     """Sessions that it depends on and, by a person's decision, does not wait for."""
     node: str | None = None
     """The node it runs on, or None for this machine."""
-    moving: str = ""
+    move_reason: str = ""
     """Why it is to leave its node."""
     moves: int = 0
     """How often it left a node."""
@@ -286,13 +304,13 @@ class SessionFacts:
     """Its work on its node, as last saved here."""
     conversation_lost: bool = False
     """The agent's conversation is lost: the next launch starts a new one."""
-    place: Workspace | None = None
+    workspace: SessionWorkspace | None = None
     branch: str = ""
     base: str = ""
     head: str | None = None
-    published: str | None = None
+    published_head: str | None = None
     """The last commit that was brought into the main repository."""
-    pushed: str | None = None
+    pushed_head: str | None = None
     """The commit that was last pushed to the branch at the forge."""
     launch: Launch | None = None
     launched_run: int = 0
@@ -303,19 +321,19 @@ class SessionFacts:
     """The agent reports its own state in this launch, so its screen is no longer read."""
     last_sign_at: float = 0.0
     """The last sign of life: a report, or output of its terminal that was read."""
-    spool: int = 0
+    spool_position: int = 0
     """How far the launch's spool has been read."""
     cursors: Mapping[str, int] = field(default_factory=dict)
     """How far the agent's own records were read, by file."""
-    acknowledges: bool = False
+    has_acknowledged: bool = False
     """The agent has acknowledged a message before."""
     question: str = ""
-    asked: str = ""
+    unanswered_question: str = ""
     """The question that it asked during a turn and that no message has answered yet."""
     permission: PermissionRequest | None = None
-    said: str = ""
+    last_turn_text: str = ""
     """The text of its last finished turn."""
-    done: str | None = None
+    done_summary: str | None = None
     """The agent's summary, once it reported that it is done."""
     failure: Failure | None = None
     limited_at: float | None = None
@@ -325,14 +343,14 @@ class SessionFacts:
     """The model that the limit applies to, if not to all."""
     progress: Progress = Progress()
     usage: Usage = Usage()
-    spent: Mapping[str, Usage] = field(default_factory=dict)
+    daily_usage: Mapping[str, Usage] = field(default_factory=dict)
     """Usage by UTC day and model: `2026-11-15 claude-sonnet-4-6`."""
-    raised: Mapping[str, int] = field(default_factory=dict)
+    budget_raises: Mapping[str, int] = field(default_factory=dict)
     """How often a person allowed the budget's amount again, by budget: `session`, `day 2026-11-15`, `project`."""
     messages: tuple[Message, ...] = ()
     notes: tuple[str, ...] = ()
     rescues: tuple[str, ...] = ()
-    saved: tuple[str, ...] = ()
+    saved_work: tuple[str, ...] = ()
     stopped: bool = False
     stopped_by: str = "person"
     """Who requested the stop."""
@@ -367,7 +385,7 @@ class SessionFacts:
     @property
     def remote(self) -> bool:
         """Whether it runs, or is to run, on a node of the cluster."""
-        return self.spec.runtime == CLUSTER
+        return self.spec.runtime == CLUSTER_RUNTIME
 
     @property
     def name(self) -> str:
@@ -384,7 +402,7 @@ class SessionFacts:
         """Whether it waits for the end of its account's usage limit; its agent may have exited because of the limit."""
         return self.limited_at is not None and self.activity.state in ("limited", "exited")
 
-    def losses_with(self, now: float) -> int:
+    def losses_after_another(self, now: float) -> int:
         """Return the number of nodes lost in a row if another is lost now; a launch longer than `STEADY` starts a new count."""
         is_steady = self.launch is not None and now - self.launch.at >= STEADY_SECONDS
         return 1 if is_steady else self.losses + 1
@@ -405,7 +423,7 @@ class SessionFacts:
         return tuple(message for message in self.messages if message.pending and message.needs_approval)
 
     @property
-    def committed_after_merge(self) -> str:
+    def head_after_merge(self) -> str:
         """The head of its branch if commits were added after the merge; otherwise an empty string."""
         pr = self.pr
         has_later_commits = (
@@ -419,9 +437,9 @@ class SessionFacts:
         return self.spec.stack is not None and self.base == self.spec.base
 
     @property
-    def committed(self) -> bool:
+    def has_commits(self) -> bool:
         """Whether the branch has commits that its base does not have."""
-        return self.place is not None and self.head is not None and self.head != self.place.base_commit
+        return self.workspace is not None and self.head is not None and self.head != self.workspace.base_commit
 
 
 @record
@@ -448,7 +466,7 @@ class ProjectFacts:
     path: str
     config: str | None = None
     removed: bool = False
-    announced: bool = False
+    is_setup_check_announced: bool = False
     """The user knows that set-ups are checked by `ao init --check`."""
 
 
@@ -485,21 +503,21 @@ class HomeFacts:
 
     projects: Mapping[str, ProjectFacts] = field(default_factory=dict)
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
-    trusted: Mapping[str, str] = field(default_factory=dict)
+    trusted_commands: Mapping[str, str] = field(default_factory=dict)
     """Digest of commands → the file they were trusted for."""
-    proposed: Mapping[str, str] = field(default_factory=dict)
+    proposed_commands: Mapping[str, str] = field(default_factory=dict)
     """Digest of commands that were detected → the file they were written into."""
-    allowed: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    allowed_permissions: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """Project → what a person allowed permanently: tool and command."""
-    broken: Mapping[str, str] = field(default_factory=dict)
+    unreadable_configs: Mapping[str, str] = field(default_factory=dict)
     """Configuration file → why it cannot be read."""
     issues: Mapping[str, Issue] = field(default_factory=dict)
     """Issues of the trackers, by project and number."""
-    accounts: Mapping[str, AccountHold] = field(default_factory=dict)
+    account_holds: Mapping[str, AccountHold] = field(default_factory=dict)
     """Accounts that reached their usage limit, by `hold_key`."""
-    completed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    completed_sessions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Project → its sessions that were included when the completion of all was reported."""
-    quiet: Mapping[str, tuple[HeldNotice, ...]] = field(default_factory=dict)
+    held_notices: Mapping[str, tuple[HeldNotice, ...]] = field(default_factory=dict)
     """Project → notifications to send when the quiet hours are over."""
     outages: Mapping[str, Outage] = field(default_factory=dict)
     """Forges and trackers that cannot be read, by project and name."""

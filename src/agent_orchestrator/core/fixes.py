@@ -11,11 +11,11 @@ from agent_orchestrator.core.events import Event
 
 MAX_FIXES = 100
 """Number of fixing runs that are kept."""
-MERGED = "landed"
+MERGED_OUTCOME = "landed"
 """Outcome of a group whose fix was merged."""
-READY = "ready"
+READY_OUTCOME = "ready"
 """Outcome of a group whose fix is verified and waits for a person to merge it."""
-LATER = "later"
+LATER_OUTCOME = "later"
 """Outcome of a group that was not started in its round because there were too many causes."""
 
 
@@ -36,12 +36,12 @@ class FixRequest:
     model: str | None = None
     merge: bool = True
     """Whether verified fixes are merged automatically."""
-    together: bool = False
+    is_one_agent_for_all: bool = False
     """Whether one agent gets all failures, because no part of the fix could be merged alone."""
     dry_run: bool = False
     """Whether failures are only measured."""
 
-    def stored(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the request as `FixStarted` stores it."""
         values = {stored: getattr(self, name) for name, stored in _STORED_NAMES.items()}
         return {**values, "commands": list(self.commands)}
@@ -55,7 +55,7 @@ _STORED_NAMES: Mapping[str, str] = {
     "agent": "agent",
     "model": "model",
     "merge": "merge",
-    "together": "together",
+    "is_one_agent_for_all": "together",
     "dry_run": "dryRun",
 }
 """Field of `FixRequest` → its key in `FixStarted.request`."""
@@ -71,7 +71,7 @@ def _read_request(data: Mapping[str, Any]) -> FixRequest:
         agent=data.get("agent"),
         model=data.get("model"),
         merge=bool(data.get("merge", True)),
-        together=bool(data.get("together")) and not data.get("dryRun"),
+        is_one_agent_for_all=bool(data.get("together")) and not data.get("dryRun"),
         dry_run=bool(data.get("dryRun")),
     )
 
@@ -111,7 +111,7 @@ class FixRound:
     problems: Mapping[str, str] = field(default_factory=dict)
     """Tools that could not be run, and why."""
     groups: tuple[FixGroup, ...] = ()
-    lacks: str = ""
+    missing_setup: str = ""
     """What the environment lacks, and how to fix it."""
 
     @property

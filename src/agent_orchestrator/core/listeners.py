@@ -13,7 +13,7 @@ import structlog
 
 from agent_orchestrator.core.events import Body, Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.outbox import OutboxRow
 
 log = structlog.get_logger()
 
@@ -21,7 +21,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class FactsChange:
     """A stored event with the session's facts before and after it."""
 
     event: Event
@@ -29,9 +29,9 @@ class Change:
     after: SessionFacts | None
 
 
-OnChanges = Callable[[Sequence[Change]], None]
+OnChanges = Callable[[Sequence[FactsChange]], None]
 """Receives the changes of one commit."""
-OnRows = Callable[[Sequence[Row]], None]
+OnRows = Callable[[Sequence[OutboxRow]], None]
 """Receives the new outbox rows of one commit."""
 
 
@@ -43,7 +43,7 @@ class Listeners:
         self._rows: list[OnRows] = []
         self._signals: dict[type, list[Callable[[Any], None]]] = {}
 
-    def on(self, listener: OnChanges, *types: type[Body]) -> Callable[[], None]:
+    def on_events(self, listener: OnChanges, *types: type[Body]) -> Callable[[], None]:
         """Subscribe to changes by events of these types, or of all types; return a function that ends the subscription."""
         subscription = (listener, types)
         self._events.append(subscription)
@@ -60,18 +60,18 @@ class Listeners:
         listeners.append(listener)
         return lambda: listeners.remove(listener)
 
-    def hears(self, kind: type) -> bool:
+    def has_signal_listener(self, kind: type) -> bool:
         """Return whether a signal of this kind has a listener."""
         return bool(self._signals.get(kind))
 
-    def notify(self, changes: Sequence[Change]) -> None:
+    def notify(self, changes: Sequence[FactsChange]) -> None:
         """Call each listener with the changes that it subscribed to; one for certain types is not called without any."""
         for listener, types in tuple(self._events):
             selected = [change for change in changes if isinstance(change.event.body, types)] if types else changes
             if selected or not types:
                 _call(listener, selected, changes=[change.event.key for change in selected])
 
-    def notify_rows(self, rows: Sequence[Row]) -> None:
+    def notify_rows(self, rows: Sequence[OutboxRow]) -> None:
         """Call the listeners for new outbox rows."""
         for listener in tuple(self._rows):
             _call(listener, rows, rows=[row.intent.key for row in rows])
@@ -81,16 +81,18 @@ class Listeners:
         for listener in tuple(self._signals.get(type(signal), ())):
             _call(listener, signal, signal=type(signal).__name__)
 
-    def table(self) -> list[tuple[str, str]]:
+    def list_subscriptions(self) -> list[tuple[str, str]]:
         """Return all subscriptions as pairs: the class of the event or signal or `every event`, and the listener's qualified name."""
         rows = [
-            (kind, _name(listener))
+            (kind, _listener_name(listener))
             for listener, types in self._events
             for kind in ([event_type.__name__ for event_type in types] or ["every event"])
         ]
-        rows += [("new outbox rows", _name(listener)) for listener in self._rows]
+        rows += [("new outbox rows", _listener_name(listener)) for listener in self._rows]
         rows += [
-            (kind.__name__, _name(listener)) for kind, listeners in self._signals.items() for listener in listeners
+            (kind.__name__, _listener_name(listener))
+            for kind, listeners in self._signals.items()
+            for listener in listeners
         ]
         return sorted(rows)
 
@@ -100,10 +102,10 @@ def _call(listener: Callable[[Any], None], argument: object, **context: object) 
     try:
         listener(argument)
     except Exception:
-        log.exception("a listener failed", listener=_name(listener), **context)
+        log.exception("a listener failed", listener=_listener_name(listener), **context)
 
 
-def _name(listener: object) -> str:
+def _listener_name(listener: object) -> str:
     """Return a listener's name for people: `Class.method`, or for a small function the method that subscribed it."""
     return (
         str(getattr(listener, "__qualname__", type(listener).__name__))

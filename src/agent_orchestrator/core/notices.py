@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agent_orchestrator.core.events import Body, Event, Notified
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import PRIORITIES
+from agent_orchestrator.core.rules.model import PRIORITIES
 
 NOTIFY = "notify"
 """Kind of the intents that send a notification."""
@@ -36,7 +36,7 @@ class Notice:
         """Whether a person must act now."""
         return self.level == PRIORITIES[0]
 
-    def mark(self, request: str = "") -> str:
+    def content_hash(self, request: str = "") -> str:
         """Return a hash of the content; two notices with the same mark are the same news.
 
         `asked`: the question or permission request that waits there for an answer.
@@ -45,7 +45,7 @@ class Notice:
         return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()[:16]
 
 
-def deliveries(event: Event, notifiers: Sequence[str]) -> list[Intent]:
+def notify_intents(event: Event, notifiers: Sequence[str]) -> list[Intent]:
     """Return one intent per notifier for a notification event, or none for other events."""
     body = event.body
     if not isinstance(body, Notified):
@@ -66,7 +66,7 @@ def deliveries(event: Event, notifiers: Sequence[str]) -> list[Intent]:
     ]
 
 
-def notice_of(intent: Intent) -> Notice:
+def notice_from_intent(intent: Intent) -> Notice:
     """Return the notification that an intent is to send."""
     args = intent.args
     return Notice(

@@ -27,7 +27,7 @@ _INDEPENDENT_KINDS = frozenset({"draft-plan", "apply-plan"})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class OutboxRow:
     """One intent in the outbox."""
 
     intent: Intent
@@ -38,7 +38,7 @@ class Row:
     attempts: int = 0
     state: str = "pending"
     result: str = ""
-    updated: float = 0.0
+    updated_at: float = 0.0
 
     @property
     def lane(self) -> str:
@@ -56,7 +56,7 @@ class Batch:
     """What one transaction writes."""
 
     events: Sequence[Event] = ()
-    rows: Sequence[Row] = ()
+    rows: Sequence[OutboxRow] = ()
     """New rows, which replace a dropped row with the same key, and existing rows with a new state."""
 
 
@@ -69,12 +69,12 @@ class Snapshot:
     sessions: dict[str, SessionFacts] = field(default_factory=dict)
 
 
-Entry = Mapping[str, Any]
+LogEntry = Mapping[str, Any]
 """An event as stored: `data` as text, `at` in seconds, with its `digest` (`base/hash_chain.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
-class EntryFilter:
+class LogEntryFilter:
     """A filter for entries of the log; a field that is None matches any entry."""
 
     session: str | None = None
@@ -123,20 +123,20 @@ class Store(Protocol):
         ...
 
     async def entries(
-        self, entry_filter: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
-    ) -> list[Entry]:
+        self, entry_filter: LogEntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+    ) -> list[LogEntry]:
         """Return events as stored, in order; `newest`: the last ones instead of the first."""
         ...
 
-    async def types(self, seqs: Sequence[int]) -> dict[int, str]:
+    async def event_types(self, seqs: Sequence[int]) -> dict[int, str]:
         """Return the kinds of these events."""
         ...
 
-    async def pending(self) -> list[Row]:
+    async def pending(self) -> list[OutboxRow]:
         """Return the rows that are still to be carried out, in order."""
         ...
 
-    async def rows(self, session: str, limit: int = 50) -> list[Row]:
+    async def rows(self, session: str, limit: int = 50) -> list[OutboxRow]:
         """Return a session's rows, newest first."""
         ...
 
@@ -157,14 +157,14 @@ class StoredKeys(Protocol):
         ...
 
 
-def with_final_state(row: Row, state: str, now: float, result: str = "") -> Row:
+def with_final_state(row: OutboxRow, state: str, now: float, result: str = "") -> OutboxRow:
     """Return the row with a final state."""
-    return replace(row, state=state, result=result[:1000], updated=now)
+    return replace(row, state=state, result=result[:1000], updated_at=now)
 
 
-def postponed(row: Row, due: float, now: float, *, failed_attempt: bool, result: str = "") -> Row:
+def with_due_time(row: OutboxRow, due: float, now: float, *, failed_attempt: bool, result: str = "") -> OutboxRow:
     """Return the row with a new due time."""
-    return replace(row, due=due, attempts=row.attempts + failed_attempt, updated=now, result=result[:1000])
+    return replace(row, due=due, attempts=row.attempts + failed_attempt, updated_at=now, result=result[:1000])
 
 
 def retry_pause(
@@ -175,7 +175,7 @@ def retry_pause(
     return longest * (0.5 + 0.5 * jitter())
 
 
-def row_json(row: Row) -> dict[str, Any]:
+def row_json(row: OutboxRow) -> dict[str, Any]:
     """Return a row as JSON data for users."""
     from agent_orchestrator.core.events import rfc3339
 
@@ -187,5 +187,5 @@ def row_json(row: Row) -> dict[str, Any]:
         "due": rfc3339(row.due) if row.due else None,
         "cause": row.cause,
         "result": row.result or None,
-        "updatedAt": rfc3339(row.updated) if row.updated else None,
+        "updatedAt": rfc3339(row.updated_at) if row.updated_at else None,
     }

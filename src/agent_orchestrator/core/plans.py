@@ -48,7 +48,7 @@ class PlannedTask:
     issue: int | None = None
     """The number of its issue, if it has one already."""
 
-    def data(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the task as it is stored in an event."""
         return {
             item.name: list(value) if isinstance(value := getattr(self, item.name), tuple) else value
@@ -56,8 +56,8 @@ class PlannedTask:
         }
 
 
-def task_of(data: Mapping[str, Any]) -> PlannedTask:
-    """Return the task from data that `PlannedTask.data` returned; unknown keys are ignored."""
+def task_from_json(data: Mapping[str, Any]) -> PlannedTask:
+    """Return the task from data that `PlannedTask.to_json` returned; unknown keys are ignored."""
     names = {item.name for item in fields(PlannedTask)}
     values: dict[str, Any] = {"id": "", "title": ""}
     for name, value in data.items():
@@ -67,7 +67,7 @@ def task_of(data: Mapping[str, Any]) -> PlannedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class PlanUsage:
     """Tokens and dollars that the planning used."""
 
     input: int = 0
@@ -93,7 +93,7 @@ class Plan:
     tasks: tuple[PlannedTask, ...] = ()
     notes: tuple[str, ...] = ()
     error: str = ""
-    spent: Spent = Spent()
+    usage: PlanUsage = PlanUsage()
     start: bool = True
     group_limit: int = 0
     applied_by: str = ""
@@ -146,14 +146,14 @@ def _change_plan(plan: Plan, event: Event) -> Plan | None:
     """Return the plan after an event, or None if its state does not allow the event."""
     match event.body:
         case e.PlanDrafted() as body if plan.state == PLANNING:
-            spent = Spent(body.input, body.output, body.usd)
-            tasks = tuple(map(task_of, body.tasks))
-            return replace(plan, state=DRAFT, tasks=tasks, notes=body.notes, error="", spent=spent)
+            spent = PlanUsage(body.input, body.output, body.usd)
+            tasks = tuple(map(task_from_json, body.tasks))
+            return replace(plan, state=DRAFT, tasks=tasks, notes=body.notes, error="", usage=spent)
         case e.PlanFailed() as body if plan.state == PLANNING:
-            return replace(plan, state=FAILED, error=body.error, spent=Spent(body.input, body.output, body.usd))
+            return replace(plan, state=FAILED, error=body.error, usage=PlanUsage(body.input, body.output, body.usd))
         case e.PlanChanged() as body if plan.state in (DRAFT, FAILED):
             goal = plan.goal if body.goal is None else body.goal
-            tasks = tuple(map(task_of, body.tasks))
+            tasks = tuple(map(task_from_json, body.tasks))
             return replace(plan, state=DRAFT, goal=goal, tasks=tasks, notes=body.notes, error="")
         case e.PlanApplyRequested() as body if plan.state == DRAFT:
             applying = replace(plan, start=body.start, group_limit=body.group_limit, applied_by=event.source)
@@ -173,6 +173,6 @@ def plan_number(plan: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else 0
 
 
-def next_plan(plans: Mapping[str, Plan]) -> str:
+def next_plan_id(plans: Mapping[str, Plan]) -> str:
     """Return the id for the next plan of this home."""
     return f"P{max(map(plan_number, plans), default=0) + 1}"

@@ -1,11 +1,11 @@
-"""A session's pull request, its checks, reviews and comments, and issues: facts, and what follows from them."""
+"""A session's pull request, its checks, reviews and comments: facts, and what follows from them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent_orchestrator.core.authors import WRITES
+from agent_orchestrator.core.authors import HAS_WRITE_ACCESS
 
 PASSING_STATES = frozenset({"success", "flaky", "skipped"})
 """States of a check that allow a merge."""
@@ -67,7 +67,7 @@ class CheckRun:
         return bool(self.vanished or self.newly_skipped or self.fewer or self.is_untested)
 
     @property
-    def dropped(self) -> str:
+    def dropped_tests_text(self) -> str:
         """The tests that no longer run, as text; an empty string if there are none."""
         if self.is_untested:
             return self.reason
@@ -77,7 +77,7 @@ class CheckRun:
         return "; ".join(filter(None, (listed, fewer)))
 
     @property
-    def compared(self) -> str:
+    def comparison_text(self) -> str:
         """How its failures compare with those of the base branch, as text (`1 new, 3 known`); an empty string if they were not compared."""
         owned = f"{len(self.owned)} to fix" if self.owned else ""
         known_count = len(self.known) - len(self.owned)
@@ -95,24 +95,24 @@ class Review:
     author: str
     body: str
     at: float
-    write_access: str = WRITES
+    write_access: str = HAS_WRITE_ACCESS
     """Whether the author may write to the repository: `yes`, `no` or `unknown`."""
     kind: str = "person"
     """`person`, `bot` or `agent`."""
     reviewer: str = ""
     """The session of the reviewing agent."""
-    counts: bool = True
+    is_sufficient: bool = True
     """The project counts this agent's approval as sufficient."""
-    heard: str = ""
+    session_head: str = ""
     """The session's head when the review became known here: only a later head can be the response to it."""
 
     @property
     def unanswered_head(self) -> str:
         """The head that does not respond to the review yet."""
-        return self.heard or self.head
+        return self.session_head or self.head
 
 
-MOST_REPLIES = 500
+MAX_REPLIES = 500
 """Number of comments by agents on one pull request that are kept and passed on to a forge."""
 
 
@@ -131,17 +131,17 @@ class Comment:
     by_agent: bool = False
     head: str = ""
     """The commit that the comment refers to."""
-    write_access: str = WRITES
+    write_access: str = HAS_WRITE_ACCESS
     kind: str = "person"
     """`person`, `bot` or `agent`."""
     resolved: bool = False
-    heard: str = ""
+    session_head: str = ""
     """The session's head when the comment became known here: only a later head can be the response to it."""
 
     @property
-    def stands_at(self) -> str:
+    def unanswered_head(self) -> str:
         """The head that does not respond to the comment yet."""
-        return self.heard or self.head
+        return self.session_head or self.head
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class MergeRequest:
     force: bool
     delete_after: bool
     at: float
-    waits: str = ""
+    wait_reason: str = ""
     """What the merge waits for."""
     head: str = ""
     """The commit that may be merged; any other one may not."""
@@ -169,50 +169,50 @@ class PullRequest:
     state: str = "open"
     """`open`, `merged` or `closed`."""
     url: str | None = None
-    node: str = ""
+    permanent_id: str = ""
     """Its permanent id at the forge; empty for a local one."""
     blocked: str = ""
     """What the forge requires before it can be merged."""
     checks: Mapping[str, CheckRun] = field(default_factory=dict)
     """By name, at the newest commit that they ran at."""
-    settled: str | None = None
+    settled_head: str | None = None
     """The commit at which every check has a result."""
-    by_hand: str | None = None
+    manual_checks_head: str | None = None
     """The commit at which checks run only on request."""
-    unchecked: bool = False
+    has_no_checks: bool = False
     """No check is configured."""
-    asked: int = 0
+    check_request_count: int = 0
     """How often the checks were requested again."""
     reviews: tuple[Review, ...] = ()
-    requested: tuple[str, ...] = ()
+    requested_reviewers: tuple[str, ...] = ()
     """People who were asked here to review it."""
     comments: tuple[Comment, ...] = ()
-    conflicts: tuple[str, ...] = ()
-    compared: tuple[str, str] | None = None
+    conflicting_files: tuple[str, ...] = ()
+    compared_heads: tuple[str, str] | None = None
     """Head and base head that were compared for conflicts."""
     merge_request: MergeRequest | None = None
     """The requested merge, if there is one."""
-    refused: str = ""
+    merge_failure: str = ""
     """Why the last merge failed."""
-    refused_head: str = ""
+    merge_failure_head: str = ""
     """The commit whose merge failed then; a different one can be tried."""
-    landed: str | None = None
+    merge_commit: str | None = None
     """The commit on the base branch that it was merged as."""
     merged_head: str = ""
     """The commit of its branch that was merged."""
     base_before: str | None = None
     """Head of the base branch before the merge."""
     keep_branch: bool = False
-    left: tuple[str, ...] = ()
+    uncommitted_files: tuple[str, ...] = ()
     """Files that were not committed when it was merged."""
 
     @property
     def forge_id(self) -> str:
         """Its id as the forge's plugin has it."""
-        return self.node or str(self.number)
+        return self.permanent_id or str(self.number)
 
     @property
-    def replies(self) -> int:
+    def reply_count(self) -> int:
         """The number of comments by agents."""
         return sum(comment.by_agent for comment in self.comments)
 
@@ -229,69 +229,75 @@ class PullRequest:
         """`draft`, `open`, `merged` or `closed`."""
         return "draft" if self.draft and self.state == "open" else self.state
 
-    def runs(self, head: str | None) -> list[CheckRun]:
+    def check_runs(self, head: str | None) -> list[CheckRun]:
         """Return the check runs at this commit."""
         return [run for run in self.checks.values() if run.head == head]
 
-    def failing(self, head: str | None) -> list[CheckRun]:
+    def failing_checks(self, head: str | None) -> list[CheckRun]:
         """Return the checks at this commit whose failures the session must fix."""
-        return [run for run in self.runs(head) if run.fails]
+        return [run for run in self.check_runs(head) if run.fails]
 
-    def not_set_up(self, head: str | None) -> list[CheckRun]:
+    def checks_not_set_up(self, head: str | None) -> list[CheckRun]:
         """Return the checks at this commit that could not run because their environment is not set up."""
-        return [run for run in self.runs(head) if run.state == NOT_SET_UP]
+        return [run for run in self.check_runs(head) if run.state == NOT_SET_UP]
 
-    def forbidden(self, head: str | None) -> list[CheckRun]:
+    def forbidden_failures(self, head: str | None) -> list[CheckRun]:
         """Return the checks that fail as on the base branch, in a project where such failures block a merge."""
-        return [run for run in self.runs(head) if run.is_known and run.forbidden]
+        return [run for run in self.check_runs(head) if run.is_known and run.forbidden]
 
-    def dropping(self, head: str | None) -> list[CheckRun]:
+    def checks_dropping_tests(self, head: str | None) -> list[CheckRun]:
         """Return the checks that no longer run tests of the base branch; none if a person has approved this commit."""
-        if self.person_approved(head):
+        if self.is_approved_by_person(head):
             return []
-        return [run for run in self.runs(head) if run.drops_tests and not run.outdated]
+        return [run for run in self.check_runs(head) if run.drops_tests and not run.outdated]
 
     def blocking_checks(self, head: str | None) -> list[CheckRun]:
         """Return the checks that block the merge of this commit, whatever its reviews say."""
-        return [*self.failing(head), *self.not_set_up(head), *self.forbidden(head)]
+        return [*self.failing_checks(head), *self.checks_not_set_up(head), *self.forbidden_failures(head)]
 
     def merge_blocker(self, head: str | None) -> str:
         """Return why the checks at this commit block its merge, or "" if they do not."""
-        if failing := self.failing(head):
+        if failing := self.failing_checks(head):
             return f"checks fail: {', '.join(run.name for run in failing)}"
-        if missing_setup := self.not_set_up(head):
+        if missing_setup := self.checks_not_set_up(head):
             return f"{missing_setup[0].name}: environment not set up: {missing_setup[0].reason}"
-        if forbidden := self.forbidden(head):
+        if forbidden := self.forbidden_failures(head):
             return f"{forbidden[0].name} fails on {self.base} too, and redBase is forbid"
-        if dropping := self.dropping(head):
+        if dropping := self.checks_dropping_tests(head):
             return self.drop_text(dropping[0])
         return ""
 
     def drop_text(self, run: CheckRun) -> str:
         """Return a sentence that names the tests a check does not run."""
         if run.is_untested:
-            return f"{run.name} fails before its tests: {run.dropped}"
-        return f"{run.name} does not run tests that pass on {self.base}: {run.dropped}"
+            return f"{run.name} fails before its tests: {run.dropped_tests_text}"
+        return f"{run.name} does not run tests that pass on {self.base}: {run.dropped_tests_text}"
 
-    def person_approved(self, head: str | None) -> bool:
+    def is_approved_by_person(self, head: str | None) -> bool:
         """Return whether a person's last review approves exactly this commit."""
         reviews = [review for review in self.counting_reviews if review.kind == "person"]
         return bool(reviews) and reviews[-1].verdict == "approved" and reviews[-1].unanswered_head == head
 
     def has_running_checks(self, head: str | None) -> bool:
         """Return whether a check at this commit has no result yet."""
-        return any(run.state in UNFINISHED_STATES or (run.outdated and self.state == "open") for run in self.runs(head))
+        return any(
+            run.state in UNFINISHED_STATES or (run.outdated and self.state == "open") for run in self.check_runs(head)
+        )
 
     def awaits_checks(self, head: str | None) -> bool:
         """Return whether checks at this commit are expected and none has started."""
-        return head not in (self.settled, self.by_hand) and all(run.head != head for run in self.checks.values())
+        return head not in (self.settled_head, self.manual_checks_head) and all(
+            run.head != head for run in self.checks.values()
+        )
 
     def is_green(self, head: str | None) -> bool:
         """Return whether every expected check has run at this commit and passed; a missing result does not count as passed."""
-        if self.settled != head:
+        if self.settled_head != head:
             return False
-        has_passed = all(run.state in PASSING_STATES or (run.is_known and not run.forbidden) for run in self.runs(head))
-        return self.unchecked or (has_passed and not self.dropping(head))
+        has_passed = all(
+            run.state in PASSING_STATES or (run.is_known and not run.forbidden) for run in self.check_runs(head)
+        )
+        return self.has_no_checks or (has_passed and not self.checks_dropping_tests(head))
 
     @property
     def counting_reviews(self) -> list[Review]:
@@ -300,7 +306,11 @@ class PullRequest:
         An agent's approval does not count unless the project says so, but it withdraws the changes that this agent
         requested before.
         """
-        reviews = [review for review in self.reviews if review.verdict != "commented" and review.write_access == WRITES]
+        reviews = [
+            review
+            for review in self.reviews
+            if review.verdict != "commented" and review.write_access == HAS_WRITE_ACCESS
+        ]
         approving_authors = {
             review.reviewer or review.author for review in _last_agent_reviews(reviews) if review.verdict == "approved"
         }
@@ -308,7 +318,7 @@ class PullRequest:
             review
             for review in reviews
             if review.kind == "person"
-            or (review.counts and review.verdict == "approved")
+            or (review.is_sufficient and review.verdict == "approved")
             or (review.verdict != "approved" and (review.reviewer or review.author) not in approving_authors)
         ]
 
@@ -342,74 +352,16 @@ class PullRequest:
         last = applicable[-1]
         return "pending" if last.verdict == "changes_requested" and last.unanswered_head != head else last.verdict
 
-    def mergeable(self, head: str | None, base_head: str | None) -> str:
+    def mergeability(self, head: str | None, base_head: str | None) -> str:
         """Return `yes`, `no` or `unknown`; only a comparison of exactly these two commits counts."""
-        if self.compared is None or self.compared != (head, base_head):
+        if self.compared_heads is None or self.compared_heads != (head, base_head):
             return "unknown"
-        return "no" if self.conflicts else "yes"
+        return "no" if self.conflicting_files else "yes"
 
 
 def _last_agent_reviews(reviews: list[Review]) -> list[Review]:
     """Return the last review of each bot and agent."""
     return list({review.reviewer or review.author: review for review in reviews if review.kind != "person"}.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Episode:
-    """An unbroken time in which a trigger's state holds."""
-
-    since: float
-    attempts: int = 0
-    occurrence: str = ""
-    """The last occurrence that was reacted to; another one within the episode is the next attempt."""
-    escalated: bool = False
-    first: str = ""
-    """The first occurrence that was reacted to; it identifies the episode."""
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What a plan specifies for an issue that is one of its tasks."""
-
-    plan: str
-    task: str
-    profile: str | None = None
-    priority: int = 0
-    files: tuple[str, ...] = ()
-    start: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Issue:
-    """An issue of the local tracker, or read from another tracker."""
-
-    number: int
-    project: str
-    title: str
-    created_at: float
-    updated_at: float
-    body: str = ""
-    state: str = "open"
-    labels: tuple[str, ...] = ()
-    author: str = "person"
-    assignee: str | None = None
-    after: tuple[int, ...] = ()
-    comments: tuple[Comment, ...] = ()
-    write_access: str = WRITES
-    key: str = ""
-    """The tracker's name for it, if that is not its number."""
-    url: str | None = None
-    tracker: str = "local"
-    branch: str | None = None
-    """The branch name that the tracker suggests."""
-    planned: Planned | None = None
-    hosted: bool = False
-    """Whether it is at a service, and not only in the facts."""
-
-    @property
-    def name(self) -> str:
-        """The name that people use for it."""
-        return self.key or str(self.number)
 
 
 LOCAL_FORGE = "local"
@@ -419,13 +371,3 @@ LOCAL_FORGE = "local"
 def is_hosted(name: str, recorded: bool | None) -> bool:
     """Return whether a forge or tracker is a service; events from before that was recorded are about one unless it was `local`."""
     return name != LOCAL_FORGE if recorded is None else recorded
-
-
-_MAX_NUMBER_DIGITS = 18
-"""Largest number of digits that an issue number may have."""
-
-
-def issue_number(name: str) -> int | None:
-    """Return the number in an issue's name (3 for `LIN-3`), or None."""
-    digits = name.rpartition("-")[2].lstrip("#")
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_NUMBER_DIGITS else None

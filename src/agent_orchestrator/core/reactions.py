@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_orchestrator.core.episodes import current_occurrence, find_open_comment, is_state
+from agent_orchestrator.core.episodes import current_occurrence, find_open_comment, is_state_trigger
 from agent_orchestrator.core.events import (
     AgentReport,
     AgentReview,
@@ -37,13 +37,14 @@ from agent_orchestrator.core.events import (
     SpawnRequested,
     encode,
 )
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.pull_request import Episode, issue_number
-from agent_orchestrator.core.rules import CHECK_NOT_SET_UP, Rule
-from agent_orchestrator.core.status import COORDINATOR_KIND, STUCK_AFTER, derive
-from agent_orchestrator.core.verdicts import review_in
+from agent_orchestrator.core.facts import COORDINATOR_KIND, REVIEWER_KIND, Episode, SessionFacts
+from agent_orchestrator.core.issues import issue_number
+from agent_orchestrator.core.rules.model import CHECK_NOT_SET_UP, Rule
+from agent_orchestrator.core.rules.stuck_threshold import stuck_after_seconds
+from agent_orchestrator.core.status import derive_status
+from agent_orchestrator.core.turn_text.review_parser import find_review
 
-LIFECYCLE = frozenset(
+LIFECYCLE_KINDS = frozenset(
     {
         *("place", "prepare", "launch", "deliver", "publish", "move", "stop", "clean-up", "silence", "limit"),
         *("push", "track", "open-pr", "ready-pr", "check", "compare", "land", "rebase"),
@@ -52,15 +53,11 @@ LIFECYCLE = frozenset(
 """Kinds of intents that `needed` returns."""
 
 
-LIMIT_UNKNOWN = 1800.0
+UNKNOWN_LIMIT_SECONDS = 1800.0
 """Seconds after which an agent that met a usage limit without a reset time is started again."""
 IDLE_SETTLE_SECONDS = 1.0
 """Seconds to wait after a turn before it counts as one without a result; its commits get a pull request in this time."""
-REVIEWER = "reviewer"
-"""The kind of session that reviews another session's change and makes none."""
-COORDINATOR = COORDINATOR_KIND
-"""The kind of session that plans, delegates and watches for a project, and makes no change."""
-KINDS_WITHOUT_CHANGE = frozenset({REVIEWER, COORDINATOR})
+KINDS_WITHOUT_CHANGE = frozenset({REVIEWER_KIND, COORDINATOR_KIND})
 """Kinds of sessions that have no change of their own: no pull request, no checks, nothing to merge."""
 
 
@@ -95,13 +92,13 @@ def lifecycle_intents(facts: SessionFacts, rules: Sequence[Rule] = ()) -> list[I
     if facts.stopped:
         merge_intents = _merge_intents(facts)
         return (_push_intents(facts) if merge_intents else []) + merge_intents + _track_intents(facts)
-    if facts.wanted == "stop":
+    if facts.requested_state == "stop":
         return _stop_intents(facts)
-    if facts.moving and not facts.failure:
+    if facts.move_reason and not facts.failure:
         return [_stop_agent_intent(facts) if facts.live else Intent("move", f"move:{facts.id}:{facts.moves}", facts.id)]
     if not facts.admitted or facts.failure:
         return []
-    if facts.place is None or not facts.place.present:
+    if facts.workspace is None or not facts.workspace.present:
         return _prepare_intents(facts)
     if facts.live and facts.launched_run != facts.run:
         return [_stop_agent_intent(facts)]  # a new launch is due
@@ -117,7 +114,7 @@ def _prepare_intents(facts: SessionFacts) -> list[Intent]:
     A session that left its node with nothing to do gets a new node only when its agent is needed again.
     """
     if facts.remote and facts.node is None:
-        if facts.place is not None and facts.moves and not _launch_intents(facts):
+        if facts.workspace is not None and facts.moves and not _launch_intents(facts):
             return _track_intents(facts) + _pull_request_intents(facts)
         return [Intent("place", f"place:{facts.id}:{facts.run}:{facts.moves}", facts.id)]
     move_suffix = f":{facts.moves}" if facts.moves else ""
@@ -142,7 +139,7 @@ def _track_intents(facts: SessionFacts) -> list[Intent]:
 
 def _publish_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that brings new commits into the main repository, or none if they are there."""
-    if facts.place is None or facts.place.shared or not facts.committed or facts.head == facts.published:
+    if facts.workspace is None or facts.workspace.shared or not facts.has_commits or facts.head == facts.published_head:
         return []
     if facts.spec.kind in KINDS_WITHOUT_CHANGE:
         return []
@@ -159,12 +156,12 @@ def _rebase_intents(facts: SessionFacts) -> list[Intent]:
 def _pull_request_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intents for the session's pull request, or none unless its commits are in the main repository."""
     pr, head = facts.pr, facts.head
-    if not facts.committed or not _is_in_main_repository(facts) or facts.spec.kind in KINDS_WITHOUT_CHANGE:
+    if not facts.has_commits or not _is_in_main_repository(facts) or facts.spec.kind in KINDS_WITHOUT_CHANGE:
         return []
     has_forge = facts.has_remote_forge
     intents = _push_intents(facts)
     if pr is None:
-        is_pushed = not has_forge or facts.pushed is not None
+        is_pushed = not has_forge or facts.pushed_head is not None
         return [*intents, Intent("open-pr", f"open-pr:{facts.id}", facts.id)] if is_pushed else intents
     if pr.state != "open":
         return []
@@ -173,24 +170,24 @@ def _pull_request_intents(facts: SessionFacts) -> list[Intent]:
         intents.append(Intent("ready-pr", f"ready-pr:{facts.id}:{head}", facts.id))
     if has_forge:
         return intents
-    if pr.settled != head:
+    if pr.settled_head != head:
         stage = "draft" if pr.draft else "ready"
-        intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.asked}", facts.id))
+        intents.append(Intent("check", f"check:{facts.id}:{head}:{stage}:{pr.check_request_count}", facts.id))
     needs_rebase = facts.old_base_commit is not None and facts.rebase_refused_head != head
-    if facts.base_head and pr.compared != (head, facts.base_head) and not pr.merge_request and not needs_rebase:
+    if facts.base_head and pr.compared_heads != (head, facts.base_head) and not pr.merge_request and not needs_rebase:
         intents.append(Intent("compare", f"compare:{facts.id}:{head}:{facts.base_head}", facts.id))
     return intents
 
 
 def _is_in_main_repository(facts: SessionFacts) -> bool:
     """Return whether the session's commits are in the main repository."""
-    return facts.place is not None and (facts.place.shared or facts.published == facts.head)
+    return facts.workspace is not None and (facts.workspace.shared or facts.published_head == facts.head)
 
 
 def _push_intents(facts: SessionFacts) -> list[Intent]:
     """Return the intent that pushes the branch to the forge, or none if it is pushed or its pull request is closed or merged."""
     is_closed = facts.pr is not None and facts.pr.state != "open"
-    if not facts.has_remote_forge or facts.pushed == facts.head or is_closed or not _is_in_main_repository(facts):
+    if not facts.has_remote_forge or facts.pushed_head == facts.head or is_closed or not _is_in_main_repository(facts):
         return []
     return [Intent("push", f"push:{facts.id}:{facts.head}", facts.id)]
 
@@ -205,7 +202,9 @@ def _merge_intents(facts: SessionFacts) -> list[Intent]:
 def _has_finished(facts: SessionFacts) -> bool:
     """Return whether the agent reported that it is done, or its process exited with 0."""
     launch = facts.launch
-    return facts.done is not None or (launch is not None and launch.ended and launch.code == 0 and not launch.stopped)
+    return facts.done_summary is not None or (
+        launch is not None and launch.ended and launch.code == 0 and not launch.stopped
+    )
 
 
 def _launch_intents(facts: SessionFacts) -> list[Intent]:
@@ -226,7 +225,7 @@ def _limit_intent(facts: SessionFacts) -> Intent:
 
 def still_needed(intent: Intent, facts: SessionFacts) -> bool:
     """Return whether the facts still call for a lifecycle intent; any other intent stays needed."""
-    return intent.kind not in LIFECYCLE or any(other.key == intent.key for other in lifecycle_intents(facts))
+    return intent.kind not in LIFECYCLE_KINDS or any(other.key == intent.key for other in lifecycle_intents(facts))
 
 
 def _stop_intents(facts: SessionFacts) -> list[Intent]:
@@ -245,7 +244,7 @@ def _running_agent_intents(facts: SessionFacts, rules: Sequence[Rule]) -> list[I
     """Return the intents for a running agent: the check for silence, its next message, the end of its usage limit."""
     launch, generation = facts.launch, facts.generation
     assert launch is not None
-    due = launch.at + stuck_after(rules)
+    due = launch.at + stuck_after_seconds(rules)
     intents = [Intent("silence", f"silence:{facts.id}:{generation}", facts.id, generation, due)]
     if message := facts.next_message:
         key = f"deliver:{message.id}:{generation}"
@@ -256,26 +255,21 @@ def _running_agent_intents(facts: SessionFacts, rules: Sequence[Rule]) -> list[I
 
 
 def limited_until(facts: SessionFacts) -> float:
-    """Return when the session's account can be used again: the limit's reset, or `LIMIT_UNKNOWN` later if that is not known."""
-    return facts.limit_until if facts.limit_until is not None else (facts.limited_at or 0.0) + LIMIT_UNKNOWN
+    """Return when the session's account can be used again: the limit's reset, or `UNKNOWN_LIMIT_SECONDS` later if that is not known."""
+    return facts.limit_until if facts.limit_until is not None else (facts.limited_at or 0.0) + UNKNOWN_LIMIT_SECONDS
 
 
 # -- Rules -------------------------------------------------------------------------------------------------------------
 
 
-def stuck_after(rules: Sequence[Rule]) -> float:
-    """Return the seconds of silence after which these rules consider a session stuck."""
-    return next((rule.threshold for rule in rules if rule.trigger == "agent-stuck" and rule.threshold), STUCK_AFTER)
-
-
 def rule_intents(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
     """Return what the rules call for in the current state; the outbox accepts each occurrence once."""
-    status = derive(facts, now, stuck_after(rules))
+    status = derive_status(facts, now, stuck_after_seconds(rules))
     intents: list[Intent] = []
     for rule in rules:
         current = current_occurrence(rule.trigger, facts, status)
         episode = facts.episodes.get(rule.trigger)
-        if current is not None and (episode is None or episode.occurrence != current):
+        if current is not None and (episode is None or episode.last_occurrence != current):
             intents += _rule_intents(rule, facts, episode or Episode(now), current, now)
     return intents
 
@@ -283,7 +277,7 @@ def rule_intents(facts: SessionFacts, rules: Sequence[Rule], now: float) -> list
 def react_to(event: Event, facts: SessionFacts, rules: Sequence[Rule], now: float) -> list[Intent]:
     """Return what an event calls for: the reactions of rules whose trigger is its kind, and the effects that it requests itself."""
     names = _trigger_names(event, facts.id)
-    matching = [rule for rule in rules if rule.trigger in names and not is_state(rule.trigger)]
+    matching = [rule for rule in rules if rule.trigger in names and not is_state_trigger(rule.trigger)]
     reactions = [_event_reaction(rule, event, facts, now) for rule in matching if _can_trigger(rule, event)]
     return reactions + _requested_effects(event, facts)
 
@@ -310,7 +304,7 @@ def react_to_issue(event: Event, rules: Sequence[Rule], now: float) -> list[Inte
             "react-to-issue",
             f"react:{rule.name}:{event.project}:{event.key}",
             "",
-            due=now + delay_before(rule),
+            due=now + delay_seconds(rule),
             args={"rule": rule.name, "trigger": rule.trigger, "project": event.project, "event": event_data},
         )
         for rule in matching
@@ -332,7 +326,7 @@ def _event_reaction(rule: Rule, event: Event, facts: SessionFacts, now: float) -
     """Return the intent of a rule that reacts to an event."""
     event_data = {"type": event.type, **encode(event.body)}
     args = {"rule": rule.name, "trigger": rule.trigger, "occurrence": event.key, "attempt": 1, "event": event_data}
-    due = now + delay_before(rule)
+    due = now + delay_seconds(rule)
     return Intent("react", f"react:{rule.name}:{facts.id}:{event.key}", facts.id, due=due, args=args)
 
 
@@ -340,7 +334,7 @@ def _requested_effects(event: Event, facts: SessionFacts) -> list[Intent]:
     """Return the effects that an event itself requests; they are recorded with it."""
     body = event.body
     if isinstance(body, AgentTurnEnded):
-        body = (facts.spec.reviews and review_in(body.text)) or body
+        body = (facts.spec.reviews and find_review(body.text)) or body
     kind = _EFFECT_OF_REQUEST.get(type(body)) or _forge_effect(event, facts) or _local_effect(body, facts)
     if kind is None or (isinstance(body, OfferAnswered) and body.decision != "allow"):
         return []
@@ -394,15 +388,15 @@ def sessions_of_issue_event(event: Event, sessions: Iterable[SessionFacts]) -> l
         if facts.project == event.project
         and issue_number(facts.spec.issue or "") == number
         and not facts.stopped
-        and facts.wanted == "run"
+        and facts.requested_state == "run"
     ]
 
 
 def trigger_still_applies(intent: Intent, facts: SessionFacts, rules: Sequence[Rule], now: float) -> bool:
     """Return whether the trigger of a rule's intent still applies; a trigger that is a kind of event always does."""
-    if not is_state(intent.args["trigger"]):
+    if not is_state_trigger(intent.args["trigger"]):
         return True
-    status = derive(facts, now, stuck_after(rules))
+    status = derive_status(facts, now, stuck_after_seconds(rules))
     return current_occurrence(intent.args["trigger"], facts, status) == str(intent.args["occurrence"])
 
 
@@ -433,24 +427,26 @@ def _rule_intents(rule: Rule, facts: SessionFacts, episode: Episode, new_occurre
     is_exhausted = rule.retries is not None and attempt > rule.retries
     if not is_exhausted:
         due = now + (
-            delay_before(rule) if attempt == 1 else max(backoff(rule, attempt, name), _settle_delay(rule, attempt))
+            delay_seconds(rule)
+            if attempt == 1
+            else max(backoff_seconds(rule, attempt, name), _settle_delay(rule, attempt))
         )
         intents.append(Intent("react", f"react:{name}", facts.id, facts.generation, due, args))
     is_too_often = rule.escalate_after_count is not None and attempt > rule.escalate_after_count
     if is_exhausted or is_too_often:
         attempts_text = f"{attempt - 1} attempt{'' if attempt == 2 else 's'} did not settle it"
         reason = attempts_text if attempt > 1 else "no attempt is to be made"
-        due = now + max(delay_before(rule), _settle_delay(rule, attempt))
+        due = now + max(delay_seconds(rule), _settle_delay(rule, attempt))
         intents.append(Intent("escalate", f"escalate:{name}", facts.id, due=due, args={**args, "reason": reason}))
     elif rule.escalate_after_seconds is not None and attempt == 1:
         reason = f"it lasts for over {rule.escalate_after_seconds / 60:g} min"
         key = f"escalate:{rule.name}:{facts.id}:since:{new_occurrence}"
-        due = now + delay_before(rule) + rule.escalate_after_seconds
+        due = now + delay_seconds(rule) + rule.escalate_after_seconds
         intents.append(Intent("escalate", key, facts.id, due=due, args={**args, "reason": reason}))
     return intents
 
 
-def delay_before(rule: Rule) -> float:
+def delay_seconds(rule: Rule) -> float:
     """Return the seconds that the state must last before the rule acts; for a stuck agent its status already includes them."""
     threshold = rule.threshold or 0.0 if rule.trigger != "agent-stuck" else 0.0
     return max(rule.delay or 0.0, threshold, _settle_delay(rule))
@@ -462,7 +458,7 @@ def _settle_delay(rule: Rule, attempt: int = 1) -> float:
     return IDLE_SETTLE_SECONDS if is_after_turn else 0.0
 
 
-def backoff(rule: Rule, attempt: int, key: str) -> float:
+def backoff_seconds(rule: Rule, attempt: int, key: str) -> float:
     """Return the seconds before the second or a later attempt: doubling, spread by up to a half, within the rule's bounds.
 
     The spread is computed from the reaction's key, so repeated calls return the same value.

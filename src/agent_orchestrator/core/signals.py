@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.outbox import OutboxRow
 from agent_orchestrator.protocols.forge import BaseChecks
 
 
@@ -61,7 +61,7 @@ class AccountsReviewed:
 class EffectAttempted:
     """An effect was run once."""
 
-    before: Row
-    after: Row
+    before: OutboxRow
+    after: OutboxRow
     began: float
     events: Sequence[Event]

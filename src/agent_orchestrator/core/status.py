@@ -1,17 +1,15 @@
-"""The status of a session: `derive(facts, now) -> Status`. Pure, never stored; every status names its evidence."""
+"""The status of a session: `derive_status(facts, now) -> Status`. Pure, never stored; every status names its evidence."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from agent_orchestrator.core.events import rfc3339
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.facts import COORDINATOR_KIND, SessionFacts
 from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED, CheckRun
+from agent_orchestrator.core.rules.stuck_threshold import STUCK_AFTER_SECONDS
 
-STUCK_AFTER = 600.0
-"""Seconds of silence in a turn after which a session is stuck, unless its rules set another threshold."""
-
-COLUMNS = {
+BOARD_COLUMNS = {
     "merged": "Done",
     "stopped": "Done",
     "closed": "Done",
@@ -39,19 +37,16 @@ COLUMNS = {
 }
 """Status → column of the board."""
 
-IN_TURN = frozenset({"starting", "active", "retrying"})
+IN_TURN_ACTIVITIES = frozenset({"starting", "active", "retrying"})
 """Activities in which silence indicates a problem."""
 
 QUIET_STATUSES = frozenset({"exited", "idle"})
 """Statuses that wait for a person without notifying them."""
 
-WAITS_FOR = "waits for permission: "
+PERMISSION_REASON_PREFIX = "waits for permission: "
 """Prefix of the reason of a blocked session."""
 
-COORDINATOR_KIND = "coordinator"
-"""The kind of session that stays idle between messages and is not finished then."""
-
-STATES = {
+STATUS_ROUTE_STATES = {
     "needs_input": "waiting",
     "blocked": "waiting",
     "interrupted": "error",
@@ -78,7 +73,7 @@ class Status:
     """Time of that report."""
     why: str
     waiting_for: str | None = None
-    called: bool = False
+    needs_person: bool = False
     """A person is needed although the status alone would not need one."""
     is_idle_as_intended: bool = False
     """The session is idle as intended; no person needs to look at it."""
@@ -86,15 +81,15 @@ class Status:
     @property
     def column(self) -> str:
         """The column of the board that the session is shown in."""
-        return "Needs you" if self.called else "Working" if self.is_idle_as_intended else COLUMNS[self.name]
+        return "Needs you" if self.needs_person else "Working" if self.is_idle_as_intended else BOARD_COLUMNS[self.name]
 
     @property
     def state(self) -> str:
         """`idle`, `working`, `waiting` or `error`."""
-        return STATES.get(self.name, "idle")
+        return STATUS_ROUTE_STATES.get(self.name, "idle")
 
 
-def derive(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER) -> Status:
+def derive_status(facts: SessionFacts, now: float, stuck_after: float = STUCK_AFTER_SECONDS) -> Status:
     """Return the first status that applies; a message that waits for a person's approval always needs that person."""
     status = (
         _final_status(facts)
@@ -123,25 +118,26 @@ def _with_held_message(facts: SessionFacts, status: Status) -> Status:
     if status.column == "Done" or status.name in ("needs_input", "blocked"):
         return status
     needed = f"your word on a message: {facts.held_messages[0].reason}"
-    return replace(status, waiting_for=needed, called=True)
+    return replace(status, waiting_for=needed, needs_person=True)
 
 
 def _final_status(facts: SessionFacts) -> Status | None:
     """Return the status of a session that is merged, stopped or closed, or None."""
     if facts.pr and facts.pr.state == "merged":
-        merged = f"landed on {facts.pr.base} as {(facts.pr.landed or '')[:8]}"
-        later_commit = (
-            f"; not landed: {facts.committed_after_merge[:8]}, committed since" if facts.committed_after_merge else ""
-        )
+        merged = f"landed on {facts.pr.base} as {(facts.pr.merge_commit or '')[:8]}"
+        later_commit = f"; not landed: {facts.head_after_merge[:8]}, committed since" if facts.head_after_merge else ""
         return Status(
-            "merged", "pr", facts.updated_at, f"{merged}{_uncommitted_text(facts, facts.pr.left)}{later_commit}"
+            "merged",
+            "pr",
+            facts.updated_at,
+            f"{merged}{_uncommitted_text(facts, facts.pr.uncommitted_files)}{later_commit}",
         )
     if facts.stopped and (
         budget_offer := next((offer for offer in facts.offers if offer.trigger == "budget-exceeded"), None)
     ):
         answer = f"your word on its budget: ao answer {facts.id} --allow"
         return Status(
-            "stopped", "budget", facts.updated_at, f"{budget_offer.text}; its work is saved", answer, called=True
+            "stopped", "budget", facts.updated_at, f"{budget_offer.text}; its work is saved", answer, needs_person=True
         )
     if facts.stopped:
         pending_merge = (
@@ -172,7 +168,7 @@ def _uncommitted_text(facts: SessionFacts, files: tuple[str, ...]) -> str:
 
 def _status_before_launch(facts: SessionFacts) -> Status | None:
     """Return the status of a session that is being stopped or whose agent is not launched yet, or None."""
-    if facts.wanted == "stop":
+    if facts.requested_state == "stop":
         return (
             Status("stopped", facts.stopped_by, facts.updated_at, f"{_stopper(facts)} stops it", "its work to be saved")
             if not facts.failure
@@ -180,8 +176,8 @@ def _status_before_launch(facts: SessionFacts) -> Status | None:
         )
     if facts.failure:
         return None
-    if facts.moving:
-        return Status("starting", "daemon", facts.updated_at, f"leaves node {facts.node}: {facts.moving}")
+    if facts.move_reason:
+        return Status("starting", "daemon", facts.updated_at, f"leaves node {facts.node}: {facts.move_reason}")
     if not facts.admitted:
         reason = facts.waiting_for or ("a node" if facts.remote and facts.node is None else "its turn")
         is_offered = any(offer.trigger == DEPENDENCY_ENDED for offer in facts.offers)
@@ -190,7 +186,7 @@ def _status_before_launch(facts: SessionFacts) -> Status | None:
         return None
     if facts.remote and facts.node is None:
         return Status("starting", "daemon", facts.updated_at, "a node is being chosen for it")
-    if facts.place is None or not facts.place.present:
+    if facts.workspace is None or not facts.workspace.present:
         return Status("starting", "daemon", facts.updated_at, "its workspace is being made")
     if facts.spec.defer and facts.launch is None and facts.next_message is None:
         if facts.pr is not None:
@@ -214,12 +210,12 @@ def _status_needing_person(facts: SessionFacts, now: float, stuck_after: float) 
         return _usage_limit_status(facts, now) if facts.limited else _status_of_bad_end(facts)
     if activity.state == "blocked":
         request = activity.detail or "a permission"
-        return Status("blocked", activity.source, activity.at, f"{WAITS_FOR}{request}", request)
+        return Status("blocked", activity.source, activity.at, f"{PERMISSION_REASON_PREFIX}{request}", request)
     if facts.question or activity.state == "waiting_input":
         request = facts.question or activity.detail or "an answer"
         return Status("needs_input", activity.source, activity.at, f"asks: {request}", request)
     last_sign = max(activity.at, facts.last_sign_at)
-    if activity.state in IN_TURN and now - last_sign >= stuck_after:
+    if activity.state in IN_TURN_ACTIVITIES and now - last_sign >= stuck_after:
         return Status(
             "stuck",
             activity.source,
@@ -240,9 +236,14 @@ def _status_of_missing_setup(facts: SessionFacts) -> Status | None:
     It is reported only after the agent's turn has ended.
     """
     pr = facts.pr
-    if pr is None or pr.state != "open" or pr.merge_request or (facts.live and facts.activity.state in IN_TURN):
+    if (
+        pr is None
+        or pr.state != "open"
+        or pr.merge_request
+        or (facts.live and facts.activity.state in IN_TURN_ACTIVITIES)
+    ):
         return None
-    runs = pr.not_set_up(facts.head)
+    runs = pr.checks_not_set_up(facts.head)
     if not runs:
         return None
     remedy = f". {runs[0].remedy}" if runs[0].remedy else ""
@@ -256,8 +257,8 @@ def _status_of_bad_end(facts: SessionFacts) -> Status | None:
     assert launch is not None
     ended_at = launch.ended_at or activity.at
     reason = f": {launch.reason}" if launch.reason else ""
-    if launch.lost:
-        return Status("interrupted", activity.source, ended_at, launch.lost, "ao restore, or a message")
+    if launch.loss_reason:
+        return Status("interrupted", activity.source, ended_at, launch.loss_reason, "ao restore, or a message")
     if launch.stopped:
         return Status("interrupted", activity.source, ended_at, "its agent was stopped", "ao restore, or a message")
     if launch.signal:
@@ -282,7 +283,9 @@ def _status_at_work(facts: SessionFacts, now: float) -> Status | None:
     activity = facts.activity
     if facts.pr and facts.pr.merge_request:
         merge_request = facts.pr.merge_request
-        return Status("merging", "queue", merge_request.at, f"lands on {facts.pr.base}", merge_request.waits or None)
+        return Status(
+            "merging", "queue", merge_request.at, f"lands on {facts.pr.base}", merge_request.wait_reason or None
+        )
     if not facts.live:
         return None
     if activity.state == "starting":
@@ -316,13 +319,13 @@ def _pull_request_status(facts: SessionFacts) -> Status | None:
     if pr is None:
         return None
     verdict = pr.verdict(head)
-    if pr.mergeable(head, facts.base_head) == "no":
+    if pr.mergeability(head, facts.base_head) == "no":
         return _problem_status(
-            facts, "conflicted", "merge-conflicts", f"conflicts with {pr.base} in {', '.join(pr.conflicts[:3])}"
+            facts, "conflicted", "merge-conflicts", f"conflicts with {pr.base} in {', '.join(pr.conflicting_files[:3])}"
         )
-    if failing := pr.failing(head):
+    if failing := pr.failing_checks(head):
         return _problem_status(facts, "ci_failed", "ci-failed", f"checks fail: {', '.join(map(_check_text, failing))}")
-    if forbidden := pr.forbidden(head):
+    if forbidden := pr.forbidden_failures(head):
         why = f"checks fail as they do on {pr.base}, and redBase is forbid: {', '.join(map(_check_text, forbidden))}"
         return Status("ci_failed", "checks", at, why, f"a green {pr.base}", True)
     if verdict == "changes_requested":
@@ -331,17 +334,21 @@ def _pull_request_status(facts: SessionFacts) -> Status | None:
         return Status("ci_running", "checks", at, "its checks run", "its checks")
     if pr.draft:
         return Status("pr_open", "pr", at, f"pull request #{pr.number} is a draft", "the agent to be done")
-    if dropping := pr.dropping(head):
+    if dropping := pr.checks_dropping_tests(head):
         why = pr.drop_text(dropping[0])
         return Status("review_pending", "checks", at, why, f"your approval: ao review {facts.id} --approve")
     if verdict == "approved":
         if facts.stacked and pr.is_green(head):
             return Status("approved", "pr", at, f"approved and green, on top of {facts.spec.stack}", "that to land")
-        if pr.is_green(head) and pr.mergeable(head, facts.base_head) == "yes":
+        if pr.is_green(head) and pr.mergeability(head, facts.base_head) == "yes":
             return Status(
-                "mergeable", "pr", at, "approved and green" + (f"; {pr.refused}" if pr.refused else ""), "ao merge"
+                "mergeable",
+                "pr",
+                at,
+                "approved and green" + (f"; {pr.merge_failure}" if pr.merge_failure else ""),
+                "ao merge",
             )
-        if pr.by_hand == head and not pr.is_green(head):
+        if pr.manual_checks_head == head and not pr.is_green(head):
             return Status("approved", "pr", at, "approved; its checks are only run by hand", "ao checks --run")
         return Status("approved", "pr", at, "approved; its checks or its base are not known yet", "its checks")
     if pr.awaits_checks(head):
@@ -363,7 +370,7 @@ def _pull_request_status(facts: SessionFacts) -> Status | None:
 
 def _check_text(run: CheckRun) -> str:
     """Return a check's name with how its failures compare with the base branch's."""
-    return f"{run.name} ({run.compared})" if run.compared else run.name
+    return f"{run.name} ({run.comparison_text})" if run.comparison_text else run.name
 
 
 def _problem_status(facts: SessionFacts, name: str, trigger: str, why: str) -> Status:
@@ -380,17 +387,17 @@ def _resting_status(facts: SessionFacts) -> Status:
         why = "watches: it is told what happens" if facts.live else "its agent has ended; the next message wakes it"
         return Status("idle", activity.source, activity.at, why, "news, or your message", is_idle_as_intended=True)
     if facts.launch and facts.launch.ended:
-        if facts.committed or facts.done is not None:
+        if facts.has_commits or facts.done_summary is not None:
             return Status(
                 "idle", activity.source, activity.at, "its agent finished; its work is on the branch", "your look at it"
             )
         return Status("exited", activity.source, activity.at, "its agent exited and left no commit", "your look at it")
-    if facts.done is None and activity.state == "idle" and _is_only_restored(facts):
+    if facts.done_summary is None and activity.state == "idle" and _is_only_restored(facts):
         why = "it was brought back, and has not been told to go on"
         return Status("idle", activity.source, activity.at, why, "a message")
     why = (
         "says it is done"
-        if facts.done is not None
+        if facts.done_summary is not None
         else "its turn is finished"
         if activity.state == "idle"
         else "its state is not known"

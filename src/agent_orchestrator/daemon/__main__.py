@@ -27,39 +27,38 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from agent_orchestrator import __version__
 from agent_orchestrator.base import log_setup
+from agent_orchestrator.base.background_tasks import Tasks
 from agent_orchestrator.base.files import lock
-from agent_orchestrator.base.health import finding
+from agent_orchestrator.base.finding import finding
 from agent_orchestrator.base.home import Home, restrict_umask
 from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
-from agent_orchestrator.base.interpreter import clean_environment, make_launchers
+from agent_orchestrator.base.interpreter import clean_process_environment, make_launchers
 from agent_orchestrator.base.loop_watchdog import Watchdog
-from agent_orchestrator.base.tasks import Tasks
+from agent_orchestrator.base.processes import is_process_running, raise_open_file_limit
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.changes.merge import repair_checkouts
-from agent_orchestrator.client.daemon_client import alive
+from agent_orchestrator.config.config_set import DaemonConfig
 from agent_orchestrator.config.learned_secrets import learn_environment
 from agent_orchestrator.config.projects.trusted_files import is_untrusted_foreign_file
-from agent_orchestrator.config.schema import keep_schema
-from agent_orchestrator.config.scope import DaemonConfig
+from agent_orchestrator.config.schema import update_schema_file
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.outbox import Row
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.outbox import OutboxRow
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 from agent_orchestrator.daemon.foundation import Foundation
-from agent_orchestrator.daemon.wiring import Parts
+from agent_orchestrator.daemon.wiring import DaemonParts
 from agent_orchestrator.errors import AoError, Conflict, resource_shortage
-from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files
+from agent_orchestrator.plugins.runtimes.single_use_files import remove_one_time_files
 from agent_orchestrator.protocols import Gone, Handle, Liveness, ProbeFailed
 from agent_orchestrator.server.access import tls
-from agent_orchestrator.server.app import create_app, warm
-from agent_orchestrator.server.listeners import Servers
+from agent_orchestrator.server.app import create_app, preload_common_routes
+from agent_orchestrator.server.http_servers import Servers
 from agent_orchestrator.server.standby import Standby, SwitchableApp
 from agent_orchestrator.sessions.lifecycle.environment import login_environment
-from agent_orchestrator.sessions.plugins import Plugins, handle_of
-from agent_orchestrator.views.findings import raise_open_file_limit
-from agent_orchestrator.views.recap import RESTARTED
+from agent_orchestrator.sessions.session_plugins import SessionPlugins, handle_of
+from agent_orchestrator.views.recap import RESTART_REASON
 
 if TYPE_CHECKING:
     from agent_orchestrator.core.store.postgres import Postgres
@@ -67,18 +66,18 @@ if TYPE_CHECKING:
 
 EXIT_TIMEOUT = 15.0
 """Seconds that the process has to exit after it has released everything."""
-WARM = 30.0
+FREEZE_DELAY_SECONDS = 30.0
 """Seconds after which everything that is commonly used has been loaded."""
-LATEST = 50
+CLOCK_EVENT_COUNT = 50
 """How many of the last run's newest events are read to find its latest time."""
-FOLLOWING = 0.2
+FOLLOW_INTERVAL_SECONDS = 0.2
 """Seconds between two reads of what the active daemon has written."""
-PATIENCE = 10.0
+EFFECT_DRAIN_SECONDS = 10.0
 """Seconds that effects in progress have to finish when the daemon ends."""
-TRACES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+TRACE_RECEIVER_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The environment variables that name the receiver of traces, as OpenTelemetry defines them."""
-MISSING_OTEL = "pip install 'agent-orchestrator[otel]', then ao shutdown and ao start"
-LOG_AGAIN_AFTER = 60.0
+OTEL_REMEDY = "pip install 'agent-orchestrator[otel]', then ao shutdown and ao start"
+REPEATED_LOG_SECONDS = 60.0
 """Seconds in which the same resource shortage is logged once."""
 KILLED_LOCK_TIMEOUT = 10.0
 """Seconds that a killed daemon's process has to disappear."""
@@ -99,28 +98,28 @@ class Daemon:
         self.flow = self.foundation.flow
         self.host = self.foundation.host
         self.watchdog = watchdog
-        self.ending = asyncio.Event()
-        self.deposed: AoError | None = None
+        self.end_requested = asyncio.Event()
+        self.end_reason: AoError | None = None
         self._background = Tasks()
 
     async def run(self, host: str | None, port: int | None, tls_settings: tls.TlsSettings | None = None) -> None:
         """Serve until asked to end; raise `deposed` if another daemon has become active on the same database."""
         asyncio.get_running_loop().set_exception_handler(_UnhandledErrors())
         base, listeners = self.foundation, None
-        if base.shared is not None and base.early is not None:
-            listeners = await self._bind_listeners(base.early, host, port, tls_settings)
-            if not await self._acquire_leadership(base.shared, listeners):
+        if base.shared_store is not None and base.preloaded_settings is not None:
+            listeners = await self._bind_listeners(base.preloaded_settings, host, port, tls_settings)
+            if not await self._acquire_leadership(base.shared_store, listeners):
                 return
         self._background.spawn(self._read_login())
         pending = await self._resume_clock(await self.flow.start())
         if self.config_file:
-            await base.projects.take(self.config_file)
+            await base.projects.load_startup_file(self.config_file)
         await base.projects.start()
         listeners = listeners or await self._bind_listeners(base.config.daemon, host, port, tls_settings)
-        base.here.url = listeners.url
+        base.local_site.url = listeners.url
         tracing, finding = _start_tracing(self.flow)
         address = (listeners.url, listeners.note)
-        parts = Parts(base, self.watchdog.stalls, address, listeners.fingerprint, finding)
+        parts = DaemonParts(base, self.watchdog.stalls, address, listeners.fingerprint, finding)
         await parts.notifications.recall()
         await self._recover(parts)
         counts = await self._adopt_agents(parts)
@@ -142,24 +141,24 @@ class Daemon:
         await self._record(started)
         log.info("serving", url=listeners.url, note=listeners.note, **counts, pending=len(pending))
         self.watchdog.is_logging = True
-        self._background.spawn(warm())
+        self._background.spawn(preload_common_routes())
         gc.freeze()
-        asyncio.get_running_loop().call_later(WARM, _freeze_objects)
-        ended = asyncio.create_task(self.ending.wait())
+        asyncio.get_running_loop().call_later(FREEZE_DELAY_SECONDS, _freeze_objects)
+        ended = asyncio.create_task(self.end_requested.wait())
         await asyncio.wait([ended, serving], return_when=asyncio.FIRST_COMPLETED)
         ended.cancel()
         await self._close(parts, listeners.servers, serving, tracing)
-        if self.deposed is not None:
-            raise self.deposed
+        if self.end_reason is not None:
+            raise self.end_reason
 
     def _install_signal_handlers(self) -> None:
         """Shut down on SIGTERM and SIGINT; installed before clients can know of this daemon."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self.ending.set)
+            asyncio.get_running_loop().add_signal_handler(number, self.end_requested.set)
 
     # -- beginning -----------------------------------------------------------------------------------------------------
 
-    async def _resume_clock(self, pending: list[Row]) -> list[Row]:
+    async def _resume_clock(self, pending: list[OutboxRow]) -> list[OutboxRow]:
         """Continue from the last event's time, or from the machine's if the last event is dated far ahead of it.
 
         Return the pending rows, with their due times moved back in the second case.
@@ -167,7 +166,7 @@ class Daemon:
         events = self.flow.store.events
         start = max((event.seq for event in await events(kind="daemon-started", limit=1, newest=True)), default=1)
         # Not just the last event: reports of agents carry their own, earlier times.
-        newest = await events(after=start - 1, limit=LATEST, newest=True)
+        newest = await events(after=start - 1, limit=CLOCK_EVENT_COUNT, newest=True)
         ahead = self.foundation.clock.resume(max((event.time for event in newest), default=0.0))
         if not ahead:
             return pending
@@ -180,29 +179,31 @@ class Daemon:
             if facts.updated_at > now
         ]
         rows = {
-            row.intent.key: replace(row, due=max(now, row.due - ahead), updated=now) for row in pending if row.due > now
+            row.intent.key: replace(row, due=max(now, row.due - ahead), updated_at=now)
+            for row in pending
+            if row.due > now
         }
         await self.flow.append(*corrections, rows=list(rows.values()))
         return [rows.get(row.intent.key, row) for row in pending]
 
     async def _bind_listeners(
         self, settings: DaemonConfig, host: str | None, port: int | None, tls_options: tls.TlsSettings | None
-    ) -> _Listeners:
+    ) -> _BoundSockets:
         """Bind the Unix socket and the TCP port; until their `app` is replaced, they answer as a standby does."""
         explicit = port is not None or settings.is_port_set
         address, tls_settings = host or settings.host, settings.tls
         tls_options = tls_options or tls.TlsSettings(
             tls_settings.own, tls_settings.cert, tls_settings.key, tls_settings.insecure
         )
-        certificate = await tls.certificate(tls_options, address, self.home.path / "tls", self.host)
+        certificate = await tls.choose_certificate(tls_options, address, self.home.path / "tls", self.host)
         servers, url, note = Servers.bind(
             self.home.socket("daemon.sock"), address, settings.port if port is None else port, explicit, certificate
         )
         unix = SwitchableApp(Standby(self._active_daemon, self._shut_down_standby))
         tcp = SwitchableApp(Standby(self._active_daemon, None, [address]))
-        return _Listeners(servers, address, url, note, certificate, unix, tcp)
+        return _BoundSockets(servers, address, url, note, certificate, unix, tcp)
 
-    async def _acquire_leadership(self, store: Postgres, listeners: _Listeners) -> bool:
+    async def _acquire_leadership(self, store: Postgres, listeners: _BoundSockets) -> bool:
         """Wait while another daemon is active on the same database, and follow what it writes.
 
         Return True once this daemon is the active one, False if it was asked to end before.
@@ -210,14 +211,17 @@ class Daemon:
         news = asyncio.Event()
         news.set()
         store.set_url(listeners.url)
-        if await store.ask(news.set, self._depose):
+        if await store.request_leadership(news.set, self._depose):
             return True
         self._install_signal_handlers()
         serving = await listeners.serve()
         self._write_info(listeners, standby=True)
-        log.info("standing by", active=store.active.description if store.active else "another daemon")
+        log.info("standing by", active=store.active_daemon.description if store.active_daemon else "another daemon")
         following = asyncio.create_task(self._follow_active(news))
-        leadership, ended = asyncio.create_task(store.turn()), asyncio.create_task(self.ending.wait())
+        leadership, ended = (
+            asyncio.create_task(store.wait_for_leadership()),
+            asyncio.create_task(self.end_requested.wait()),
+        )
         await asyncio.wait([leadership, ended, serving], return_when=asyncio.FIRST_COMPLETED)
         following.cancel()
         ended.cancel()
@@ -230,7 +234,7 @@ class Daemon:
         listeners.servers.close()
         await asyncio.gather(serving, return_exceptions=True)
         await store.close()
-        self.home.info.unlink(missing_ok=True)
+        self.home.daemon_info.unlink(missing_ok=True)
         return False
 
     async def _follow_active(self, news: asyncio.Event) -> None:
@@ -239,24 +243,24 @@ class Daemon:
             await news.wait()
             news.clear()
             try:
-                await self.flow.follow()
+                await self.flow.catch_up_from_store()
             except AoError as error:  # the active daemon may not have created the tables yet
                 log.warning("the active daemon could not be followed", error=error.text)
-            await asyncio.sleep(FOLLOWING)
+            await asyncio.sleep(FOLLOW_INTERVAL_SECONDS)
 
     def _active_daemon(self) -> dict[str, Any] | None:
         """Return the active daemon as JSON data, or None if it is this one or unknown."""
-        shared = self.foundation.shared
-        active = shared.active if shared else None
-        if active is None or shared is None or active.application == shared.me.application:
+        shared = self.foundation.shared_store
+        active = shared.active_daemon if shared else None
+        if active is None or shared is None or active.application == shared.own_daemon.application:
             return None
         return {"host": active.host, "pid": active.pid, "since": rfc3339(active.since), "url": active.url}
 
     def _depose(self, error: AoError) -> None:
         """End this daemon because another one is active, or because that cannot be determined; no new effects are begun."""
         log.error("this daemon ends", reason=str(error))
-        self.deposed = error
-        self.ending.set()
+        self.end_reason = error
+        self.end_requested.set()
 
     async def _read_login(self) -> None:
         """Read the user's login environment for agents; the shell may take a while, so only launches wait for it."""
@@ -266,7 +270,7 @@ class Daemon:
             here.shell_problem = line
             log.warning(line)
 
-        here = self.foundation.here
+        here = self.foundation.local_site
         try:
             login = await login_environment(
                 self.host, None, os.environ, note, self.home.programs, here.own_folders.append
@@ -276,10 +280,10 @@ class Daemon:
         finally:
             here.login_ready.set()
 
-    async def _recover(self, parts: Parts) -> None:
+    async def _recover(self, parts: DaemonParts) -> None:
         """Finish or undo what the last run was in the middle of: checks, drafts, and checkouts that follow a merge."""
         await parts.checks.recover()
-        await parts.drafting.scratches.recover()
+        await parts.drafting.scratch_copies.remove_leftovers()
         for repo in {facts.spec.repo for facts in self.flow.sessions.values() if facts.pr}:
             try:
                 for checkout in await repair_checkouts(self.host, Path(repo)):
@@ -287,7 +291,7 @@ class Daemon:
             except AoError as error:
                 log.warning("a repository could not be looked at", repo=repo, error=str(error))
 
-    async def _adopt_agents(self, parts: Parts) -> Counter[str]:
+    async def _adopt_agents(self, parts: DaemonParts) -> Counter[str]:
         """Adopt the agents of the last run that are still alive, and record the end of the others; return the counts."""
         own_sessions = (facts for facts in self.flow.sessions.values() if not self.flow.owner_home(facts.id))
         live: list[tuple[SessionFacts, Handle]] = []
@@ -301,8 +305,8 @@ class Daemon:
         for facts, handle, liveness in await self._probe_agents(parts.core.plugins, live):
             if not facts.remote and handle.boot_id != self.host.boot_id():
                 counts["lost"] += 1
-                interrupted += [facts.id] if facts.activity.state in IN_TURN else []
-                await parts.observer.record_end(facts.id, handle, Gone().exit, lost=RESTARTED)
+                interrupted += [facts.id] if facts.activity.state in IN_TURN_ACTIVITIES else []
+                await parts.observer.record_end(facts.id, handle, Gone().exit, lost=RESTART_REASON)
             elif isinstance(liveness, Gone):
                 counts["lost" if liveness.lost else "ended"] += 1
                 lost_reason = "its terminal is gone" if liveness.lost else ""
@@ -318,7 +322,7 @@ class Daemon:
         return counts
 
     async def _probe_agents(
-        self, plugins: Plugins, live: list[tuple[SessionFacts, Handle]]
+        self, plugins: SessionPlugins, live: list[tuple[SessionFacts, Handle]]
     ) -> list[tuple[SessionFacts, Handle, Liveness]]:
         """Return the state of each agent, with one probe per runtime and node. A failed probe counts as `ProbeFailed`."""
         states: list[tuple[SessionFacts, Handle, Liveness]] = []
@@ -331,27 +335,27 @@ class Daemon:
             states += [(facts, handle, state) for (facts, handle), state in zip(group, group_states, strict=True)]
         return states
 
-    async def _restore_in_turn(self, parts: Parts, sessions: list[str]) -> None:
+    async def _restore_in_turn(self, parts: DaemonParts, sessions: list[str]) -> None:
         """Restore, one after the other, the sessions that a restart of the machine interrupted in a turn."""
         for session in sessions:
             with contextlib.suppress(AoError):
                 await parts.sessions.restore(session, key=f"boot:{self.host.boot_id()}")
-                await parts.followers.until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
+                await parts.followers.wait_until(session, lambda facts: facts.live or facts.failure is not None, 60.0)
 
-    def _start(self, parts: Parts, pending: list[Row]) -> None:
+    def _start(self, parts: DaemonParts, pending: list[OutboxRow]) -> None:
         """Start all parts, and the pending effects."""
-        for part in parts.observing:
+        for part in parts.observing_parts:
             part.start()
         parts.cluster.start()
         parts.sleep_detector.start()
         parts.runner.start(pending)
-        for part in parts.deciding:
+        for part in parts.deciding_parts:
             part.start()
         parts.completion_files.start()
         if self.home.schema.exists():
-            keep_schema(self.home.schema)
+            update_schema_file(self.home.schema)
 
-    def _write_info(self, listeners: _Listeners, *, standby: bool = False) -> None:
+    def _write_info(self, listeners: _BoundSockets, *, standby: bool = False) -> None:
         """Write the file by which clients find this daemon."""
         info = {
             **({"note": listeners.note} if listeners.note else {}),
@@ -363,42 +367,42 @@ class Daemon:
             "url": listeners.url,
             "version": __version__,
         }
-        draft = self.home.info.with_suffix(".new")
+        draft = self.home.daemon_info.with_suffix(".new")
         draft.write_text(json.dumps(info) + "\n")
         draft.chmod(0o600)
-        draft.replace(self.home.info)
+        draft.replace(self.home.daemon_info)
 
     # -- ending --------------------------------------------------------------------------------------------------------
 
-    async def _shut_down(self, parts: Parts | None) -> None:
+    async def _shut_down(self, parts: DaemonParts | None) -> None:
         """End the daemon after the answer has been sent; if its parts are given, save and stop all sessions first."""
         if parts is not None:
             for part in (parts.auto_assigner, parts.fixes, parts.coordinators):
                 await part.close()  # so that they start no sessions in the freed slots
             await self.flow.append()  # waits until what they have just begun is recorded
             await parts.sessions.stop_all(None)
-        asyncio.get_running_loop().call_later(0.05, self.ending.set)
+        asyncio.get_running_loop().call_later(0.05, self.end_requested.set)
 
     async def _shut_down_standby(self, _sessions: bool) -> None:
         """End a daemon that stands by; it has no sessions."""
         await self._shut_down(None)
 
     async def _close(
-        self, parts: Parts, servers: Servers, serving: asyncio.Task[None], tracing: Tracing | None
+        self, parts: DaemonParts, servers: Servers, serving: asyncio.Task[None], tracing: Tracing | None
     ) -> None:
         """Close all parts in order, wait for effects in progress, and record the stop."""
         log.info("ending")
         await self._background.close()
-        for part in reversed(parts.deciding):
+        for part in reversed(parts.deciding_parts):
             await part.close()
         await parts.feed.close()
         await parts.live.close()
         servers.close()
         await parts.cluster.close()
         await asyncio.gather(serving, return_exceptions=True)
-        patience = 0.0 if self.deposed else PATIENCE
+        patience = 0.0 if self.end_reason else EFFECT_DRAIN_SECONDS
         await asyncio.gather(parts.runner.drain(patience), parts.queue.close())
-        for part in reversed(parts.observing):
+        for part in reversed(parts.observing_parts):
             await part.close()
         await parts.sleep_detector.close()
         self.foundation.watch.close()
@@ -408,7 +412,7 @@ class Daemon:
         await self.flow.store.close()
         if tracing is not None:
             await tracing.close()
-        self.home.info.unlink(missing_ok=True)
+        self.home.daemon_info.unlink(missing_ok=True)
 
     async def _record(self, body: e.Body) -> None:
         """Record an event of the daemon; ignore an error."""
@@ -421,19 +425,19 @@ def _start_tracing(flow: Flow) -> tuple[Tracing | None, dict[str, Any] | None]:
 
     The tracing package is loaded only if it is needed.
     """
-    if not any(os.environ.get(variable) for variable in TRACES):
+    if not any(os.environ.get(variable) for variable in TRACE_RECEIVER_VARIABLES):
         return None, None
     try:
         from agent_orchestrator.views import tracing
     except ImportError as error:
-        log.warning("traces are not sent", error=str(error), remedy=MISSING_OTEL)
-        return None, finding("traces", "warning", f"not sent: {error}", MISSING_OTEL)
-    receiver = next(filter(None, map(os.environ.get, TRACES)))
-    return tracing.Tracing(flow, tracing.provider()), finding("traces", "ok", f"sent to {receiver}")
+        log.warning("traces are not sent", error=str(error), remedy=OTEL_REMEDY)
+        return None, finding("traces", "warning", f"not sent: {error}", OTEL_REMEDY)
+    receiver = next(filter(None, map(os.environ.get, TRACE_RECEIVER_VARIABLES)))
+    return tracing.Tracing(flow, tracing.create_provider()), finding("traces", "ok", f"sent to {receiver}")
 
 
 class _UnhandledErrors:
-    """Asyncio exception handler: a known error or resource shortage is one log line, at most every `LOG_AGAIN_AFTER` seconds.
+    """Asyncio exception handler: a known error or resource shortage is one log line, at most every `REPEATED_LOG_SECONDS`.
 
     Other errors go to the loop's default handler.
     """
@@ -447,7 +451,7 @@ class _UnhandledErrors:
         known_error = error if isinstance(error, AoError) else resource_shortage(error) if error else None
         if known_error is None:
             loop.default_exception_handler(context)
-        elif self._logged.get(known_error.text, 0.0) < loop.time() - LOG_AGAIN_AFTER:
+        elif self._logged.get(known_error.text, 0.0) < loop.time() - REPEATED_LOG_SECONDS:
             self._logged[known_error.text] = loop.time()
             log.warning(str(context.get("message") or "something could not be done"), error=str(known_error))
 
@@ -459,7 +463,7 @@ def _freeze_objects() -> None:
 
 
 @dataclass(slots=True)
-class _Listeners:
+class _BoundSockets:
     """The sockets of the daemon, and the apps behind them."""
 
     servers: Servers
@@ -489,7 +493,7 @@ class _Listeners:
 
 
 @contextlib.contextmanager
-def locked(home: Home) -> Iterator[None]:
+def hold_home_lock(home: Home) -> Iterator[None]:
     """Hold the home's lock while the daemon lives. The kernel releases it with the process, so it is never stale."""
     owner = home.path.stat().st_uid
     if owner != os.getuid():
@@ -497,9 +501,9 @@ def locked(home: Home) -> Iterator[None]:
     with home.lock.open("a+") as file:
         home.lock.chmod(0o600)  # a user who can read it could hold it, and keep the daemon from starting
         deadline = time.monotonic() + KILLED_LOCK_TIMEOUT
-        while (holder := _lock_or_holder(file)) is not None:
+        while (holder := _try_lock(file)) is not None:
             # A daemon that was just killed holds the lock until its process has disappeared.
-            if (holder.isdigit() and alive(int(holder))) or time.monotonic() > deadline:
+            if (holder.isdigit() and is_process_running(int(holder))) or time.monotonic() > deadline:
                 raise Conflict(
                     f"a daemon runs already for {home.path} (pid {holder})", "use it, or end it: ao shutdown"
                 )
@@ -511,9 +515,9 @@ def locked(home: Home) -> Iterator[None]:
         yield
 
 
-def _lock_or_holder(file: TextIO) -> str | None:
+def _try_lock(file: TextIO) -> str | None:
     """Take the lock and return None, or return the pid of the process that has it."""
-    if lock.take(file):
+    if lock.try_lock(file):
         return None
     file.seek(0)
     return file.read().strip()
@@ -540,24 +544,24 @@ def main() -> int:
     parser.add_argument("--config", type=Path, help="configuration file whose port, host and database count")
     parser.add_argument("--foreground", action="store_true", help="log to this terminal")
     options = parser.parse_args()
-    home = Home.here()
+    home = Home.from_environment()
     restrict_umask()
     try:
-        home.make()
+        home.create_folders()
         log_stream = set_up_log(home, options.foreground)
         raise_open_file_limit()
         watchdog = Watchdog()
-        with locked(home), asyncio.Runner(loop_factory=watchdog.loop) as runner:
+        with hold_home_lock(home), asyncio.Runner(loop_factory=watchdog.create_loop) as runner:
             make_launchers(str(home.programs))
-            clean_environment(os.environ, str(home.programs))
+            clean_process_environment(os.environ, str(home.programs))
             if not options.foreground:
-                log_stream.bound(home.log)
+                log_stream.enable_rotation(home.log)
             try:
                 runner.run(run_and_end_tasks(_run(home, options, watchdog)))
             finally:
-                _exit_within(EXIT_TIMEOUT)
+                _kill_after(EXIT_TIMEOUT)
     except AoError as error:
-        sys.stderr.write(REDACTOR.text(f"ao: {error}\n"))
+        sys.stderr.write(REDACTOR.redact_text(f"ao: {error}\n"))
         return error.exit_code
     except OSError as error:
         sys.stderr.write(f"ao: {home.path} cannot be used: {resource_shortage(error) or error}\n")
@@ -565,7 +569,7 @@ def main() -> int:
     return 0
 
 
-def _exit_within(seconds: float) -> None:
+def _kill_after(seconds: float) -> None:
     """Kill this process after some seconds: a process that hangs would keep the next daemon from starting, and a kill loses nothing."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True

@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent_orchestrator.base.api_tokens import Tokens
 from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.base.files.safe import UnsafePath, read_regular_file
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.home import Home
+from agent_orchestrator.config.config_set import ConfigSet, DaemonConfig
 from agent_orchestrator.config.learned_secrets import learn_environment
-from agent_orchestrator.config.load import MAX_BYTES
+from agent_orchestrator.config.load import MAX_CONFIG_BYTES
 from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.config.projects.trusted_files import TrustedFiles
-from agent_orchestrator.config.scope import ConfigSet, DaemonConfig
-from agent_orchestrator.config.tokens import Tokens
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import Facts
 from agent_orchestrator.core.store.database import Database
@@ -40,22 +40,24 @@ class Foundation:
         facts = Facts()
         trusted_files = TrustedFiles(facts, home, foreign=foreign)
         self.config = ConfigSet(home.config, os.environ, config_file, trust=trusted_files, foreign=foreign)
-        self.early = early_settings(self.config)
+        self.preloaded_settings = load_early_settings(self.config)
         """The daemon's settings, if a file sets the database and they had to be read before the store is opened; else None."""
-        self.shared = shared_store(home, self.early.database) if self.early else None
+        self.shared_store = (
+            open_shared_store(home, self.preloaded_settings.database) if self.preloaded_settings else None
+        )
         """The store, if it is one that other daemons can use too; else None."""
         self.clock = SystemClock()
-        here = self.shared.me.place if self.shared else ""
-        store = self.shared or Database.sqlite(home.database)
+        here = self.shared_store.own_daemon.home_name if self.shared_store else ""
+        store = self.shared_store or Database.sqlite(home.database)
         self.flow = Flow(store, self.clock, self.config.rules, self.config.routes, facts, here)
         self.host = SandboxedGitHost(self.config, facts, hidden=(home.path, home.socket("x").parent))
-        self.watch = Watch()
+        self.watch = FileWatcher()
         self.projects = Projects(self.flow, home, self.host, self.config, trusted_files, self.watch)
-        self.here = LocalSite(home, self.host)
+        self.local_site = LocalSite(home, self.host)
         self.tokens = Tokens(home)
 
 
-def early_settings(config: ConfigSet) -> DaemonConfig | None:
+def load_early_settings(config: ConfigSet) -> DaemonConfig | None:
     """Return the daemon's settings if a file may set the database, else None. Raises an error for such a file that is invalid.
 
     Without that file the daemon would open another database, which has none of the sessions.
@@ -74,18 +76,18 @@ def early_settings(config: ConfigSet) -> DaemonConfig | None:
 def _may_set_database(path: Path) -> bool:
     """Return whether a configuration file mentions a database."""
     try:
-        return b"database" in read_regular_file(path.resolve(), MAX_BYTES)
+        return b"database" in read_regular_file(path.resolve(), MAX_CONFIG_BYTES)
     except UnsafePath:
         return True  # too long to be valid: loading it raises the error
 
 
-def shared_store(home: Home, database: str) -> Postgres | None:
+def open_shared_store(home: Home, database: str) -> Postgres | None:
     """Return the store at a PostgreSQL server, if the setting names one."""
     if "://" not in database:
         return None
     machine = ""
     try:
-        from agent_orchestrator.core.store.leader import ActiveDaemon
+        from agent_orchestrator.core.store.leader import DaemonDescription
         from agent_orchestrator.core.store.postgres import Postgres
     except ImportError:
         raise Missing(
@@ -95,4 +97,4 @@ def shared_store(home: Home, database: str) -> Postgres | None:
     with contextlib.suppress(OSError):
         machine = Path("/etc/machine-id").read_text().strip()[:8]
     name = platform.node() or "localhost"
-    return Postgres(database, ActiveDaemon(name, str(home.path), os.getpid(), time.time(), machine=machine))
+    return Postgres(database, DaemonDescription(name, str(home.path), os.getpid(), time.time(), machine=machine))

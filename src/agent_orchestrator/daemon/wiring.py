@@ -1,4 +1,4 @@
-"""`Parts`: everything that runs in a daemon, made in the order in which data flows.
+"""`DaemonParts`: everything that runs in a daemon, made in the order in which data flows.
 
 Each part is given what it needs when it is made; nothing is set later.
 
@@ -12,69 +12,69 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import __version__
-from agent_orchestrator.base.loop_watchdog import Stalls
-from agent_orchestrator.changes.checks.base_branch import BaseStates
+from agent_orchestrator.base.loop_watchdog import StallStatistics
+from agent_orchestrator.changes.checks.base_branch_checks import BaseStates
 from agent_orchestrator.changes.checks.proof import Proofs
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.checks.runner import Checks
-from agent_orchestrator.changes.conflicts import Conflicts
-from agent_orchestrator.changes.forge_records import ForgeRecords, Numbers
+from agent_orchestrator.changes.conflicts import ConflictPredictor
+from agent_orchestrator.changes.forge_records import ForgeRecords, NumberAllocator
 from agent_orchestrator.changes.forge_sync import (
-    AfterMerge,
     ForgeConnections,
     ForgeDoctor,
-    ForgePullRequests,
     IssueSync,
+    MergeCleanup,
     Outages,
+    PullRequestActions,
     PullRequestSync,
     SessionForges,
     Webhooks,
 )
 from agent_orchestrator.changes.issues.issues import Issues
 from agent_orchestrator.changes.merge_queue import MergeQueue
-from agent_orchestrator.changes.merges import Merges
+from agent_orchestrator.changes.merge_router import MergeRouter
 from agent_orchestrator.changes.pull_requests.branch_watch import BranchWatch
-from agent_orchestrator.changes.pull_requests.checks import PullRequestChecks
+from agent_orchestrator.changes.pull_requests.local_checks import PullRequestChecks
 from agent_orchestrator.changes.pull_requests.stacks import Stacks
 from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
 from agent_orchestrator.changes.reviews.reviews import Reviews
 from agent_orchestrator.changes.reviews.threads import ReviewThreads
+from agent_orchestrator.config.projects.configuration_commands import ConfigurationCommands
 from agent_orchestrator.config.projects.project_plugins import ProjectPlugins
 from agent_orchestrator.config.projects.project_settings import ProjectSettings
-from agent_orchestrator.config.projects.settings import Configuration
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner
+from agent_orchestrator.daemon.daemon_doctor import DaemonDoctor
 from agent_orchestrator.daemon.foundation import Foundation
-from agent_orchestrator.daemon.probes import DaemonProbes
 from agent_orchestrator.fleet.coordinator.coordinator import Coordinators
 from agent_orchestrator.fleet.fixes.runs import Fixes
 from agent_orchestrator.fleet.notifications import AnswerLinks, NotificationSender, NotifierTest
-from agent_orchestrator.fleet.notifications.all_done import Completion
-from agent_orchestrator.fleet.notifications.health import Health
+from agent_orchestrator.fleet.notifications.all_done import CompletionReporter
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
+from agent_orchestrator.fleet.notifications.receiver_health import Health
 from agent_orchestrator.fleet.notifications.slack_buttons import SlackButtons
-from agent_orchestrator.fleet.notifications.targets import Targets
-from agent_orchestrator.fleet.plans import Planner
-from agent_orchestrator.fleet.plans.apply import PlanApplier
-from agent_orchestrator.fleet.plans.draft import PlanDrafter
+from agent_orchestrator.fleet.notifications.targets import NotifierTargets
+from agent_orchestrator.fleet.plans import PlanService
+from agent_orchestrator.fleet.plans.applier import PlanApplier
+from agent_orchestrator.fleet.plans.drafter import PlanDrafter
 from agent_orchestrator.fleet.reactions.command_action import CommandAction
-from agent_orchestrator.fleet.reactions.executor import Actions, RuleExecutor
-from agent_orchestrator.fleet.reactions.message_text import AttachmentCollector, MessageText
-from agent_orchestrator.fleet.reactions.rules_in_force import RuleInspection
+from agent_orchestrator.fleet.reactions.executor import RuleActions, RuleExecutor
+from agent_orchestrator.fleet.reactions.message_variables import AttachmentCollector, MessageText
+from agent_orchestrator.fleet.reactions.rule_inspection import RuleInspection
 from agent_orchestrator.fleet.reactions.spawn_action import SpawnAction
 from agent_orchestrator.fleet.scheduling.admission import Admission
 from agent_orchestrator.fleet.scheduling.auto_assign import AutoAssigner
 from agent_orchestrator.fleet.scheduling.backlog import Backlog, profile_for
 from agent_orchestrator.fleet.scheduling.failed_dependencies import DependencyOffers
-from agent_orchestrator.fleet.scheduling.keep_awake import Machine, Power
+from agent_orchestrator.fleet.scheduling.keep_awake import SleepInhibitor, SleepPrevention
 from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.fleet.usage.budgets import Budgets
-from agent_orchestrator.fleet.usage.usage import UsageReports
 from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
+from agent_orchestrator.fleet.usage.usage_reports import UsageReports
 from agent_orchestrator.server.access.logins import Logins
 from agent_orchestrator.server.services import Services
-from agent_orchestrator.sessions.agents.catalog import Agents
+from agent_orchestrator.sessions.agents.catalog import AgentCatalog
 from agent_orchestrator.sessions.agents.observer import Observer
-from agent_orchestrator.sessions.cluster import Cluster
+from agent_orchestrator.sessions.cluster_service import ClusterService
 from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.lifecycle.delivery import Deliveries
 from agent_orchestrator.sessions.lifecycle.effects import session_effects
@@ -84,39 +84,39 @@ from agent_orchestrator.sessions.lifecycle.stop import Stops
 from agent_orchestrator.sessions.lifecycle.workspaces import Workspaces
 from agent_orchestrator.sessions.messages import Inbox
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.permissions.service import Permissions
+from agent_orchestrator.sessions.permissions.permissions import Permissions
 from agent_orchestrator.sessions.plugin_list import PluginList
-from agent_orchestrator.sessions.plugins import Plugins
 from agent_orchestrator.sessions.prune import Prune
-from agent_orchestrator.sessions.report_tool import Reporting
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.sessions.report_tool import ReportRecorder
+from agent_orchestrator.sessions.session_plugins import SessionPlugins
+from agent_orchestrator.sessions.session_view import SessionViews
 from agent_orchestrator.sessions.sessions import Sessions
 from agent_orchestrator.sessions.site import NodeSites, Sites
 from agent_orchestrator.sessions.sleep_detection import SleepDetector
 from agent_orchestrator.views.audit import Audit
-from agent_orchestrator.views.board import LiveState
 from agent_orchestrator.views.completion_files import CompletionFiles
 from agent_orchestrator.views.doctor import Doctor
-from agent_orchestrator.views.event_feed import Feed
-from agent_orchestrator.views.inspection import SessionDetails
+from agent_orchestrator.views.event_feed import EventFeed
+from agent_orchestrator.views.live_state import LiveState
 from agent_orchestrator.views.metrics import Metrics
 from agent_orchestrator.views.overview import FleetOverview
 from agent_orchestrator.views.recap import Recap
+from agent_orchestrator.views.session_details import SessionDetails
 from agent_orchestrator.views.stats import Stats
-from agent_orchestrator.views.story import Timelines
+from agent_orchestrator.views.timeline_reader import TimelineReader
 from agent_orchestrator.views.traffic import Traffic
 
 if TYPE_CHECKING:
-    from agent_orchestrator.cluster.nodes.registry import Nodes
+    from agent_orchestrator.cluster.daemon.registry import NodeRegistry
 
 
-class Parts:
+class DaemonParts:
     """All parts of one daemon; made when the configuration is loaded."""
 
     def __init__(
         self,
         foundation: Foundation,
-        stalls: Stalls,
+        stalls: StallStatistics,
         address: tuple[str, str | None],
         fingerprint: str = "",
         tracing: dict[str, Any] | None = None,
@@ -135,7 +135,7 @@ class Parts:
         self._make_changes()
         self._make_fleet()
         self._make_reactions()
-        self.runner = Runner(self.core.flow, self._effects(), self._before_effect)
+        self.runner = EffectRunner(self.core.flow, self._effects(), self._before_effect)
         self._make_views(stalls, address, tracing)
 
     def _make_core(self) -> Core:
@@ -144,8 +144,8 @@ class Parts:
         settings, project_plugins = ProjectSettings(base.config), ProjectPlugins(base.projects)
         self.project_plugins = project_plugins
         self._registry = _create_node_registry(base)
-        sites = Sites(base.flow, base.here, self._registry or NodeSites())
-        plugins = Plugins(base.host, settings, sites, project_plugins)
+        sites = Sites(base.flow, base.local_site, self._registry or NodeSites())
+        plugins = SessionPlugins(base.host, settings, sites, project_plugins)
         return Core(base.flow, base.home, base.host, base.watch, base.config, settings, base.projects, sites, plugins)
 
     def _make_usage(self) -> None:
@@ -156,20 +156,20 @@ class Parts:
 
     def _make_forges(self) -> None:
         """Make the connections to forges and trackers."""
-        self.numbers = Numbers(self.core.flow)
+        self.numbers = NumberAllocator(self.core.flow)
         self.connections = ForgeConnections(self.core, ForgeRecords(self.core.flow, self.numbers))
         self.outages = Outages(self.core, self.quiet.gate)
         self.pull_request_sync = PullRequestSync(self.core, self.connections, self.outages)
         self.issue_sync = IssueSync(self.core, self.connections, self.outages)
-        self.forge_pull_requests = ForgePullRequests(self.core, self.connections)
-        self.after_merge = AfterMerge(self.core, self.connections)
+        self.forge_pull_requests = PullRequestActions(self.core, self.connections)
+        self.after_merge = MergeCleanup(self.core, self.connections)
         self.webhooks = Webhooks(self.core.flow, self.connections, self.pull_request_sync, self.issue_sync)
 
     def _make_sessions(self, fingerprint: str) -> None:
         """Make what creates, runs and ends sessions."""
         core, tokens = self.core, self.foundation.tokens
         self.notifier_health = Health()
-        self.views = Views(core, self.notifier_health)
+        self.views = SessionViews(core, self.notifier_health)
         self.followers = Followers(core)
         self.specs = SessionSpecs(core, tokens)
         self.observer = Observer(core)
@@ -184,11 +184,11 @@ class Parts:
         self.inbox = Inbox(core, self.permissions, self.sessions, self.followers, self.views)
         self.sleep_detector = SleepDetector(core)
 
-    def _make_cluster(self, fingerprint: str) -> Cluster:
+    def _make_cluster(self, fingerprint: str) -> ClusterService:
         """Make the parts of the cluster; without its package there are no nodes."""
         if self._registry is None:
-            return Cluster()
-        from agent_orchestrator.cluster.nodes import ClusterNodes
+            return ClusterService()
+        from agent_orchestrator.cluster.daemon import ClusterNodes
 
         tokens, notices = self.foundation.tokens, self.quiet.gate
         return ClusterNodes(self.core, self._registry, tokens, self.specs, self.observer, notices, fingerprint)
@@ -199,9 +199,9 @@ class Parts:
         self.checks = Checks(core.home, core.host)
         required = RequiredChecks(core.flow, core.home, core.settings)
         self.pull_request_checks = PullRequestChecks(core, self.specs, self.checks, required, self.quiet.gate)
-        self.conflicts = Conflicts(core)
+        self.conflicts = ConflictPredictor(core)
         self.queue = MergeQueue(core, self.checks, required, self.pull_request_checks.check_spec, self.conflicts)
-        self.merges = Merges(core.flow, self.queue, self.forge_pull_requests)
+        self.merges = MergeRouter(core.flow, self.queue, self.forge_pull_requests)
         self.branch_watch = BranchWatch(core)
         self.base_states = BaseStates(core, self.checks, self.pull_request_checks.check_spec)
         self.stacks = Stacks(core)
@@ -214,28 +214,28 @@ class Parts:
         core = self.core
         self.drafting = PlanDrafter(core, self.conflicts, self.issue_sync, self.budgets)
         applying = PlanApplier(core, self.connections, self.issue_sync, self.numbers)
-        self.planner = Planner(core, self.views, self.connections, self.drafting, applying, self.numbers)
+        self.planner = PlanService(core, self.views, self.connections, self.drafting, applying, self.numbers)
         self.fixes = Fixes(core, self.sessions, self.reviews, self.inbox, self.checks, self.views)
         self.coordinators = Coordinators(core, self.sessions, self.followers, self.inbox)
-        gates = (self.limits.gate, self.budgets.gate, self.cluster.gate)
-        self.admission = Admission(core, self.conflicts.expected, gates)
+        gates = (self.limits.gate, self.budgets.gate, self.cluster.wait_reason)
+        self.admission = Admission(core, self.conflicts.expected_files, gates)
         self.backlog = Backlog(core)
         self.auto_assigner = AutoAssigner(core, self.backlog, self.sessions, self.quiet.gate)
         self.dependency_offers = DependencyOffers(core, self.quiet.gate)
-        self.completion = Completion(core)
-        self.power = Power(core, Machine(core.host))
+        self.completion = CompletionReporter(core)
+        self.power = SleepPrevention(core, SleepInhibitor(core.host))
 
     def _make_reactions(self) -> None:
         """Make what carries out rules and reaches people."""
         core = self.core
-        self.targets = Targets(core)
+        self.targets = NotifierTargets(core)
         self.answers = AnswerLinks(core.flow, self.foundation.tokens, self.inbox)
         self.notifications = NotificationSender(core, self.targets, self.answers, self.notifier_health)
         self.rules = RuleExecutor(
             core,
             MessageText(self.views, core.projects),
             AttachmentCollector(core),
-            Actions(core.flow, self.limits),
+            RuleActions(core.flow, self.limits),
             self.quiet,
             self.usage,
         )
@@ -263,22 +263,24 @@ class Parts:
 
     async def _before_effect(self) -> None:
         """Wait until time that the machine slept is accounted for, and confirm that no other daemon may run this effect."""
-        await self.sleep_detector.settle()
-        if self.foundation.shared is not None:
-            await self.foundation.shared.confirm()
+        await self.sleep_detector.record_sleep()
+        if self.foundation.shared_store is not None:
+            await self.foundation.shared_store.confirm()
 
-    def _make_views(self, stalls: Stalls, address: tuple[str, str | None], tracing: dict[str, Any] | None) -> None:
+    def _make_views(
+        self, stalls: StallStatistics, address: tuple[str, str | None], tracing: dict[str, Any] | None
+    ) -> None:
         """Make what people and programs read."""
         core = self.core
-        self.feed = Feed(core)
+        self.feed = EventFeed(core)
         overviews = FleetOverview(core.flow, core.config, self.base_states)
         self.live = LiveState(core, self.views, self.inbox, self.queue, overviews)
         self.completion_files = CompletionFiles(core, self.sessions)
         self.metrics = Metrics(core, self.views, self.runner, self.webhooks, Traffic(), stalls)
         self.notifier_test = NotifierTest(self.notifications)
         self.proofs = Proofs(core, self.checks)
-        self.agents = Agents(core)
-        own = DaemonProbes(self.foundation, self.cluster, stalls, address, tracing)
+        self.agents = AgentCatalog(core)
+        own = DaemonDoctor(self.foundation, self.cluster, stalls, address, tracing)
         probes = (
             self.proofs.health_findings,
             ForgeDoctor(self.connections, self.webhooks, address[0]).run,
@@ -292,7 +294,7 @@ class Parts:
         self.doctor = Doctor(core, self.agents, probes)
 
     @property
-    def observing(self) -> tuple[Part, ...]:
+    def observing_parts(self) -> tuple[Part, ...]:
         """The parts that watch what happens outside, in the order in which they start; closed in the opposite order, last of all."""
         return (
             self.observer,
@@ -306,7 +308,7 @@ class Parts:
         )
 
     @property
-    def deciding(self) -> tuple[Part, ...]:
+    def deciding_parts(self) -> tuple[Part, ...]:
         """The parts that start something by themselves, in the order in which they start; closed in the opposite order, first of all."""
         return (
             self.conflicts,
@@ -333,13 +335,13 @@ class Parts:
             inbox=self.inbox,
             permissions=self.permissions,
             usage=UsageReports(core.flow, self.limits, self.budgets),
-            inspection=SessionDetails(core, self.specs, self.views, self.budgets),
+            session_details=SessionDetails(core, self.specs, self.views, self.budgets),
             reviews=self.reviews,
             agent_reviews=self.agent_reviews,
             discussions=ReviewThreads(core.flow),
             reactions=RuleInspection(core.flow, self.views, self.rules),
-            reporting=Reporting(core.flow, self.observer),
-            queue=self.queue,
+            reporting=ReportRecorder(core.flow, self.observer),
+            merge_queue=self.queue,
             merges=self.merges,
             conflicts=self.conflicts,
             issues=self.issues,
@@ -352,7 +354,7 @@ class Parts:
             slack=SlackButtons(self.targets, self.answers, core.flow.clock),
             audit=Audit(core.flow),
             live=self.live,
-            stories=Timelines(core, self.views),
+            timelines=TimelineReader(core, self.views),
             stats=Stats(core.flow),
             recap=Recap(core.flow),
             metrics=self.metrics,
@@ -361,22 +363,22 @@ class Parts:
             projects=core.projects,
             proofs=self.proofs,
             plugins=PluginList(core.projects, self.project_plugins),
-            config=Configuration(core.home, core.projects),
+            config=ConfigurationCommands(core.home, core.projects),
             agents=self.agents,
             doctor=self.doctor,
             prune=Prune(core, self.specs),
             tokens=self.foundation.tokens,
             logins=Logins(self.foundation.tokens),
             webhooks=self.webhooks,
-            nodes=self.cluster,
+            cluster=self.cluster,
             shutdown=shutdown,
         )
 
 
-def _create_node_registry(base: Foundation) -> Nodes | None:
+def _create_node_registry(base: Foundation) -> NodeRegistry | None:
     """Return the registry of the cluster's nodes, or None if the package `cluster` is not there; everything else works without it."""
     if find_spec("agent_orchestrator.cluster") is None:
         return None
-    from agent_orchestrator.cluster.nodes import create_registry
+    from agent_orchestrator.cluster.daemon import create_registry
 
-    return create_registry(base.flow, base.home, base.host, base.config, base.tokens, base.here)
+    return create_registry(base.flow, base.home, base.host, base.config, base.tokens, base.local_site)

@@ -35,49 +35,49 @@ from agent_orchestrator.protocols.agent import Agent as Agent
 from agent_orchestrator.protocols.agent import AgentContext as AgentContext
 from agent_orchestrator.protocols.agent import AgentLaunch as AgentLaunch
 from agent_orchestrator.protocols.agent import AgentState as AgentState
-from agent_orchestrator.protocols.agent import Changes as Changes
+from agent_orchestrator.protocols.agent import FileChanges as FileChanges
 from agent_orchestrator.protocols.agent import InstalledAgent as InstalledAgent
 from agent_orchestrator.protocols.agent import Permission as Permission
 from agent_orchestrator.protocols.agent import ReportBatch as ReportBatch
 from agent_orchestrator.protocols.agent import RunningLaunch as RunningLaunch
 from agent_orchestrator.protocols.agent import ScreenRules as ScreenRules
-from agent_orchestrator.protocols.agent import Turn as Turn
+from agent_orchestrator.protocols.agent import TurnCommand as TurnCommand
 from agent_orchestrator.protocols.agent import TurnLine as TurnLine
 from agent_orchestrator.protocols.clock import Clock as Clock
+from agent_orchestrator.protocols.clock import Sleep as Sleep
 from agent_orchestrator.protocols.clock import Timer as Timer
-from agent_orchestrator.protocols.forge import LONGEST_TEXT as LONGEST_TEXT
+from agent_orchestrator.protocols.forge import MAX_FORGE_TEXT_LENGTH as MAX_FORGE_TEXT_LENGTH
 from agent_orchestrator.protocols.forge import SCM as SCM
 from agent_orchestrator.protocols.forge import Access as Access
 from agent_orchestrator.protocols.forge import Author as Author
 from agent_orchestrator.protocols.forge import BaseChecks as BaseChecks
 from agent_orchestrator.protocols.forge import Hint as Hint
 from agent_orchestrator.protocols.forge import Hooks as Hooks
-from agent_orchestrator.protocols.forge import Issue as Issue
 from agent_orchestrator.protocols.forge import IssueChange as IssueChange
-from agent_orchestrator.protocols.forge import KnownPull as KnownPull
-from agent_orchestrator.protocols.forge import Lack as Lack
+from agent_orchestrator.protocols.forge import KnownPullRequest as KnownPullRequest
 from agent_orchestrator.protocols.forge import Merged as Merged
-from agent_orchestrator.protocols.forge import Merging as Merging
-from agent_orchestrator.protocols.forge import PullCheck as PullCheck
-from agent_orchestrator.protocols.forge import PullComment as PullComment
-from agent_orchestrator.protocols.forge import PullReview as PullReview
-from agent_orchestrator.protocols.forge import PullSpec as PullSpec
-from agent_orchestrator.protocols.forge import PullState as PullState
+from agent_orchestrator.protocols.forge import MergeOptions as MergeOptions
+from agent_orchestrator.protocols.forge import MergeQueued as MergeQueued
+from agent_orchestrator.protocols.forge import MissingPermission as MissingPermission
+from agent_orchestrator.protocols.forge import PullRequestCheck as PullRequestCheck
+from agent_orchestrator.protocols.forge import PullRequestComment as PullRequestComment
+from agent_orchestrator.protocols.forge import PullRequestReview as PullRequestReview
+from agent_orchestrator.protocols.forge import PullRequestSpec as PullRequestSpec
+from agent_orchestrator.protocols.forge import PullRequestState as PullRequestState
 from agent_orchestrator.protocols.forge import Tracker as Tracker
 from agent_orchestrator.protocols.forge import TrackerComment as TrackerComment
+from agent_orchestrator.protocols.forge import TrackerIssue as TrackerIssue
 from agent_orchestrator.protocols.forge import Unmergeable as Unmergeable
-from agent_orchestrator.protocols.forge import Waiting as Waiting
 from agent_orchestrator.protocols.forge import WebhookDelivery as WebhookDelivery
-from agent_orchestrator.protocols.host import Completed as Completed
 from agent_orchestrator.protocols.host import Host as Host
+from agent_orchestrator.protocols.host import LineCallback as LineCallback
 from agent_orchestrator.protocols.host import ProcessId as ProcessId
-from agent_orchestrator.protocols.host import Report as Report
+from agent_orchestrator.protocols.host import ProgramResult as ProgramResult
 from agent_orchestrator.protocols.notifier import Notification as Notification
 from agent_orchestrator.protocols.notifier import NotificationAction as NotificationAction
 from agent_orchestrator.protocols.notifier import Notifier as Notifier
 from agent_orchestrator.protocols.plugin import Plugin as Plugin
 from agent_orchestrator.protocols.plugin import PluginFactory as PluginFactory
-from agent_orchestrator.protocols.plugin import Sleep as Sleep
 from agent_orchestrator.protocols.records import record as record
 from agent_orchestrator.protocols.runtime import Alive as Alive
 from agent_orchestrator.protocols.runtime import Container as Container
@@ -97,13 +97,13 @@ from agent_orchestrator.protocols.runtime import Undeliverable as Undeliverable
 from agent_orchestrator.protocols.terminal import Terminal as Terminal
 from agent_orchestrator.protocols.terminal import Window as Window
 from agent_orchestrator.protocols.text import clean_text as clean_text
-from agent_orchestrator.protocols.text import file_name as file_name
-from agent_orchestrator.protocols.text import is_seen as is_seen
+from agent_orchestrator.protocols.text import is_visible as is_visible
+from agent_orchestrator.protocols.text import make_visible as make_visible
+from agent_orchestrator.protocols.text import neutralize_forge_commands as neutralize_forge_commands
 from agent_orchestrator.protocols.text import one_line as one_line
-from agent_orchestrator.protocols.text import visible as visible
+from agent_orchestrator.protocols.text import quote_file_name as quote_file_name
+from agent_orchestrator.protocols.text import replace_lone_surrogates as replace_lone_surrogates
 from agent_orchestrator.protocols.text import without_commands as without_commands
-from agent_orchestrator.protocols.text import without_orders as without_orders
-from agent_orchestrator.protocols.text import writable as writable
 from agent_orchestrator.protocols.workspace import Workspace as Workspace
 from agent_orchestrator.protocols.workspace import WorkspaceInfo as WorkspaceInfo
 from agent_orchestrator.protocols.workspace import WorkspaceSpec as WorkspaceSpec
@@ -112,8 +112,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Raise `ImportError` with the present name of a class that had another one."""
-        from agent_orchestrator.protocols.renamed import CLASSES
+        from agent_orchestrator.protocols.earlier_names import EARLIER_CLASSES
 
-        if name in CLASSES:
-            raise ImportError(f"{__name__} has no {name} any more: use {CLASSES[name]}, see docs/upgrading.md")
+        if name in EARLIER_CLASSES:
+            raise ImportError(f"{__name__} has no {name} any more: use {EARLIER_CLASSES[name]}, see docs/upgrading.md")
         raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -138,7 +138,7 @@ class AgentState:
     """Variables that it needs for that."""
 
 
-class Changes(Protocol):
+class FileChanges(Protocol):
     """Notification of changes to files, at no cost while there are none."""
 
     def watch(self, path: Path) -> None:
@@ -168,7 +168,7 @@ class RunningLaunch:
     """The `AgentLaunch.plugin_data` of this launch."""
     cursors: Mapping[str, int]
     """How far each `source_id` was read before, also by an earlier launch."""
-    changes: Changes
+    changes: FileChanges
     screen: Callable[[], Awaitable[str]]
     """Returns the visible text of its terminal."""
     ended: asyncio.Event
@@ -194,7 +194,7 @@ class ReportBatch:
 
 
 @record
-class Turn:
+class TurnCommand:
     """One turn of a CLI without a terminal: a command that takes a prompt, prints what it does line by line, and ends."""
 
     argv: tuple[str, ...]
@@ -308,7 +308,7 @@ class Agent(ABC):
         """Answer `allow`, `always` or `deny`. Return the keys that are still to be pressed, or None if it cannot be answered this way."""
         return None
 
-    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> TurnCommand:
         """Return the command of one turn: `prompt` begins a conversation, or continues `conversation`.
 
         For `mode: headless`: each message is its own turn. `sessions/agents/headless.py` runs the turns one after the other.

@@ -6,8 +6,10 @@ may be passed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
+
+Sleep = Callable[[float], Awaitable[None]]
 
 
 class Timer(Protocol):

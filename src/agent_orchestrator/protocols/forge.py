@@ -15,14 +15,14 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 from agent_orchestrator.protocols.records import record
 from agent_orchestrator.protocols.text import clean_text, one_line
 
-LONGEST_TEXT = 200_000
+MAX_FORGE_TEXT_LENGTH = 200_000
 """Maximum characters of one text from a forge that are kept: anyone may have written it."""
 
 
 def _limited_text(raw: str) -> str:
-    """Return a text without control characters, cut at `LONGEST_TEXT` characters."""
+    """Return a text without control characters, cut at `MAX_FORGE_TEXT_LENGTH` characters."""
     text = clean_text(raw)
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT].rstrip()}\n\n… (cut)"
+    return text if len(text) <= MAX_FORGE_TEXT_LENGTH else f"{text[:MAX_FORGE_TEXT_LENGTH].rstrip()}\n\n… (cut)"
 
 
 def _clean_fields(record_object: object, lines: str = "", texts: str = "") -> None:
@@ -37,7 +37,7 @@ def _clean_fields(record_object: object, lines: str = "", texts: str = "") -> No
             if value := getattr(record_object, name):
                 object.__setattr__(record_object, name, clean(value))
     if (url := getattr(record_object, "url", None)) and not url.startswith(("https://", "http://")):
-        object.__setattr__(record_object, "url", "" if isinstance(record_object, PullState) else None)
+        object.__setattr__(record_object, "url", "" if isinstance(record_object, PullRequestState) else None)
     for name in ("labels", "attachments"):
         if values := getattr(record_object, name, ()):
             object.__setattr__(record_object, name, tuple(one_line(item) for item in values))
@@ -58,7 +58,7 @@ class Author:
 
 
 @record
-class PullCheck:
+class PullRequestCheck:
     """One check of a pull request's head."""
 
     id: str
@@ -78,7 +78,7 @@ class PullCheck:
 
 
 @record
-class PullReview:
+class PullRequestReview:
     """A review of a pull request."""
 
     id: str
@@ -94,7 +94,7 @@ class PullReview:
 
 
 @record
-class PullComment:
+class PullRequestComment:
     """A comment on a line, or on the whole pull request."""
 
     id: str
@@ -116,7 +116,7 @@ class PullComment:
 
 
 @record
-class PullState:
+class PullRequestState:
     """The state of a pull request."""
 
     number: int
@@ -135,11 +135,11 @@ class PullState:
     """`yes`, `no` (it conflicts) or `unknown`."""
     blocked: str = ""
     """What the forge requires before it may be merged; empty if nothing is known."""
-    checks: tuple[PullCheck, ...] = ()
+    checks: tuple[PullRequestCheck, ...] = ()
     checks_expected: bool | None = None
     """Whether checks will run: False if none are configured, None if that is not known."""
-    reviews: tuple[PullReview, ...] = ()
-    comments: tuple[PullComment, ...] = ()
+    reviews: tuple[PullRequestReview, ...] = ()
+    comments: tuple[PullRequestComment, ...] = ()
     labels: tuple[str, ...] = ()
     queued: bool = False
     """Whether it is in the forge's own merge queue, or the forge merges it automatically once its requirements are met."""
@@ -155,7 +155,7 @@ class PullState:
 
 
 @record
-class PullSpec:
+class PullRequestSpec:
     """The pull request to open for a branch."""
 
     branch: str
@@ -168,7 +168,7 @@ class PullSpec:
 
 
 @record
-class Merging:
+class MergeOptions:
     """How a pull request is to be merged."""
 
     head: str
@@ -187,7 +187,7 @@ class Merged:
 
 
 @record
-class Waiting:
+class MergeQueued:
     """The pull request is in the forge's own queue, which merges it later."""
 
     reason: str
@@ -217,7 +217,7 @@ class Hint:
 
 
 @record
-class KnownPull:
+class KnownPullRequest:
     """What is already known of a pull request, as the input of a poll."""
 
     number: int
@@ -239,7 +239,7 @@ class BaseChecks:
 
 
 @record
-class Lack:
+class MissingPermission:
     """Something that a token does not allow."""
 
     what: str
@@ -261,7 +261,7 @@ class Access:
     author: Author
     evidence: str = ""
     """The token's scopes, or how else its permissions were found out."""
-    lacks: tuple[Lack, ...] = ()
+    lacks: tuple[MissingPermission, ...] = ()
     until: float | None = None
     """When the token expires, if known."""
 
@@ -301,47 +301,47 @@ class SCM(ABC):
         """Return the URL that base branches are fetched from, and its environment."""
 
     @abstractmethod
-    async def find(self, branch: str) -> PullState | None:
+    async def find(self, branch: str) -> PullRequestState | None:
         """Return the open pull request of a branch, else its newest one."""
 
     @abstractmethod
-    async def get(self, number: int) -> PullState:
+    async def get(self, number: int) -> PullRequestState:
         """Return a pull request by its number."""
 
     @abstractmethod
-    async def open(self, spec: PullSpec) -> PullState:
+    async def open(self, spec: PullRequestSpec) -> PullRequestState:
         """Open a pull request for a branch; if it has one already, that one is returned, and no second one opened."""
 
     @abstractmethod
-    async def read(self, ids: Sequence[str]) -> list[PullState]:
+    async def read(self, ids: Sequence[str]) -> list[PullRequestState]:
         """Return pull requests with all their checks, reviews and comments, in as few requests as possible; deleted ones are left out."""
 
     @abstractmethod
-    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:
+    async def changed(self, pulls: Sequence[KnownPullRequest]) -> Hint:
         """Return what may have changed since the last call, by conditional requests that cost nothing while nothing has changed."""
 
     @abstractmethod
-    async def ready(self, pull: PullState) -> None:
+    async def ready(self, pull: PullRequestState) -> None:
         """Mark a draft as ready for review."""
 
     @abstractmethod
-    async def close(self, pull: PullState) -> None:
+    async def close(self, pull: PullRequestState) -> None:
         """Close without merging."""
 
     @abstractmethod
-    async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+    async def merge(self, pull: PullRequestState, how: MergeOptions) -> Merged | MergeQueued | Unmergeable:
         """Merge it, or add it to the forge's own merge queue."""
 
     @abstractmethod
-    async def call_off(self, pull: PullState) -> None:
+    async def cancel_merge(self, pull: PullRequestState) -> None:
         """Remove it from the forge's own merge queue, so that it is not merged automatically. No effect if it is not queued."""
 
     @abstractmethod
-    async def comment(self, pull: PullState, text: str, key: str) -> str:
+    async def comment(self, pull: PullRequestState, text: str, key: str) -> str:
         """Comment on the whole pull request, once per key; returns the comment's id."""
 
     @abstractmethod
-    async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
+    async def reply(self, pull: PullRequestState, thread: str, text: str, key: str) -> str:
         """Reply in a discussion, once per key; returns the comment's id."""
 
     @abstractmethod
@@ -349,11 +349,11 @@ class SCM(ABC):
         """Mark a discussion as resolved."""
 
     @abstractmethod
-    async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
+    async def request_review(self, pull: PullRequestState, people: Sequence[str]) -> None:
         """Request a review from people."""
 
     @abstractmethod
-    async def rerun(self, pull: PullState) -> int:
+    async def rerun(self, pull: PullRequestState) -> int:
         """Run the failed checks of its head again; returns how many."""
 
     @abstractmethod
@@ -391,7 +391,7 @@ class TrackerComment:
 
 
 @record
-class Issue:
+class TrackerIssue:
     """An issue of a tracker."""
 
     id: str
@@ -439,17 +439,17 @@ class Tracker(ABC):
     configuration: the daemon need not read it, nor report to it."""
 
     @abstractmethod
-    async def get(self, issue: str) -> Issue:
+    async def get(self, issue: str) -> TrackerIssue:
         """Read one issue with its comments. Raises `NotFound`."""
 
     @abstractmethod
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
-    ) -> list[Issue]:
+    ) -> list[TrackerIssue]:
         """Return issues without their comments, the newest first; `assignee`: `none`, or a name."""
 
     @abstractmethod
-    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
+    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> TrackerIssue:
         """Create an issue."""
 
     @abstractmethod
@@ -480,7 +480,7 @@ class WebhookDelivery:
     id: str
     """The sender's own id of it: the same one again is a repetition."""
     kind: str
-    """`pull_request`, `Merge Request Hook`, `Issue` …"""
+    """`pull_request`, `Merge Request Hook`, `TrackerIssue` …"""
     payload: Mapping[str, object] = field(default_factory=dict)
     at: float | None = None
     """When it was sent, if it says so."""
@@ -490,7 +490,7 @@ class WebhookDelivery:
 class Hooks(Protocol):
     """A forge or tracker that sends webhooks."""
 
-    def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
+    def verify(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
         """Return the delivery if one of the secrets signed it, else None. Raises `UsageError` if the request is not a delivery at all."""
         ...
 

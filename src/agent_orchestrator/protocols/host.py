@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     import asyncio
     import contextlib
 
-Report = Callable[[str], None]
+LineCallback = Callable[[str], None]
 """Takes one line of live output (of `postCreate`, of a fetch), to be shown to the person who waits."""
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class ProgramResult:
     """The result of a finished program."""
 
     code: int
@@ -54,14 +54,14 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
-    ) -> Completed:
+    ) -> ProgramResult:
         """Run a program to its end and return its result. Raises `Missing` if it is not installed, and `Temporary` if it times out."""
         ...
 
     async def stream(
         self,
         argv: Sequence[str],
-        report: Report,
+        report: LineCallback,
         *,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
@@ -118,7 +118,7 @@ class Host(Protocol):
         """Return the live processes that it started, directly or indirectly, and itself: its terminal session and its descendants."""
         ...
 
-    def marked(self, variable: str, value: str) -> list[ProcessId]:
+    def processes_with_variable(self, variable: str, value: str) -> list[ProcessId]:
         """Return the live processes that were started with this variable, also those outside of any family; empty if
         the system cannot list them.
         """

@@ -33,7 +33,7 @@ def overridden(*methods: str) -> bool:
 
 def required_methods(slot: type[Any]) -> list[str]:
     """Return the names of the methods that a plugin of the slot must have."""
-    return [name for name, value in _public(slot) if callable(value) and name not in _defaults(slot)]
+    return [name for name, value in _public_members(slot) if callable(value) and name not in _default_members(slot)]
 
 
 def required_members(slot: type[Any]) -> list[str]:
@@ -57,20 +57,20 @@ def with_defaults(slot: type[Any], cls: type[Any]) -> type[Any]:
     """
     if slot in cls.__mro__:
         return cls
-    defaults = {name: value for name, value in _defaults(slot).items() if not hasattr(cls, name)}
-    return cast("type[Any]", slot.register(type(cls.__name__, (cls,), {**_described_as(cls), **defaults})))
+    defaults = {name: value for name, value in _default_members(slot).items() if not hasattr(cls, name)}
+    return cast("type[Any]", slot.register(type(cls.__name__, (cls,), {**_description_attributes(cls), **defaults})))
 
 
-def _described_as(cls: type[Any]) -> dict[str, Any]:
+def _description_attributes(cls: type[Any]) -> dict[str, Any]:
     """Return the attributes by which a subclass has the same name and description."""
     return {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
 
 
-def _defaults(slot: type[Any]) -> dict[str, Any]:
+def _default_members(slot: type[Any]) -> dict[str, Any]:
     """Return the public members of the slot's class that are not abstract."""
-    return {name: value for name, value in _public(slot) if not getattr(value, "__isabstractmethod__", False)}
+    return {name: value for name, value in _public_members(slot) if not getattr(value, "__isabstractmethod__", False)}
 
 
-def _public(slot: type[Any]) -> Iterator[tuple[str, Any]]:
+def _public_members(slot: type[Any]) -> Iterator[tuple[str, Any]]:
     """Yield the public members of a slot's class, with their names."""
     return ((name, value) for name, value in vars(slot).items() if not name.startswith("_"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agent_orchestrator.protocols.agent import Agent
@@ -17,6 +17,3 @@ Plugin = Workspace | Runtime | Agent | Tracker | SCM | Notifier | Terminal
 
 
 PluginFactory = Callable[[Mapping[str, Any], Host], Plugin]
-
-
-Sleep = Callable[[float], Awaitable[None]]

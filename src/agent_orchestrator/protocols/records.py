@@ -14,7 +14,7 @@ from typing import Any, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 _compile_lock = Lock()
-_COPIED = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
+_COPIED_FIELD_OPTIONS = ("default", "default_factory", "init", "repr", "hash", "compare", "kw_only")
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
@@ -45,14 +45,14 @@ def _compile(cls: type[Any]) -> None:
     compiled_class = make_dataclass(
         cls.__name__, field_specs, frozen=True, namespace={"__post_init__": post_init} if post_init is not None else {}
     )
-    for method_name in _COMPILED:
+    for method_name in _COMPILED_METHODS:
         if cls.__dict__.get(method_name) is _METHODS[method_name]:
             setattr(cls, method_name, compiled_class.__dict__[method_name])
 
 
 def _copy_field(source: Field[Any]) -> Any:
     """Return a new field with the same options."""
-    return field(**{name: getattr(source, name) for name in _COPIED})
+    return field(**{name: getattr(source, name) for name in _COPIED_FIELD_OPTIONS})
 
 
 def _init(self: Any, /, *values: Any, **named: Any) -> None:
@@ -91,7 +91,7 @@ def _setstate(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, item.name, value)
 
 
-_COMPILED = ("__init__", "__repr__", "__eq__", "__hash__")
+_COMPILED_METHODS = ("__init__", "__repr__", "__eq__", "__hash__")
 _METHODS: dict[str, Callable[..., Any]] = {
     "__init__": _init,
     "__repr__": _repr,

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agent_orchestrator.protocols.host import Report
+from agent_orchestrator.protocols.host import LineCallback
 from agent_orchestrator.protocols.records import record
 
 
@@ -203,7 +203,7 @@ class Runtime(ABC):
         """Return whether a person is attached to the terminal. By default False: the runtime cannot report it."""
         return False
 
-    async def prepare_image(self, container: Container, report: Report) -> None:
+    async def prepare_image(self, container: Container, report: LineCallback) -> None:
         """Get or build the image of a container that is to be launched, unless it is there; report progress if that takes long.
 
         By default nothing is prepared.

@@ -9,14 +9,14 @@ import json
 import re
 import unicodedata
 
-UNSEEN = (
+INVISIBLE_CHARACTERS = (
     "\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b\\u200e\\u200f\\u202a-\\u202e\\u2060-\\u206f"
     "\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
 )
 """Characters that a reader does not see but a program reads, as the inside of a character class: directions, zero widths, fillers,
 tags. What joins letters (U+200C, U+200D) stays."""
-LONGEST_LINE = 500
-INTERPRETED = re.compile(r"""[`$;|&<>"'\\#*?()\x00-\x1f\x7f-\x9f\u2028\u2029]""")
+MAX_LINE_LENGTH = 500
+SHELL_CHARACTERS = re.compile(r"""[`$;|&<>"'\\#*?()\x00-\x1f\x7f-\x9f\u2028\u2029]""")
 """Characters in a path that a shell or tmux would interpret."""
 
 _NOT_TEXT = re.compile(
@@ -24,7 +24,7 @@ _NOT_TEXT = re.compile(
     r"|\x1b[PX^_][^\x1b\n]*\x1b\\"  # DCS, SOS, PM, APC
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, the brackets of a paste
     r"|\x1b[ -/]*[0-~]?"
-    rf"|[\x00-\x08\x0b-\x1f\x7f-\x9f{UNSEEN}]"
+    rf"|[\x00-\x08\x0b-\x1f\x7f-\x9f{INVISIBLE_CHARACTERS}]"
 )
 _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85\u2028\u2029]")
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -48,18 +48,18 @@ def clean_text(text: str) -> str:
     return _LONE_SURROGATE.sub("\ufffd", _NOT_TEXT.sub("", text))
 
 
-def writable(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """Return a text with each lone surrogate replaced by U+FFFD: files, databases and terminals do not accept lone surrogates."""
     return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
 
 
-def one_line(text: str, most: int = LONGEST_LINE) -> str:
+def one_line(text: str, most: int = MAX_LINE_LENGTH) -> str:
     """Return a text as one line of at most so many characters."""
     line = " ".join(clean_text(text).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
-def without_orders(text: str) -> str:
+def neutralize_forge_commands(text: str) -> str:
     """Return text of others so that it causes no action at a forge: no mention notifies anyone, no issue is closed, no
     command is run in our name, no check is skipped.
 
@@ -74,9 +74,9 @@ def without_commands(text: str) -> str:
     return _COMMAND.sub("\\1\u200c", text)
 
 
-def file_name(path: str) -> str:
+def quote_file_name(path: str) -> str:
     """Return a file's name as one word: what would look like anything else is written as in JSON."""
-    shortened = path if len(path) <= LONGEST_LINE else f"{path[:LONGEST_LINE]}…"
+    shortened = path if len(path) <= MAX_LINE_LENGTH else f"{path[:MAX_LINE_LENGTH]}…"
     return (
         shortened
         if shortened == clean_text(shortened) and shortened.isprintable() and " " not in shortened
@@ -84,7 +84,7 @@ def file_name(path: str) -> str:
     )
 
 
-def is_seen(character: str) -> bool:
+def is_visible(character: str) -> bool:
     """Return whether a character is visible as itself: not a control character, invisible, or one that changes the direction of text."""
     if character == " ":
         return True
@@ -95,13 +95,13 @@ _BLANK_LETTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Letters by their Unicode category that are invisible nevertheless."""
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Return a text in which every character is visible: others are written as their number, so that no two different
     texts look the same because of them.
     """
     return "".join(
         character
-        if character in "\n\t" or (is_seen(character) and character not in "⟦⟧")
+        if character in "\n\t" or (is_visible(character) and character not in "⟦⟧")
         else f"⟦U+{ord(character):04X}⟧"
         for character in text
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 
-from agent_orchestrator.protocols.host import Report
+from agent_orchestrator.protocols.host import LineCallback
 from agent_orchestrator.protocols.records import record
 
 
@@ -69,7 +69,7 @@ class Workspace(ABC):
     """Creates and removes the folder a session works in."""
 
     @abstractmethod
-    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+    async def create(self, spec: WorkspaceSpec, report: LineCallback) -> WorkspaceInfo:
         """Create the workspace, or finish what an earlier attempt began; leave nothing behind on failure."""
 
     @abstractmethod

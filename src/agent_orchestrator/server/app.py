@@ -1,7 +1,7 @@
 """The HTTP application: a gate, and the routes behind it. One instance serves the Unix socket, another one TCP.
 
-The routes are loaded with the first request that passes the gate, or by `warm`: the daemon answers before that, and the list of
-sessions and the dashboard's files never need them.
+The routes are loaded with the first request that passes the gate, or by `preload_common_routes`: the daemon answers before that, and the
+list of sessions and the dashboard's files never need them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from importlib import import_module
 from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent_orchestrator.server.access.gate import BODY_LIMIT, Gate
+from agent_orchestrator.server.access.gate import MAX_BODY_BYTES, Gate
 from agent_orchestrator.server.access.refusals import Refusals
 from agent_orchestrator.server.services import Services
 
@@ -45,20 +45,20 @@ class App:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request to the routes, loading them at the first one."""
-        await (self._routes or await self._load())(scope, receive, send)
+        await (self._routes or await self._load_routes())(scope, receive, send)
 
-    async def _load(self) -> ASGIApp:
+    async def _load_routes(self) -> ASGIApp:
         """Load the routes in a thread."""
         route_table = await asyncio.to_thread(import_module, _ROUTE_TABLE)
         if self._routes is None:
-            self._routes = route_table.routes_on(self.state)
+            self._routes = route_table.routes_for(self.state)
         return self._routes
 
 
-async def warm() -> None:
+async def preload_common_routes() -> None:
     """Load what every client requests, in a thread."""
     route_table = await asyncio.to_thread(import_module, _ROUTE_TABLE)
-    await asyncio.to_thread(route_table.load, COMMON_ROUTES)
+    await asyncio.to_thread(route_table.load_routes, COMMON_ROUTES)
 
 
 def create_app(
@@ -67,7 +67,7 @@ def create_app(
     trusted: bool,
     hosts: Iterable[str] = (),
     url: str | None = None,
-    body_limit: int = BODY_LIMIT,
+    body_limit: int = MAX_BODY_BYTES,
 ) -> App:
     """Return the application on these services.
 

@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from agent_orchestrator.errors import NotFound
 
-DIST = Path(__file__).with_name("dist")
+BUILD_FOLDER = Path(__file__).with_name("dist")
 _INDEX = "/index.html"
 _ASSETS = "/assets/"
-_TYPES = {
+_MEDIA_TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
     ".html": "text/html",
@@ -33,7 +33,7 @@ _TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-_COMPRESSED = (".woff2", ".png", ".ico")
+_COMPRESSED_SUFFIXES = (".woff2", ".png", ".ico")
 """Types that are compressed already."""
 _HEADERS = {
     "Content-Security-Policy": "; ".join(
@@ -53,7 +53,7 @@ _HEADERS = {
     ),
     "Cross-Origin-Opener-Policy": "same-origin",
 }
-_NOT_BUILT = b"""\
+_NOT_BUILT_PAGE = b"""\
 <!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -67,17 +67,17 @@ _NOT_BUILT = b"""\
 """
 
 
-class _File:
+class _DashboardFile:
     """One file of the dashboard; read at its first use, then cached in the form it is sent."""
 
     def __init__(self, path: Path, *, lasting: bool) -> None:
         self._path = path
-        kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        self.kind = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-        self.cache = "public, max-age=31536000, immutable" if lasting else "no-cache"
+        kind = _MEDIA_TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        self.media_type = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+        self.cache_control = "public, max-age=31536000, immutable" if lasting else "no-cache"
         self._cached: tuple[str, bytes | None] | None = None
 
-    async def kept(self) -> tuple[str, bytes | None]:
+    async def etag_and_gzip(self) -> tuple[str, bytes | None]:
         """Return its ETag and its gzipped content, or None for the latter if that would not be smaller."""
         if self._cached is None:
             self._cached = await asyncio.to_thread(self._load)
@@ -90,7 +90,7 @@ class _File:
     def _load(self) -> tuple[str, bytes | None]:
         """Read and compress the file; return its ETag and its gzipped content, if smaller."""
         body = self._path.read_bytes()
-        gzipped = None if self._path.suffix in _COMPRESSED else gzip.compress(body, 9, mtime=0)
+        gzipped = None if self._path.suffix in _COMPRESSED_SUFFIXES else gzip.compress(body, 9, mtime=0)
         etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
         return etag, gzipped if gzipped is not None and len(gzipped) < len(body) else None
 
@@ -98,10 +98,10 @@ class _File:
 class Dashboard:
     """An ASGI app that answers GET requests for the dashboard's files and views."""
 
-    def __init__(self, folder: Path = DIST) -> None:
+    def __init__(self, folder: Path = BUILD_FOLDER) -> None:
         self._folder = folder
-        self._files: dict[str, _File] = {}
-        self._built: tuple[int, int] | None = None
+        self._files: dict[str, _DashboardFile] = {}
+        self._build_stamp: tuple[int, int] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -115,16 +115,18 @@ class Dashboard:
         """Return the file for a path, gzipped or as 304 where the request allows."""
         file = self._find(path)
         if file is None:
-            return Response(_NOT_BUILT, headers={**_HEADERS, "Cache-Control": "no-store"}, media_type="text/html")
-        etag, gzipped = await file.kept()
-        response_headers = {**_HEADERS, "Cache-Control": file.cache, "ETag": etag, "Vary": "Accept-Encoding"}
+            return Response(_NOT_BUILT_PAGE, headers={**_HEADERS, "Cache-Control": "no-store"}, media_type="text/html")
+        etag, gzipped = await file.etag_and_gzip()
+        response_headers = {**_HEADERS, "Cache-Control": file.cache_control, "ETag": etag, "Vary": "Accept-Encoding"}
         if etag.encode() in headers.get(b"if-none-match", b""):
             return Response(status_code=304, headers=response_headers)
         if gzipped is not None and _accepts_gzip(headers):
-            return Response(gzipped, headers={**response_headers, "Content-Encoding": "gzip"}, media_type=file.kind)
-        return Response(await file.body(), headers=response_headers, media_type=file.kind)
+            return Response(
+                gzipped, headers={**response_headers, "Content-Encoding": "gzip"}, media_type=file.media_type
+            )
+        return Response(await file.body(), headers=response_headers, media_type=file.media_type)
 
-    def _find(self, path: str) -> _File | None:
+    def _find(self, path: str) -> _DashboardFile | None:
         """Return the file for a path, or None if the dashboard was not built; raise NotFound for an unknown asset."""
         self._update_listing()
         if path.startswith(_ASSETS) and path not in self._files:
@@ -136,15 +138,17 @@ class Dashboard:
         try:
             status = (self._folder / "index.html").stat()
         except OSError:
-            self._files, self._built = {}, None
+            self._files, self._build_stamp = {}, None
             return
         built = (status.st_mtime_ns, status.st_ino)
-        if built != self._built:
+        if built != self._build_stamp:
             names = {f"/{file.relative_to(self._folder).as_posix()}": file for file in self._folder.rglob("*")}
             self._files = {
-                name: _File(file, lasting=name.startswith(_ASSETS)) for name, file in names.items() if file.is_file()
+                name: _DashboardFile(file, lasting=name.startswith(_ASSETS))
+                for name, file in names.items()
+                if file.is_file()
             }
-            self._built = built
+            self._build_stamp = built
 
 
 def _accepts_gzip(headers: dict[bytes, bytes]) -> bool:

@@ -11,7 +11,12 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from agent_orchestrator.errors import AoError, resource_shortage
-from agent_orchestrator.server.schema.problems import as_response, problem, response, unexpected
+from agent_orchestrator.server.schema.problems import (
+    document_response,
+    error_response,
+    problem_document,
+    unexpected_error_document,
+)
 
 
 def install(app: FastAPI) -> None:
@@ -27,7 +32,7 @@ async def _handle_ao_error(request: Request, error: Exception) -> Response:
     """Record a refusal and return the error's problem document."""
     assert isinstance(error, AoError)
     request.app.state.refusals.record_error(request.scope, error)
-    return as_response(error)
+    return error_response(error)
 
 
 async def _handle_os_error(request: Request, error: Exception) -> Response:
@@ -40,7 +45,7 @@ async def _handle_os_error(request: Request, error: Exception) -> Response:
 
 async def _handle_unexpected(_request: Request, _error: Exception) -> Response:
     """Return the problem document of a bug."""
-    return response(unexpected())
+    return document_response(unexpected_error_document())
 
 
 async def _handle_http_error(request: Request, error: Exception) -> Response:
@@ -57,8 +62,8 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
         remedy, category, exit_code = f"use {allowed}" if allowed else "", "usage", 2
     elif error.status_code < 500:
         category, exit_code = "usage", 2
-    document = problem(error.status_code, detail, remedy=remedy, category=category, exit_code=exit_code)
-    return response(document, error.headers)
+    document = problem_document(error.status_code, detail, remedy=remedy, category=category, exit_code=exit_code)
+    return document_response(document, error.headers)
 
 
 async def _handle_invalid_request(request: Request, error: Exception) -> Response:
@@ -67,7 +72,9 @@ async def _handle_invalid_request(request: Request, error: Exception) -> Respons
     field_errors = [_field_error(error_item, request) for error_item in error.errors()]
     detail = "; ".join(f"{field_error['field']}: {field_error['message']}" for field_error in field_errors[:3])
     remedy = f"GET /openapi.json describes {request.method} {request.url.path}"
-    return response(problem(422, detail, remedy=remedy, category="usage", exit_code=2, errors=field_errors))
+    return document_response(
+        problem_document(422, detail, remedy=remedy, category="usage", exit_code=2, errors=field_errors)
+    )
 
 
 def _field_error(item: Mapping[str, Any], request: Request) -> dict[str, str]:
@@ -87,11 +94,11 @@ def _field_error(item: Mapping[str, Any], request: Request) -> dict[str, str]:
                 "field": "body",
                 "message": f"is to be a JSON object sent as application/json, not as {content_type}",
             }
-    value = _short(item["input"])
+    value = _short_json(item["input"])
     return {"field": field, "message": f"{item['msg'][:1].lower()}{item['msg'][1:]}, not {value}", "value": value}
 
 
-def _short(value: Any) -> str:
+def _short_json(value: Any) -> str:
     """Return a value as JSON of at most 80 characters."""
     text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

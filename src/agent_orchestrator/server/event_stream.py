@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from agent_orchestrator.core.events import Event, event_json
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.server.streams import EndlessResponse
 
 KEEP_ALIVE_SECONDS = 15.0
 """Seconds of silence after which a comment shows proxies and readers that the connection is alive."""
@@ -25,9 +25,9 @@ def event_stream(
     *,
     session: str | None = None,
     project: str | None = None,
-) -> Stream:
+) -> EndlessResponse:
     """Return an endless answer with the events of one session or project, or all. A reader resumes by `Last-Event-ID`."""
-    return Stream(
+    return EndlessResponse(
         _frames(events, session, project),
         closing,
         "text/event-stream",
@@ -37,13 +37,15 @@ def event_stream(
     )
 
 
-def live_stream(frames: AsyncIterator[bytes], closing: asyncio.Event) -> Stream:
+def encoded_stream(frames: AsyncIterator[bytes], closing: asyncio.Event) -> EndlessResponse:
     """Return an endless answer with frames that are already encoded."""
     pulse = b"event: pulse\ndata: {}\n\n"
-    return Stream(frames, closing, "text/event-stream", first=b"retry: 1000\n\n", pulse=pulse, idle=KEEP_ALIVE_SECONDS)
+    return EndlessResponse(
+        frames, closing, "text/event-stream", first=b"retry: 1000\n\n", pulse=pulse, idle=KEEP_ALIVE_SECONDS
+    )
 
 
-def sequence(text: str) -> int:
+def parse_event_id(text: str) -> int:
     """Return the number in a `Last-Event-ID`; raise UsageError if it is none."""
     if not (text.isascii() and text.isdigit() and len(text) <= _MAX_ID_DIGITS):
         raise UsageError(
@@ -52,26 +54,26 @@ def sequence(text: str) -> int:
     return int(text)
 
 
-class Frames:
+class FrameCache:
     """Encoded events: each is encoded once for all readers, who are passed the same event object."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, tuple[Event, bytes]] = OrderedDict()
+        self._cache: OrderedDict[int, tuple[Event, bytes]] = OrderedDict()
 
-    def of(self, event: Event) -> bytes:
+    def encode(self, event: Event) -> bytes:
         """Return an event's frame."""
-        cached = self._kept.get(event.seq)
+        cached = self._cache.get(event.seq)
         if cached is None or cached[0] is not event:
-            cached = self._kept[event.seq] = (event, frame(event))
-            if len(self._kept) > MAX_CACHED_FRAMES:
-                self._kept.popitem(last=False)
+            cached = self._cache[event.seq] = (event, encode_frame(event))
+            if len(self._cache) > MAX_CACHED_FRAMES:
+                self._cache.popitem(last=False)
         return cached[1]
 
 
-FRAMES = Frames()
+FRAME_CACHE = FrameCache()
 
 
-def frame(event: Event) -> bytes:
+def encode_frame(event: Event) -> bytes:
     """Encode one event as a frame."""
     data = json.dumps(event_json(event), separators=(",", ":"))
     return f"id: {event.seq}\nevent: {event.type}\ndata: {data}\n\n".encode()
@@ -88,7 +90,7 @@ async def _frames(
                 for event in batch
                 if (session is None or event.session == session) and (project is None or event.project == project)
             )
-            yield b"".join(map(FRAMES.of, matching))
+            yield b"".join(map(FRAME_CACHE.encode, matching))
     finally:
         if (close := getattr(events, "aclose", None)) is not None:
             await close()

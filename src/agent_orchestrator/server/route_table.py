@@ -20,10 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from agent_orchestrator import __version__
 from agent_orchestrator.server import error_handlers, routes
-from agent_orchestrator.server.mcp.endpoint import PATH, Endpoint
+from agent_orchestrator.server.mcp.endpoint import PATH, McpEndpoint
 from agent_orchestrator.server.schema import openapi as describe
 
-PARTS = {
+ROOTS_BY_FILE = {
     "sessions": "sessions questions usage accounts permissions tasks completion",
     "reviews": "queue conflicts notifications",
     "reactions": "reactions",
@@ -43,7 +43,7 @@ PARTS = {
     "answers": "answer",
 }
 """The file for each first word after `/api/`; OpenAPI lists the files in this order."""
-SESSION_PARTS = {
+SESSION_PATHS_BY_FILE = {
     "reviews": "review reviewers request-review resolve merge ready close undo checks",
     "reactions": "reactions",
     "events": "events",
@@ -51,16 +51,16 @@ SESSION_PARTS = {
 }
 """The file for each word after a session's id, if it is not the file of the session itself."""
 
-_FILES = {word: file for file, words in PARTS.items() for word in words.split()}
-_FILES_OF_SESSION = {word: file for file, words in SESSION_PARTS.items() for word in words.split()}
+_FILE_BY_ROOT = {word: file for file, words in ROOTS_BY_FILE.items() for word in words.split()}
+_FILE_BY_SESSION_PATH = {word: file for file, words in SESSION_PATHS_BY_FILE.items() for word in words.split()}
 
 
-def file_of(path: str) -> str | None:
+def find_file(path: str) -> str | None:
     """Return the file that serves a path, or None."""
     first, _, rest = path.removeprefix("/").removeprefix("api/").partition("/")
     if first == "sessions" and "/" in rest:
-        return _FILES_OF_SESSION.get(rest.split("/")[1], first)
-    return _FILES.get(first)
+        return _FILE_BY_SESSION_PATH.get(rest.split("/")[1], first)
+    return _FILE_BY_ROOT.get(first)
 
 
 class Routes(FastAPI):
@@ -69,40 +69,40 @@ class Routes(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
         if self.openapi_schema is None:
-            for file in PARTS:
-                load(file)
-            order = [*PARTS, None]
+            for file in ROOTS_BY_FILE:
+                load_routes(file)
+            order = [*ROOTS_BY_FILE, None]
             with _load_lock:  # replaced at once: a list is empty to other threads while it is sorted in place
                 routes = self.router.routes
-                routes[:] = sorted(routes, key=lambda route: order.index(file_of(getattr(route, "path", ""))))
-            self.openapi_schema = describe.polish(super().openapi())
+                routes[:] = sorted(routes, key=lambda route: order.index(find_file(getattr(route, "path", ""))))
+            self.openapi_schema = describe.complete_document(super().openapi())
         return self.openapi_schema
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        file = file_of(path)
-        if file is not None and file not in _loaded:
-            await asyncio.to_thread(load, file)
+        file = find_file(path)
+        if file is not None and file not in _loaded_files:
+            await asyncio.to_thread(load_routes, file)
         elif path == "/openapi.json":
-            await asyncio.to_thread(routes_only().openapi)
+            await asyncio.to_thread(shared_routes().openapi)
         await super().__call__(scope, receive, send)
 
 
-_loaded: set[str] = set()
+_loaded_files: set[str] = set()
 _load_lock = Lock()
 _build_lock = Lock()
 
 
-def load(file: str) -> None:
+def load_routes(file: str) -> None:
     """Load the routes of one file, if they are not loaded yet."""
     router: APIRouter = import_module(f"{routes.__name__}.{file}").router
     with _load_lock:
-        if file not in _loaded:
-            routes_only().router.routes.extend(router.routes)
-            _loaded.add(file)
+        if file not in _loaded_files:
+            shared_routes().router.routes.extend(router.routes)
+            _loaded_files.add(file)
 
 
-def routes_only() -> Routes:
+def shared_routes() -> Routes:
     """Return the routes without services, which is enough to describe them; one shared object, thread-safe."""
     with _build_lock:
         return _build_routes()
@@ -121,17 +121,17 @@ def _build_routes() -> Routes:
         redirect_slashes=False,  # a redirect would go to the host that the request names
     )
     error_handlers.install(app)
-    app.router.routes.append(Route(PATH, Endpoint(), include_in_schema=False))
+    app.router.routes.append(Route(PATH, McpEndpoint(), include_in_schema=False))
     if find_spec("agent_orchestrator.cluster"):  # only nodes fetch and push
         from agent_orchestrator.server.routes import git
 
-        app.router.routes.append(Route(git.PATH, git.Endpoint(), include_in_schema=False))
+        app.router.routes.append(Route(git.PATH, git.GitEndpoint(), include_in_schema=False))
     return app
 
 
-def routes_on(state: State) -> Routes:
+def routes_for(state: State) -> Routes:
     """Return an application with the same routes on the services in `state`."""
     app = Routes(openapi_url=None, docs_url=None, redoc_url=None)
     error_handlers.install(app)
-    app.router, app.state = routes_only().router, state
+    app.router, app.state = shared_routes().router, state
     return app

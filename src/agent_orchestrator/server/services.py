@@ -7,45 +7,45 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from agent_orchestrator.base.api_tokens import Tokens
     from agent_orchestrator.changes.checks.proof import Proofs
-    from agent_orchestrator.changes.conflicts import Conflicts
+    from agent_orchestrator.changes.conflicts import ConflictPredictor
     from agent_orchestrator.changes.forge_sync import Webhooks
     from agent_orchestrator.changes.issues.issues import Issues
     from agent_orchestrator.changes.merge_queue import MergeQueue
-    from agent_orchestrator.changes.merges import Merges
+    from agent_orchestrator.changes.merge_router import MergeRouter
     from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
     from agent_orchestrator.changes.reviews.reviews import Reviews
     from agent_orchestrator.changes.reviews.threads import ReviewThreads
+    from agent_orchestrator.config.projects.configuration_commands import ConfigurationCommands
     from agent_orchestrator.config.projects.projects import Projects
-    from agent_orchestrator.config.projects.settings import Configuration
-    from agent_orchestrator.config.tokens import Tokens
     from agent_orchestrator.fleet.coordinator.coordinator import Coordinators
     from agent_orchestrator.fleet.fixes.runs import Fixes
     from agent_orchestrator.fleet.notifications import AnswerLinks, NotifierTest
     from agent_orchestrator.fleet.notifications.slack_buttons import SlackButtons
-    from agent_orchestrator.fleet.plans import Planner
-    from agent_orchestrator.fleet.reactions.rules_in_force import RuleInspection
+    from agent_orchestrator.fleet.plans import PlanService
+    from agent_orchestrator.fleet.reactions.rule_inspection import RuleInspection
     from agent_orchestrator.fleet.scheduling.backlog import Backlog
-    from agent_orchestrator.fleet.usage.usage import UsageReports
+    from agent_orchestrator.fleet.usage.usage_reports import UsageReports
     from agent_orchestrator.server.access.logins import Logins
-    from agent_orchestrator.sessions.agents.catalog import Agents
-    from agent_orchestrator.sessions.cluster import Cluster
+    from agent_orchestrator.sessions.agents.catalog import AgentCatalog
+    from agent_orchestrator.sessions.cluster_service import ClusterService
     from agent_orchestrator.sessions.messages import Inbox
     from agent_orchestrator.sessions.part import Core
-    from agent_orchestrator.sessions.permissions.service import Permissions
+    from agent_orchestrator.sessions.permissions.permissions import Permissions
     from agent_orchestrator.sessions.plugin_list import PluginList
     from agent_orchestrator.sessions.prune import Prune
-    from agent_orchestrator.sessions.report_tool import Reporting
+    from agent_orchestrator.sessions.report_tool import ReportRecorder
     from agent_orchestrator.sessions.sessions import Sessions
     from agent_orchestrator.views.audit import Audit
-    from agent_orchestrator.views.board import LiveState
     from agent_orchestrator.views.doctor import Doctor
-    from agent_orchestrator.views.event_feed import Feed
-    from agent_orchestrator.views.inspection import SessionDetails
+    from agent_orchestrator.views.event_feed import EventFeed
+    from agent_orchestrator.views.live_state import LiveState
     from agent_orchestrator.views.metrics import Metrics
     from agent_orchestrator.views.recap import Recap
+    from agent_orchestrator.views.session_details import SessionDetails
     from agent_orchestrator.views.stats import Stats
-    from agent_orchestrator.views.story import Timelines
+    from agent_orchestrator.views.timeline_reader import TimelineReader
     from agent_orchestrator.views.traffic import Traffic
 
 
@@ -59,26 +59,26 @@ class Services:
     inbox: Inbox
     permissions: Permissions
     usage: UsageReports
-    inspection: SessionDetails
+    session_details: SessionDetails
     reviews: Reviews
     agent_reviews: AgentReviews
     discussions: ReviewThreads
     reactions: RuleInspection
-    reporting: Reporting
-    queue: MergeQueue
-    merges: Merges
-    conflicts: Conflicts
+    reporting: ReportRecorder
+    merge_queue: MergeQueue
+    merges: MergeRouter
+    conflicts: ConflictPredictor
     issues: Issues
     backlog: Backlog
-    planner: Planner
+    planner: PlanService
     fixes: Fixes
-    feed: Feed
+    feed: EventFeed
     notifiers: NotifierTest
     answers: AnswerLinks
     slack: SlackButtons
     audit: Audit
     live: LiveState
-    stories: Timelines
+    timelines: TimelineReader
     stats: Stats
     recap: Recap
     metrics: Metrics
@@ -87,13 +87,13 @@ class Services:
     projects: Projects
     proofs: Proofs
     plugins: PluginList
-    config: Configuration
-    agents: Agents
+    config: ConfigurationCommands
+    agents: AgentCatalog
     doctor: Doctor
     prune: Prune
     tokens: Tokens
     logins: Logins
     webhooks: Webhooks
-    nodes: Cluster
+    cluster: ClusterService
     shutdown: Callable[[bool], Awaitable[None]]
     """Ends the daemon; with True, all sessions are stopped first."""

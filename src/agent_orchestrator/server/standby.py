@@ -47,9 +47,9 @@ class Standby:
     ) -> None:
         """`shutdown` is set on the Unix socket, whose callers may do everything. `hosts`: as for the real application."""
         self.state = SimpleNamespace(closing=asyncio.Event())
-        self._active = active
+        self._get_active = active
         self._shutdown = shutdown
-        self._names = auth.Names(hosts) if shutdown is None else None
+        self._host_names = auth.HostNames(hosts) if shutdown is None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -63,24 +63,24 @@ class Standby:
     def _answer(self, scope: Scope) -> Response:
         """Return the answer to a request."""
         try:
-            if self._names is not None:  # foreign web pages get no information here either
-                self._names.check(auth.headers_by_name(scope["headers"]), api=True, scheme=scope["scheme"])
+            if self._host_names is not None:  # foreign web pages get no information here either
+                self._host_names.check(auth.headers_by_name(scope["headers"]), api=True, scheme=scope["scheme"])
         except AoError as error:
-            return problems.response(problems.of_error(error))
+            return problems.document_response(problems.error_document(error))
         if (scope["method"], scope["path"]) == ("GET", "/healthz"):
-            health = {"status": "standby", "version": __version__, "pid": os.getpid(), "active": self._active()}
+            health = {"status": "standby", "version": __version__, "pid": os.getpid(), "active": self._get_active()}
             return Response(json.dumps(health), 200, {"Cache-Control": "no-store"}, "application/json")
         if self._is_shutdown(scope):
             return Response("{}", 202, None, "application/json")
-        return problems.response(problems.of_error(self._not_active()))
+        return problems.document_response(problems.error_document(self._not_active_error()))
 
     def _is_shutdown(self, scope: Scope) -> bool:
         """Return whether this is its owner's shutdown request."""
         return self._shutdown is not None and (scope["method"], scope["path"]) == ("POST", "/api/shutdown")
 
-    def _not_active(self) -> AoError:
+    def _not_active_error(self) -> AoError:
         """Return the error that names the active daemon."""
-        active = self._active()
+        active = self._get_active()
         if active is None:
             return Unreachable("this daemon stands by, and is about to take over", "try again in a moment")
         remedy = (

@@ -16,7 +16,7 @@ BEGIN_TIMEOUT = 1.0
 """Seconds after which an answer begins even if its source has produced nothing yet."""
 
 
-class Stream(Response):
+class EndlessResponse(Response):
     """An answer that sends what a source yields; `pulse` is sent after every `idle` seconds of silence.
 
     A piece costs one wake-up and one write: one task each waits for the reader's and the daemon's end, not one per piece.
@@ -36,13 +36,13 @@ class Stream(Response):
         del self.headers["content-length"]
         self._source, self._closing = source, closing
         self._first, self._pulse, self._idle = first, pulse, idle
-        self._begun = self._sending = False
+        self._has_begun = self._is_sending = False
         self._sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
         parts: list[Coroutine[Any, Any, object]] = [
             self._send_all(send),
-            *([] if self._first and self._idle is None else [self._beat(send)]),
+            *([] if self._first and self._idle is None else [self._send_pulses(send)]),
             _wait_for_disconnect(receive),
             self._closing.wait(),
         ]
@@ -71,17 +71,17 @@ class Stream(Response):
             if item:
                 await self._send(send, item)
 
-    async def _beat(self, send: Send) -> None:
+    async def _send_pulses(self, send: Send) -> None:
         """Begin the answer if the source is slow to, and send a pulse during silence; never returns."""
         if not self._first:
             await asyncio.sleep(BEGIN_TIMEOUT)
-            if not self._begun:
+            if not self._has_begun:
                 await self._send(send, self._pulse)
         while self._idle is not None:
             wait = self._sent_at + self._idle - asyncio.get_running_loop().time()
             if wait > 0:
                 await asyncio.sleep(wait)
-            elif self._sending:  # a slow reader, about to reach its time limit
+            elif self._is_sending:  # a slow reader, about to reach its time limit
                 await asyncio.sleep(self._idle)
             else:
                 await self._send(send, self._pulse)
@@ -91,14 +91,14 @@ class Stream(Response):
         """Send bytes, within the time limit. The answer begins with its first bytes: if the source fails before, an error can still be
         sent.
         """
-        self._sending = True
+        self._is_sending = True
         async with asyncio.timeout(SEND_TIMEOUT):
-            if not self._begun:
-                self._begun = True
+            if not self._has_begun:
+                self._has_begun = True
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if body or not more:
                 await send({"type": "http.response.body", "body": body, "more_body": more})
-        self._sending = False
+        self._is_sending = False
         self._sent_at = asyncio.get_running_loop().time()
 
 

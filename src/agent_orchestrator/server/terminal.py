@@ -3,7 +3,7 @@
 Binary frames carry keystrokes in and output out, for viewers only output; the text frame `{"resize": [columns, rows]}` sets the
 size. The PTY is not read while the socket is slow, nor the socket while the PTY is, so that neither side accumulates data here. A
 browser accepts everything from its socket, shown or not: it sends `{"ack": bytes}` when that many more bytes have been shown, and
-after its first such frame gets at most `WINDOW` bytes ahead. Secrets are replaced by asterisks. Closing ends the attach command
+after its first such frame gets at most `MAX_UNACKNOWLEDGED_BYTES` ahead. Secrets are replaced by asterisks. Closing ends the attach command
 only: the session continues.
 """
 
@@ -28,20 +28,20 @@ from starlette.websockets import WebSocketDisconnect, WebSocketState
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import Temporary
 
-CHUNK = 1 << 16
-WINDOW = 1 << 19
+MAX_READ_BYTES = 1 << 16
+MAX_UNACKNOWLEDGED_BYTES = 1 << 19
 """Bytes that may be sent ahead to a client that acknowledges what it has shown."""
 MAX_TERMINALS = 32
 """Terminals that one caller may have open at once: each is a process, and a tmux client."""
-_END_GRACE = 2.0
+_KILL_TIMEOUT = 2.0
 _WRITE_TIMEOUT = 30.0
 """Seconds after which a command that reads no keystrokes is given up."""
-_HOLD_SECONDS = 0.25
+_SECRET_HOLD_SECONDS = 0.25
 """Seconds for which the end of the output is held back because a secret may begin there."""
 _REMOVED_VARIABLES = ("TMUX", "TMUX_PANE", "AO_SESSION", "AO_TOKEN")
 # Only a process itself can make a terminal its controlling terminal. A child program does so and then executes the
 # command: a function between fork and exec would not be safe, because the daemon has threads.
-_TAKE_TERMINAL = (
+_EXEC_WITH_CONTROLLING_TERMINAL = (
     "import fcntl,os,sys,termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
@@ -88,7 +88,7 @@ async def serve_terminal(
     try:
         os.set_blocking(master, False)
         _resize(master, columns, rows)
-        process = await _start(argv, env, slave)
+        process = await _start_command(argv, env, slave)
     except BaseException:
         os.close(master)
         raise
@@ -100,16 +100,16 @@ async def serve_terminal(
             await _connect(websocket, master, refuse, typed)
     finally:
         os.close(master)
-        await asyncio.shield(_end(process))
+        await asyncio.shield(_wait_or_kill(process))
     with contextlib.suppress(RuntimeError, WebSocketDisconnect):
         await websocket.close(1000, "the terminal was closed")
 
 
-async def _start(argv: Sequence[str], env: Mapping[str, str], slave: int) -> asyncio.subprocess.Process:
+async def _start_command(argv: Sequence[str], env: Mapping[str, str], slave: int) -> asyncio.subprocess.Process:
     """Start the command with the PTY as its controlling terminal."""
     inherited = {name: value for name, value in os.environ.items() if name not in _REMOVED_VARIABLES}
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, *argv),
+        *(sys.executable, "-I", "-S", "-c", _EXEC_WITH_CONTROLLING_TERMINAL, *argv),
         stdin=slave,
         stdout=slave,
         stderr=slave,
@@ -125,7 +125,7 @@ async def _connect(
     typed: Callable[[], Awaitable[None]] | None,
 ) -> None:
     """Carry bytes both ways until either side ends."""
-    window = _Window()
+    window = _SendWindow()
     tasks = [
         asyncio.create_task(_send_output(websocket, master, window)),
         asyncio.create_task(_receive_input(websocket, master, window, refuse, typed)),
@@ -141,7 +141,7 @@ async def _connect(
             raise result
 
 
-class _Window:
+class _SendWindow:
     """The number of bytes sent and not yet acknowledged. A client that never acknowledges any is not waited for."""
 
     def __init__(self) -> None:
@@ -167,30 +167,30 @@ class _Window:
 
     def _update(self) -> None:
         """Allow or block sending by the number of bytes not acknowledged."""
-        if self._is_acknowledging and self._unacknowledged >= WINDOW:
+        if self._is_acknowledging and self._unacknowledged >= MAX_UNACKNOWLEDGED_BYTES:
             self._room.clear()
         else:
             self._room.set()
 
 
-async def _send_output(websocket: WebSocket, master: int, window: _Window) -> None:
+async def _send_output(websocket: WebSocket, master: int, window: _SendWindow) -> None:
     """Send the PTY's output to the socket, without secrets, until the command ends."""
     loop = asyncio.get_running_loop()
-    secrets, open_ = REDACTOR.stream(), True
+    secrets, open_ = REDACTOR.terminal_filter(), True
     while open_:
         await window.wait_for_room()
         try:
-            async with asyncio.timeout(_HOLD_SECONDS if secrets.holds else None):
+            async with asyncio.timeout(_SECRET_HOLD_SECONDS if secrets.has_held_output else None):
                 await _wait_until_ready(master, loop.add_reader, loop.remove_reader)
             chunk = _read(master)
             open_, output = bool(chunk), secrets.feed(chunk)
         except TimeoutError:
-            output = secrets.rest()
+            output = secrets.finish()
         except BlockingIOError:
             continue
         except OSError:  # Linux reports this when the last program has closed the terminal
             open_, output = False, b""
-        output += b"" if open_ else secrets.rest()
+        output += b"" if open_ else secrets.finish()
         if websocket.application_state is WebSocketState.DISCONNECTED:  # `_receive_input` has just closed it
             return
         if output:
@@ -200,10 +200,10 @@ async def _send_output(websocket: WebSocket, master: int, window: _Window) -> No
 
 def _read(master: int) -> bytes:
     """Read what is available, up to a chunk: a PTY returns only a few kilobytes at once, and each frame has a cost."""
-    output = piece = os.read(master, CHUNK)
-    while piece and len(output) < CHUNK:
+    output = piece = os.read(master, MAX_READ_BYTES)
+    while piece and len(output) < MAX_READ_BYTES:
         try:
-            piece = os.read(master, CHUNK - len(output))
+            piece = os.read(master, MAX_READ_BYTES - len(output))
         except OSError:  # nothing available, or the end: the next call reports which
             break
         output += piece
@@ -213,7 +213,7 @@ def _read(master: int) -> bytes:
 async def _receive_input(
     websocket: WebSocket,
     master: int,
-    window: _Window,
+    window: _SendWindow,
     refuse: Callable[[str], None] | None,
     typed: Callable[[], Awaitable[None]] | None,
 ) -> None:
@@ -233,9 +233,9 @@ async def _receive_input(
             await _write(master, keys)
             continue
         frame = _parse_frame(message.get("text") or "")
-        if (size := _size_in(frame)) is not None:
+        if (size := _parse_size(frame)) is not None:
             _resize(master, *size)
-        elif (count := _ack_in(frame)) is not None:
+        elif (count := _parse_acknowledgement(frame)) is not None:
             window.acknowledge(count)
         else:
             await _refuse(websocket, 'a text frame must be {"resize": [columns, rows]} or {"ack": bytes}')
@@ -284,7 +284,7 @@ def _parse_frame(text: str) -> Mapping[str, Any]:
     return frame if isinstance(frame, dict) else {}
 
 
-def _size_in(frame: Mapping[str, Any]) -> tuple[int, int] | None:
+def _parse_size(frame: Mapping[str, Any]) -> tuple[int, int] | None:
     """Return the columns and rows that a frame sets, or None."""
     match frame.get("resize"):
         case [int(columns), int(rows)] if 1 <= columns <= 1000 and 1 <= rows <= 1000:
@@ -292,7 +292,7 @@ def _size_in(frame: Mapping[str, Any]) -> tuple[int, int] | None:
     return None
 
 
-def _ack_in(frame: Mapping[str, Any]) -> int | None:
+def _parse_acknowledgement(frame: Mapping[str, Any]) -> int | None:
     """Return the number of bytes that a frame acknowledges, or None."""
     match frame.get("ack"):
         case int(count) if count >= 0:
@@ -305,10 +305,10 @@ def _resize(master: int, columns: int, rows: int) -> None:
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _wait_or_kill(process: asyncio.subprocess.Process) -> None:
     """Wait for the command, which exits because its PTY is closed; kill it after a grace period."""
     try:
-        async with asyncio.timeout(_END_GRACE):
+        async with asyncio.timeout(_KILL_TIMEOUT):
             await process.wait()
     except TimeoutError:
         with contextlib.suppress(ProcessLookupError):

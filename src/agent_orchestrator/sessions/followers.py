@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.sessions.part import Core, Part
 
-OUTPUT_LINES = 500
+MAX_OUTPUT_LINES = 500
 """Lines of a session's set-up output that are kept."""
 
 
@@ -22,23 +22,23 @@ class Followers(Part):
     def __init__(self, core: Core) -> None:
         super().__init__(core)
         self._waiters: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._output: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=OUTPUT_LINES))
+        self._output: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=MAX_OUTPUT_LINES))
         self._printed: dict[str, int] = defaultdict(int)
         self.on(self._wake_changed)
 
-    def print(self, session: str, line: str) -> None:
+    def add_output(self, session: str, line: str) -> None:
         """Add a line of live output of a session's set-up."""
         self._output[session].append(clean_text(line))
         self._printed[session] += 1
         self._wake(session)
 
-    def printed_since(self, session: str, count: int) -> tuple[list[str], int]:
+    def output_since(self, session: str, count: int) -> tuple[list[str], int]:
         """Return the lines that a session printed after the first `count`, as far as they are kept, and how many it printed in all."""
         new_lines = self._printed[session] - count
-        lines = list(self._output[session])[-min(new_lines, OUTPUT_LINES) :] if new_lines > 0 else []
+        lines = list(self._output[session])[-min(new_lines, MAX_OUTPUT_LINES) :] if new_lines > 0 else []
         return lines, self._printed[session]
 
-    async def until(
+    async def wait_until(
         self, session: str, done: Callable[[SessionFacts], bool], timeout: float | None = None
     ) -> SessionFacts:
         """Wait until `done` accepts a session's facts; return the current facts when that happens or time is up."""
@@ -63,7 +63,7 @@ class Followers(Part):
         finally:
             self._waiters[session].discard(changed)
 
-    def _wake_changed(self, changes: Sequence[Change]) -> None:
+    def _wake_changed(self, changes: Sequence[FactsChange]) -> None:
         """Wake the waiters of the sessions that changed."""
         for session in {change.event.session for change in changes}:
             self._wake(session or "")

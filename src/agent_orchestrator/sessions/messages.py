@@ -18,14 +18,14 @@ from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.permissions.requests import request_of
-from agent_orchestrator.sessions.permissions.service import Permissions
-from agent_orchestrator.sessions.session_view import Views, message_json
+from agent_orchestrator.sessions.permissions.permissions import Permissions
+from agent_orchestrator.sessions.permissions.request_ids import request_id
+from agent_orchestrator.sessions.session_view import SessionViews, message_json
 from agent_orchestrator.sessions.sessions import Sessions
 
 MAX_MESSAGE_BYTES = 1 << 20
 """Maximum size of a message in bytes."""
-ACKNOWLEDGED_WITHIN = 3.0
+ACKNOWLEDGE_TIMEOUT = 3.0
 """Seconds after delivery that an agent which never acknowledged a message gets to do so."""
 
 
@@ -37,14 +37,14 @@ class Inbox(Part):
     """The messages of people to agents, and everything that waits for a person's answer."""
 
     def __init__(
-        self, core: Core, permissions: Permissions, sessions: Sessions, followers: Followers, views: Views
+        self, core: Core, permissions: Permissions, sessions: Sessions, followers: Followers, views: SessionViews
     ) -> None:
         super().__init__(core)
         self.permissions = permissions
         self.sessions = sessions
         self.followers = followers
         self.views = views
-        self._answered: dict[tuple[str, float | str], str] = {}
+        self._answer_keys: dict[tuple[str, float | str], str] = {}
 
     async def send(
         self, session: str, content: str, *, key: str | None = None, interrupt: bool = False, sender: str = "person"
@@ -71,7 +71,7 @@ class Inbox(Part):
 
     def _refuse_if_stopped(self, facts: SessionFacts) -> None:
         """Raise `Conflict` if the session is stopped or failed, so that its agent cannot receive messages."""
-        if facts.stopped or facts.wanted == "stop":
+        if facts.stopped or facts.requested_state == "stop":
             raise Conflict(f"{facts.id} is stopped", f"bring it back first: ao restore {facts.id}")
         if facts.failure and not facts.live:
             raise Conflict(f"{facts.id} failed at {facts.failure.step}", f"mend that, then: ao restore {facts.id}")
@@ -100,12 +100,14 @@ class Inbox(Part):
         def is_delivered(facts: SessionFacts) -> bool:
             """Return whether nothing more is to be expected: final, or delivered to an agent that never acknowledges."""
             current = self._find_message(facts, message)
-            return is_final(facts) or (current is not None and current.state == "delivered" and not facts.acknowledges)
+            return is_final(facts) or (
+                current is not None and current.state == "delivered" and not facts.has_acknowledged
+            )
 
         patience = wait or 0.0
-        facts = await self.followers.until(session, is_delivered, patience)
+        facts = await self.followers.wait_until(session, is_delivered, patience)
         if not is_final(facts):  # an agent that never acknowledged a message gets a short time to do so
-            facts = await self.followers.until(session, is_final, min(patience, ACKNOWLEDGED_WITHIN))
+            facts = await self.followers.wait_until(session, is_final, min(patience, ACKNOWLEDGE_TIMEOUT))
         result = self._find_message(facts, message)
         if result is None:
             raise NotFound(f"{session} has no message {message}", f"see them: ao api GET /sessions/{session}/messages")
@@ -123,7 +125,7 @@ class Inbox(Part):
 
     def questions_of(self, facts: SessionFacts) -> list[dict[str, Any]]:
         """Return what waits for a person's answer in one session."""
-        questions = [_held_json(facts, item) for item in facts.held_messages]
+        questions = [_held_message_json(facts, item) for item in facts.held_messages]
         questions += [_offer_json(facts, item) for item in facts.offers]
         status = self.views.status(facts)
         if kind := _KIND_BY_STATUS.get(status.name):
@@ -131,7 +133,7 @@ class Inbox(Part):
                 "session": facts.id,
                 "kind": kind,
                 "text": status.waiting_for,
-                "request": request_of(facts, kind, status.waiting_for or ""),
+                "request": request_id(facts, kind, status.waiting_for or ""),
                 "permission": _permission_json(facts),
                 "message": None,
                 "offer": None,
@@ -162,13 +164,13 @@ class Inbox(Part):
         if offer is not None:
             return await self._answer_offer(facts, offer, decision, key)
         if message is not None:
-            return await self._release(facts, message, decision, key)
+            return await self._decide_held_message(facts, message, decision, key)
         if decision and await self.permissions.earlier_answer(session, key):
             return await self._decide(facts, decision, text, key, by)
         if key and (earlier_message := self._find_message(facts, _message_id(key))):
             return {"messageId": earlier_message.id, "state": earlier_message.state}
         if request is not None:
-            self._still_asks(session, request)
+            self._require_open_request(session, request)
             facts = self.flow.sessions[session]
             status = self.views.status(facts).name
         if status == "blocked":
@@ -177,7 +179,7 @@ class Inbox(Part):
             self._claim_answer(facts, key)
             return await self._decide(facts, decision, text, key, by)
         if decision is not None and facts.held_messages:
-            return await self._release(facts, _only_held_message(facts), decision, key)
+            return await self._decide_held_message(facts, _only_held_message(facts), decision, key)
         if decision is not None and facts.offers:
             return await self._answer_offer(facts, _only_offer(facts), decision, key)
         if decision is not None and key and await self.flow.store.event_by_key(f"took:{session}:{key}"):
@@ -189,7 +191,7 @@ class Inbox(Part):
         self._claim_answer(facts, key)
         return await self.send(session, text or "", key=key, sender=by)
 
-    def _still_asks(self, session: str, request: str) -> None:
+    def _require_open_request(self, session: str, request: str) -> None:
         """Raise `Conflict` if the session no longer asks this request."""
         facts = self.flow.sessions[session]
         current_question = next((question for question in self.questions_of(facts) if question["request"]), None)
@@ -207,13 +209,13 @@ class Inbox(Part):
         try:
             await self.permissions.decide(facts, decision, text or "", by=by, key=key)
         except AoError:
-            self._answered.pop((facts.id, facts.activity.at), None)  # not given, so another answer is allowed
+            self._answer_keys.pop((facts.id, facts.activity.at), None)  # not given, so another answer is allowed
             raise
         if text and decision == "deny":
             return await self.send(facts.id, text, key=key, sender=by)
         return {"messageId": None, "state": "delivered"}
 
-    async def _release(
+    async def _decide_held_message(
         self, facts: SessionFacts, message: str, decision: str | None, key: str | None
     ) -> dict[str, Any]:
         """Deliver or refuse a message that waits for a person's approval."""
@@ -254,7 +256,7 @@ class Inbox(Part):
     def _claim_answer(self, facts: SessionFacts, key: str | None, message: str = "") -> None:
         """Raise `Conflict` if another person has answered already; a repeated request counts as the same answer."""
         question, own_key = (facts.id, message or facts.activity.at), key or uuid.uuid4().hex
-        if self._answered.setdefault(question, own_key) != own_key:
+        if self._answer_keys.setdefault(question, own_key) != own_key:
             raise Conflict(f"{facts.id} has been answered already", "see what it does now: ao status")
 
 
@@ -290,7 +292,7 @@ def _offer_json(facts: SessionFacts, offer: Offer) -> dict[str, Any]:
     }
 
 
-def _held_json(facts: SessionFacts, message: Message) -> dict[str, Any]:
+def _held_message_json(facts: SessionFacts, message: Message) -> dict[str, Any]:
     """Return a held message as a question."""
     return {
         "session": facts.id,

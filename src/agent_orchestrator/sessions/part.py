@@ -8,18 +8,18 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.background_tasks import Tasks
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.tasks import Tasks
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.config.projects.project_settings import ProjectSettings
 from agent_orchestrator.config.projects.projects import Projects
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Body, Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.sessions.plugins import Plugins
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.sessions.session_plugins import SessionPlugins
 from agent_orchestrator.sessions.site import Sites
 
 S = TypeVar("S")
@@ -34,12 +34,12 @@ class Core:
     """Records events; has all facts."""
     home: Home
     host: LocalHost
-    watch: Watch
+    watch: FileWatcher
     config: ConfigSet
     settings: ProjectSettings
     projects: Projects
     sites: Sites
-    plugins: Plugins
+    plugins: SessionPlugins
 
 
 class Part:
@@ -72,9 +72,9 @@ class Part:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._tasks.finish(), timeout)
 
-    def on(self, listener: Callable[[Sequence[Change]], None], *types: type[Body]) -> None:
+    def on(self, listener: Callable[[Sequence[FactsChange]], None], *types: type[Body]) -> None:
         """Call a listener after each commit with the changes by events of these types, or by all events if none is given."""
-        self._subscriptions.append(self.flow.listeners.on(listener, *types))
+        self._subscriptions.append(self.flow.listeners.on_events(listener, *types))
 
     def on_signal(self, kind: type[S], listener: Callable[[S], None]) -> None:
         """Call a listener with each signal of a kind (`core/signals.py`)."""

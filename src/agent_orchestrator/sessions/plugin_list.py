@@ -8,12 +8,17 @@ from typing import Any
 
 from agent_orchestrator import __version__
 from agent_orchestrator.config import trust
-from agent_orchestrator.config.load import Loaded
-from agent_orchestrator.config.projects.plugin_registry import BUILT_IN, SLOTS, declared_permissions, installed
+from agent_orchestrator.config.load import LoadedConfig
+from agent_orchestrator.config.projects.plugin_registry import (
+    BUILTIN_PLUGINS,
+    SLOTS,
+    declared_permissions,
+    installed_plugins,
+)
 from agent_orchestrator.config.projects.project_plugins import ProjectPlugins, plugins_of
 from agent_orchestrator.config.projects.projects import Projects
 
-OURS = "built in"
+BUILT_IN_ORIGIN = "built in"
 """The origin of built-in plugins."""
 
 
@@ -31,8 +36,8 @@ class PluginList:
     def _built_in(self) -> Iterator[dict[str, Any]]:
         """Yield the built-in plugins."""
         for slot in SLOTS:
-            for name in BUILT_IN.get(slot, {}):
-                yield _row(slot, name, OURS, __version__)
+            for name in BUILTIN_PLUGINS.get(slot, {}):
+                yield _row(slot, name, BUILT_IN_ORIGIN, __version__)
 
     def _from_packages(self) -> Iterator[dict[str, Any]]:
         """Yield the plugins of installed packages, with the reason if one is not in force."""
@@ -40,8 +45,8 @@ class PluginList:
             pair: project.id for project in self.projects.config.projects() for pair in plugins_of(project)
         }
         for slot in SLOTS:
-            for name, code in installed(slot).items():
-                if name in BUILT_IN.get(slot, {}):
+            for name, code in installed_plugins(slot).items():
+                if name in BUILTIN_PLUGINS.get(slot, {}):
                     problem = "one of ours has that name"
                 else:
                     problem = "" if (slot, name) in project_by_plugin else "no configuration that you trust names it"
@@ -54,7 +59,7 @@ class PluginList:
             for registry in self.project_plugins.registries()
             for path, plugin in registry.loaded_files().items()
         }
-        errors = [error.text for registry in self.project_plugins.registries() for error in registry.failed]
+        errors = [error.text for registry in self.project_plugins.registries() for error in registry.import_errors]
         for file in self.projects.config.files:
             loaded = self.projects.config.loaded(file)
             for path in _plugin_files(loaded, self.projects) if loaded else ():
@@ -65,7 +70,7 @@ class PluginList:
                 yield _row(slot, name, str(path), "", declared_permissions(path), trust.sha256(path), problem)
 
 
-def _plugin_files(loaded: Loaded, projects: Projects) -> list[Path]:
+def _plugin_files(loaded: LoadedConfig, projects: Projects) -> list[Path]:
     """Return the Python files that a configuration loads as plugins."""
     surrounding = projects.config.trust_context(loaded)
     return [path for path in trust.code_files(loaded, surrounding) if path.suffix == ".py"]

@@ -12,7 +12,7 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Handle
 from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.session_plugins import handle_of
 
 
 class Prune(Part):
@@ -27,7 +27,7 @@ class Prune(Part):
         removed: list[dict[str, str]] = []
         remaining: list[dict[str, str]] = []
         for facts in list(self.flow.sessions.values()):
-            if facts.stopped and facts.place and await self._has_workspace(facts):
+            if facts.stopped and facts.workspace and await self._has_workspace(facts):
                 await self._remove_workspace(facts, dry_run, removed, remaining)
         await self._remove_terminals(dry_run, removed)
         self._list_unknown_folders(remaining)
@@ -36,11 +36,11 @@ class Prune(Part):
 
     async def _has_workspace(self, facts: SessionFacts) -> bool:
         """Return whether a session's workspace exists; False on a node that cannot be reached."""
-        assert facts.place is not None
+        assert facts.workspace is not None
         if facts.remote and facts.node is None:
             return False
         try:
-            return await self.core.sites.of(facts).present(Path(facts.place.path))
+            return await self.core.sites.for_session(facts).folder_exists(Path(facts.workspace.path))
         except AoError:
             return False
 
@@ -50,14 +50,14 @@ class Prune(Part):
         """Remove a stopped session's workspace if it is unused and everything in it is saved."""
         try:
             spec = self.specs.workspace(facts)
-            site = self.core.sites.of(facts)
-            users = await site.users_of(spec.path)
+            site = self.core.sites.for_session(facts)
+            users = await site.processes_using(spec.path)
             reasons = [f"{name} (pid {pid}) uses it" for pid, name in users[:1]]
-            reasons += await site.is_safe(spec)
+            reasons += await site.removal_obstacles(spec)
             if not reasons and not dry_run:
                 await self.core.plugins.workspace_of(facts).remove(spec)
                 now = self.clock()
-                body = e.SessionStopped(facts.saved)
+                body = e.SessionStopped(facts.saved_work)
                 await self.flow.append(Event(body, now, "person", f"pruned:{facts.id}:{now}", facts.project, facts.id))
         except AoError as error:
             reasons = [error.text]
@@ -72,7 +72,7 @@ class Prune(Part):
         """Stop the terminals that belong to no session."""
         local_sessions = (facts for facts in self.flow.sessions.values() if not facts.remote)
         handles: list[Handle] = [handle for facts in local_sessions if (handle := handle_of(facts))]
-        for name, runtime in self.core.sites.here.runtimes.items():
+        for name, runtime in self.core.sites.local.runtimes.items():
             for stray in await runtime.orphaned_terminals([handle for handle in handles if handle.runtime == name]):
                 if not dry_run:
                     await runtime.stop(stray)

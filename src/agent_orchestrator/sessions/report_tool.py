@@ -14,17 +14,17 @@ from agent_orchestrator.sessions.agents.observer import Observer
 SOURCE = "mcp"
 
 
-class Reporting:
+class ReportRecorder:
     """The recorder of reports of the current launch; reports of an older launch, or of one that has ended, are refused."""
 
     def __init__(self, flow: Flow, observer: Observer) -> None:
         self.flow = flow
         self.observer = observer
 
-    def check(self, session: str, generation: int) -> SessionFacts:
+    def require_current_launch(self, session: str, generation: int) -> SessionFacts:
         """Return the session if this launch is its current, live one; raise `Conflict` otherwise."""
         facts = self.flow.sessions.get(session)
-        if facts is None or facts.stopped or facts.wanted == "stop":
+        if facts is None or facts.stopped or facts.requested_state == "stop":
             raise Conflict(f"{session} is stopped", f"bring it back: ao restore {session}")
         if generation != facts.generation:
             raise Conflict(
@@ -37,9 +37,9 @@ class Reporting:
 
     async def record(self, session: str, generation: int, body: e.AgentProgress | e.AgentAsk | e.AgentDone) -> None:
         """Record a report of the agent."""
-        self.check(session, generation)
+        self.require_current_launch(session, generation)
         if isinstance(body, e.AgentDone):
             await self.observer.record_head(session)  # what it reports as done was committed before
-        facts = self.check(session, generation)
+        facts = self.require_current_launch(session, generation)
         key = f"{SOURCE}:{session}:{generation}:{uuid.uuid4().hex}"
         await self.flow.append(Event(body, self.flow.clock(), SOURCE, key, facts.project, session, generation))

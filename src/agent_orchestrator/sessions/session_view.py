@@ -11,14 +11,14 @@ from typing import Any, Protocol
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import HomeFacts, Message, PredictedConflict, SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.pull_request import CheckRun
-from agent_orchestrator.core.reactions import stuck_after
+from agent_orchestrator.core.rules.stuck_threshold import stuck_after_seconds
 from agent_orchestrator.core.signals import ConfigurationReloaded
-from agent_orchestrator.core.status import IN_TURN, Status, derive
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES, Status, derive_status
 from agent_orchestrator.sessions.part import Core, Part
 
-Conflicts = Mapping[str, PredictedConflict]
+PredictedConflicts = Mapping[str, PredictedConflict]
 """Another session → the conflict with it."""
 
 MAX_FILES = 5
@@ -30,12 +30,12 @@ class _CachedText:
     """A session's JSON text, and until when it is valid."""
 
     facts: SessionFacts
-    met: Conflicts
+    conflicts: PredictedConflicts
     until: float
     text: str
 
 
-class Troubles(Protocol):
+class NotifierTroubles(Protocol):
     """Knows which notifiers do not work."""
 
     def troubles(self, project: str | None) -> list[dict[str, Any]]:
@@ -43,10 +43,10 @@ class Troubles(Protocol):
         ...
 
 
-class Views(Part):
+class SessionViews(Part):
     """Sessions as JSON. The text of a list is cached until something changes."""
 
-    def __init__(self, core: Core, notifiers: Troubles) -> None:
+    def __init__(self, core: Core, notifiers: NotifierTroubles) -> None:
         super().__init__(core)
         self._notifiers = notifiers
         self._texts: dict[str, _CachedText] = {}
@@ -57,7 +57,7 @@ class Views(Part):
     def status(self, facts: SessionFacts, now: float | None = None) -> Status:
         """Return a session's status now."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        status = derive(facts, self.clock() if now is None else now, stuck_after(rules))
+        status = derive_status(facts, self.clock() if now is None else now, stuck_after_seconds(rules))
         if (home := self.flow.owner_home(facts.id)) and not facts.stopped:
             status = replace(status, why=f"{status.why}; it lives in {home}, whose daemon is not the active one")
         return status
@@ -66,7 +66,7 @@ class Views(Part):
         """Return one session as JSON, always with all keys."""
         return session_json(facts, self.status(facts), self.conflicts_of(facts))
 
-    def conflicts_of(self, facts: SessionFacts) -> Conflicts:
+    def conflicts_of(self, facts: SessionFacts) -> PredictedConflicts:
         """Return the sessions that conflict with this one: older ones from its own facts, newer ones from theirs."""
         younger = {
             session.id: session.predicted_conflicts[facts.id]
@@ -75,7 +75,7 @@ class Views(Part):
         }
         return {**facts.predicted_conflicts, **younger}
 
-    def body(self, project: str | None) -> bytes:
+    def list_json(self, project: str | None) -> bytes:
         """Return the list of all sessions, or of one project's, as JSON text."""
         now = self.clock()
         cached = self._bodies.get(project)
@@ -86,24 +86,26 @@ class Views(Part):
         ordered = sorted(sessions, key=lambda facts: facts.created_at)
         texts = [self._text(facts, now, conflicts[facts.id]) for facts in ordered]
         unread = outages_json(self.flow.home, project)
-        more = REDACTOR.text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
+        more = REDACTOR.redact_text(f', "unread": {json.dumps(unread, ensure_ascii=False)}') if unread else ""
         if untold := self._notifiers.troubles(project):
-            more += REDACTOR.text(f', "untold": {json.dumps(untold, ensure_ascii=False)}')
+            more += REDACTOR.redact_text(f', "untold": {json.dumps(untold, ensure_ascii=False)}')
         body = f'{{"sessions": [{", ".join(entry.text for entry in texts)}]{more}}}'.encode()
         self._bodies[project] = (min((now + 3600.0, *(entry.until for entry in texts))), body)
         return body
 
-    def _text(self, facts: SessionFacts, now: float, conflicts: Conflicts) -> _CachedText:
+    def _text(self, facts: SessionFacts, now: float, conflicts: PredictedConflicts) -> _CachedText:
         """Return a session's JSON text, created again only if its facts, its conflicts or, with time, its status changed."""
         cached = self._texts.get(facts.id)
-        if cached is None or cached.facts is not facts or cached.met != conflicts or now >= cached.until:
-            text = REDACTOR.text(
+        if cached is None or cached.facts is not facts or cached.conflicts != conflicts or now >= cached.until:
+            text = REDACTOR.redact_text(
                 json.dumps(session_json(facts, self.status(facts, now), conflicts), ensure_ascii=False)
             )
-            cached = self._texts[facts.id] = _CachedText(facts, conflicts, self.changes_at(facts, now) or inf, text)
+            cached = self._texts[facts.id] = _CachedText(
+                facts, conflicts, self.next_status_change_at(facts, now) or inf, text
+            )
         return cached
 
-    def changes_at(self, facts: SessionFacts, now: float) -> float | None:
+    def next_status_change_at(self, facts: SessionFacts, now: float) -> float | None:
         """Return when a session's status next changes by time alone, or None.
 
         Silence becomes "stuck", whose duration then grows, and a usage limit ends.
@@ -111,9 +113,9 @@ class Views(Part):
         moments: list[float] = []
         if facts.limit_until:
             moments.append(facts.limit_until)
-        if facts.live and facts.activity.state in IN_TURN:
+        if facts.live and facts.activity.state in IN_TURN_ACTIVITIES:
             last_report_at = max(facts.activity.at, facts.last_sign_at)
-            stuck_at = last_report_at + stuck_after(self.flow.rules(facts.project, facts.spec.profile))
+            stuck_at = last_report_at + stuck_after_seconds(self.flow.rules(facts.project, facts.spec.profile))
             moments += [stuck_at, now + 60.0 - (now - last_report_at) % 60.0] if stuck_at <= now else [stuck_at]
         return min((moment for moment in moments if moment > now), default=None)
 
@@ -122,7 +124,7 @@ class Views(Part):
         self._bodies.clear()
         self._texts.clear()
 
-    def _clear_lists(self, _changes: Sequence[Change]) -> None:
+    def _clear_lists(self, _changes: Sequence[FactsChange]) -> None:
         """Clear the cached lists."""
         self._bodies.clear()
 
@@ -151,7 +153,7 @@ def outages_json(home: HomeFacts, project: str | None) -> list[dict[str, Any]]:
     ]
 
 
-def session_json(facts: SessionFacts, status: Status, met: Conflicts) -> dict[str, Any]:
+def session_json(facts: SessionFacts, status: Status, met: PredictedConflicts) -> dict[str, Any]:
     """Return a session's facts and status in the format of the API."""
     launch, progress, usage, spec = facts.launch, facts.progress, facts.usage, facts.spec
     return {
@@ -169,7 +171,7 @@ def session_json(facts: SessionFacts, status: Status, met: Conflicts) -> dict[st
         "base": facts.base,
         "stack": spec.stack if facts.stacked else None,
         "head": facts.head,
-        "workspacePath": facts.place.path if facts.place and facts.place.present else None,
+        "workspacePath": facts.workspace.path if facts.workspace and facts.workspace.present else None,
         "agent": spec.agent,
         "profile": spec.profile,
         "runtime": spec.runtime,
@@ -213,7 +215,7 @@ def check_json(run: CheckRun) -> dict[str, Any]:
         "skipped": run.skipped,
         "new": len(run.new),
         "known": len(run.known),
-        "reason": run.reason or run.dropped or None,
+        "reason": run.reason or run.dropped_tests_text or None,
     }
 
 
@@ -239,7 +241,7 @@ def pr_json(facts: SessionFacts) -> dict[str, Any] | None:
         "base": pr.base,
         "checks": [check_json(run) for run in pr.checks.values() if run.head == head],
         "review": "pending" if verdict == "none" and not pr.draft else verdict,
-        "mergeable": pr.mergeable(head, facts.base_head),
+        "mergeable": pr.mergeability(head, facts.base_head),
     }
 
 

@@ -15,18 +15,17 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
-from agent_orchestrator.config.projects.plugin_registry import Registry
-from agent_orchestrator.config.projects.projects import Context
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
+from agent_orchestrator.config.projects.projects import CommandContext
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.dependencies import count_unfinished_children, is_past
+from agent_orchestrator.core.dependencies import count_unfinished_children, is_stopped_or_closed
 from agent_orchestrator.core.episodes import RAISE_BUDGET
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.facts import CLUSTER, WORKER, SessionFacts
-from agent_orchestrator.core.pull_request import Issue
-from agent_orchestrator.core.reactions import COORDINATOR
+from agent_orchestrator.core.facts import CLUSTER_RUNTIME, COORDINATOR_KIND, WORKER_KIND, SessionFacts
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.sessions.cluster import Cluster
+from agent_orchestrator.sessions.cluster_service import ClusterService
 from agent_orchestrator.sessions.creation import names as naming
 from agent_orchestrator.sessions.creation.choices import SessionChoices, standing_rules
 from agent_orchestrator.sessions.creation.new_session import Forges, NewSession
@@ -34,7 +33,7 @@ from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.isolation import sandbox
 from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.rescue import mark_restored, rescue_ref
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.sessions.session_view import SessionViews
 
 STOP_TIMEOUT = 120.0
 """Seconds to wait until a session has stopped."""
@@ -46,10 +45,10 @@ class Sessions(Part):
     def __init__(
         self,
         core: Core,
-        views: Views,
+        views: SessionViews,
         followers: Followers,
         forges: Forges,
-        nodes: Cluster,
+        nodes: ClusterService,
         profile_for: Callable[[ProjectConfig, Issue, Mapping[str, int]], str | None],
     ) -> None:
         """`profile_for` returns the profile that routing chooses for an issue, by how many sessions each profile has."""
@@ -97,9 +96,9 @@ class Sessions(Part):
         """Return one session as JSON."""
         return self.views.session(self.flow.sessions[session])
 
-    def list_body(self, project: str | None) -> bytes:
+    def list_json(self, project: str | None) -> bytes:
         """Return all sessions, or those of one project, as JSON text."""
-        return self.views.body(project)
+        return self.views.list_json(project)
 
     def status_view(self, session: str) -> dict[str, Any]:
         """Return a short summary of a session's state."""
@@ -131,14 +130,14 @@ class Sessions(Part):
             for task in self.flow.home.tasks.values()
         ]
 
-    def complete(self, kind: str, prefix: str) -> list[str]:
+    def complete_names(self, kind: str, prefix: str) -> list[str]:
         """Return the names of this kind that begin with `prefix`, for shell completion."""
         projects = self.core.config.projects()
         if kind == "projects":
             names = [project.id for project in projects]
         elif kind == "agents":
             names = [name for project in projects for name in project.profiles]
-            names += [name for name in Registry().names("agent") if name != "command"]
+            names += [name for name in PluginRegistry().names("agent") if name != "command"]
         elif kind == "plans":
             names = [plan.id for plan in self.flow.home.plans.values() if plan.state != "discarded"]
         elif kind == "fixes":
@@ -153,7 +152,7 @@ class Sessions(Part):
     # -- creating ------------------------------------------------------------------------------------------------------
 
     async def create(
-        self, request: NewSession, key: str | None, context: Context, by: str = "person"
+        self, request: NewSession, key: str | None, context: CommandContext, by: str = "person"
     ) -> dict[str, Any]:
         """Record a session to be created, with `by` as its source; a repeated key returns the session of the first request."""
         if key is None:
@@ -161,14 +160,14 @@ class Sessions(Part):
         async with self._key_locks.setdefault(key, asyncio.Lock()):
             return await self._session_for_key(key) or await self._create(request, key, context, by)
 
-    async def _create(self, request: NewSession, key: str, context: Context, by: str) -> dict[str, Any]:
+    async def _create(self, request: NewSession, key: str, context: CommandContext, by: str) -> dict[str, Any]:
         """Check a request and record its task and session."""
         project_id = await self.core.projects.resolve(context, request.project, adopt=True)
         if project_id is None:
             raise UsageError("no project is named", "name one: projectId, or -p P")
         project = self.core.settings.project(project_id)
         if request.issue:
-            await self.forges.learn_issue(project, request.issue)
+            await self.forges.read_issue(project, request.issue)
         settings = self._agent_settings(project, request.agent or self._route(project, request))
         await self.core.projects.check_trust(project, settings.profile)
         runtime = await self._choose_runtime(project, settings, request.runtime, request.node)
@@ -177,7 +176,7 @@ class Sessions(Part):
         claim = await self.forges.claim(project, forge, request) if request.pr else None
         async with self._creating:
             self.check_capacity(request.parent)
-            body, task, session = await self.choices.events(
+            body, task, session = await self.choices.creation_events(
                 claim.request if claim else request, project, settings, runtime, workspace, forge
             )
             now = self.clock()
@@ -197,14 +196,14 @@ class Sessions(Part):
 
     async def read_issue(self, project_id: str, name: str) -> Issue | None:
         """Return an issue, read from its tracker if it is kept elsewhere; None if it is not known."""
-        issue = naming.checked_issue(name)
-        await self.forges.learn_issue(self.core.settings.project(project_id), issue)
+        issue = naming.normalize_issue(name)
+        await self.forges.read_issue(self.core.settings.project(project_id), issue)
         return self.choices.issue(project_id, issue)
 
     def check_capacity(self, maker: str | None) -> None:
         """Raise `Denied` if the session `maker` is a coordinator that has as many unfinished sessions as it may have."""
         facts = self.flow.sessions.get(maker or "")
-        if facts is None or facts.spec.kind != COORDINATOR:
+        if facts is None or facts.spec.kind != COORDINATOR_KIND:
             return
         count = count_unfinished_children(facts, self.flow.sessions.values())
         if count >= self.core.settings.project(facts.project).coordinator.max_sessions:
@@ -229,7 +228,7 @@ class Sessions(Part):
         new_runtime = await self._choose_runtime(
             project, settings, runtime or (spec.runtime if facts.remote else ""), None
         )
-        if (new_runtime == CLUSTER) != facts.remote:
+        if (new_runtime == CLUSTER_RUNTIME) != facts.remote:
             place = "a node" if facts.remote else "this machine"
             raise UsageError(f"{session} has its place on {place} already", "make another session: ao new")
         body = e.SessionReassigned(
@@ -248,22 +247,24 @@ class Sessions(Part):
         self, project: ProjectConfig, settings: ResolvedAgent, runtime_wish: str, node: str | None
     ) -> str:
         """Return the wanted runtime (a node's name implies the cluster) or the configured one; raise an error if it cannot be used."""
-        requested = runtime_wish or (CLUSTER if node else settings.runtime)
-        if node and requested != CLUSTER:
-            raise UsageError(f"--node is for the runtime {CLUSTER}, not for {requested}", "leave one of them out")
-        if requested == CLUSTER:
-            self.nodes.check(node)
-            return CLUSTER
-        runtime = await self.core.plugins.runtime_name(requested)
-        await sandbox.check(self.host, project, runtime)
+        requested = runtime_wish or (CLUSTER_RUNTIME if node else settings.runtime)
+        if node and requested != CLUSTER_RUNTIME:
+            raise UsageError(
+                f"--node is for the runtime {CLUSTER_RUNTIME}, not for {requested}", "leave one of them out"
+            )
+        if requested == CLUSTER_RUNTIME:
+            self.nodes.require_node(node)
+            return CLUSTER_RUNTIME
+        runtime = await self.core.plugins.resolve_runtime(requested)
+        await sandbox.require_sandbox(self.host, project, runtime)
         self.core.plugins.runtime(runtime, self.core.plugins.registry(project))
         return runtime
 
     def _choose_workspace(self, project: ProjectConfig, settings: ResolvedAgent, requested: str, runtime: str) -> str:
         """Return the wanted or configured kind of workspace: always a clone on a node."""
-        if runtime != CLUSTER:
-            sandboxed = sandbox.applies(project, runtime)
-            return self.core.plugins.workspace_name(project, settings, requested or None, sandboxed=sandboxed)
+        if runtime != CLUSTER_RUNTIME:
+            sandboxed = sandbox.is_sandboxed(project, runtime)
+            return self.core.plugins.resolve_workspace(project, settings, requested or None, sandboxed=sandboxed)
         if requested not in ("", "clone"):
             raise UsageError(f"a session on a node works in a clone, not in a {requested}", "leave --workspace out")
         return "clone"
@@ -279,11 +280,13 @@ class Sessions(Part):
 
     def _route(self, project: ProjectConfig, request: NewSession) -> str | None:
         """Return the profile that routing chooses for an issue when the request names no agent, or None."""
-        if not request.issue or not project.profiles or request.kind != WORKER:
+        if not request.issue or not project.profiles or request.kind != WORKER_KIND:
             return None
-        issue = self.choices.issue(project.id, naming.checked_issue(request.issue))
+        issue = self.choices.issue(project.id, naming.normalize_issue(request.issue))
         unfinished = (
-            session for session in self.flow.sessions.values() if session.project == project.id and not is_past(session)
+            session
+            for session in self.flow.sessions.values()
+            if session.project == project.id and not is_stopped_or_closed(session)
         )
         load = Counter(session.spec.profile or session.spec.agent for session in unfinished)
         return self._profile_for(project, issue, load) if issue else None
@@ -304,7 +307,7 @@ class Sessions(Part):
         shown_count, last_state = 0, ""
         async with aclosing(self.followers.follow(session)) as changes:
             async for facts in changes:
-                new_lines, shown_count = self.followers.printed_since(session, shown_count)
+                new_lines, shown_count = self.followers.output_since(session, shown_count)
                 for line in new_lines:
                     yield {"output": line}
                 status = self.views.status(facts)
@@ -333,10 +336,10 @@ class Sessions(Part):
             events.append(Event(e.StopRequested(keep), now, by, event_key, facts.project, session))
         if events:
             await self.flow.append(*events)
-        facts = await self.followers.until(session, _is_stop_over, STOP_TIMEOUT)
+        facts = await self.followers.wait_until(session, _is_stop_over, STOP_TIMEOUT)
         if facts.failure and not facts.stopped:
             raise AoError(f"{session} could not be stopped: {facts.failure.error}", facts.failure.remedy)
-        return {"session": self.view(session), "saved": list(facts.saved), "undo": f"ao restore {session}"}
+        return {"session": self.view(session), "saved": list(facts.saved_work), "undo": f"ao restore {session}"}
 
     async def stop_all(self, project: str | None, keep: bool = False, key: str | None = None) -> dict[str, Any]:
         """Stop every session of a project, or of all projects."""
@@ -352,9 +355,9 @@ class Sessions(Part):
         facts = self.flow.sessions[session]
         event_key = f"restore:{session}:{key or uuid.uuid4().hex}"
         if await self.flow.store.event_by_key(event_key) is None:
-            if facts.wanted == "stop" and not facts.stopped:
-                facts = await self.followers.until(session, _is_stop_over, STOP_TIMEOUT)
-            if facts.wanted == "stop" and not facts.stopped:
+            if facts.requested_state == "stop" and not facts.stopped:
+                facts = await self.followers.wait_until(session, _is_stop_over, STOP_TIMEOUT)
+            if facts.requested_state == "stop" and not facts.stopped:
                 if failure := facts.failure:
                     suggestion = f"{failure.remedy}; then stop it again: ao stop {session}"
                     raise Conflict(f"{session} could not be stopped: {failure.error}", suggestion)
@@ -365,19 +368,19 @@ class Sessions(Part):
             if facts.live or (not facts.stopped and facts.failure is None and facts.launched_run != facts.run):
                 raise Conflict(f"{session} runs already", f"see it: ao status {session}")
             self.core.settings.project(facts.project)
-            await self._settle_kept_workspace(facts)
+            await self._mark_kept_work_restored(facts)
             await self.flow.append(
                 Event(e.RestoreRequested(), self.clock(), "person", event_key, facts.project, session)
             )
         return self.view(session)
 
-    async def _settle_kept_workspace(self, facts: SessionFacts) -> None:
+    async def _mark_kept_work_restored(self, facts: SessionFacts) -> None:
         """Mark the saved work of a session as restored if its workspace was kept.
 
         The work is still in that workspace. Otherwise a later workspace would get it a second time.
         """
-        is_kept = facts.stopped and not facts.remote and facts.place and Path(facts.place.path).is_dir()
-        if is_kept and any(line.endswith(f": {rescue_ref(facts.id)}") for line in facts.saved):
+        is_kept = facts.stopped and not facts.remote and facts.workspace and Path(facts.workspace.path).is_dir()
+        if is_kept and any(line.endswith(f": {rescue_ref(facts.id)}") for line in facts.saved_work):
             await mark_restored(self.host, Path(facts.spec.repo), facts.id)
 
 
@@ -388,10 +391,10 @@ def _is_stop_over(facts: SessionFacts) -> bool:
 
 def _is_start_over(facts: SessionFacts) -> bool:
     """Return whether waiting for the start can end: the agent was launched, its start failed, or it must wait."""
-    if facts.failure or facts.stopped or facts.wanted == "stop":
+    if facts.failure or facts.stopped or facts.requested_state == "stop":
         return True
     if facts.launched_run == facts.run:
         return True
     if not facts.admitted:
         return bool(facts.waiting_for)
-    return facts.spec.defer and facts.place is not None and facts.place.present and facts.next_message is None
+    return facts.spec.defer and facts.workspace is not None and facts.workspace.present and facts.next_message is None

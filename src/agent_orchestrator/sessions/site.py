@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict, Temporary
@@ -58,19 +58,19 @@ class Site(Protocol):
         """The URL under which agents there reach this daemon."""
         ...
 
-    def runtime(self, name: str, registry: Registry) -> Runtime:
+    def runtime(self, name: str, registry: PluginRegistry) -> Runtime:
         """Return a runtime there; it is shared by all sessions."""
         ...
 
-    def workspace(self, name: str, registry: Registry) -> Workspace:
+    def workspace(self, name: str, registry: PluginRegistry) -> Workspace:
         """Return a workspace plugin there."""
         ...
 
-    def agent(self, tool: str, options: Mapping[str, Any], registry: Registry) -> Agent:
+    def agent(self, tool: str, options: Mapping[str, Any], registry: PluginRegistry) -> Agent:
         """Return an agent plugin there."""
         ...
 
-    async def headless(
+    async def plan_headless_launch(
         self,
         context: AgentContext,
         tool: str,
@@ -82,15 +82,15 @@ class Site(Protocol):
         """Return how to start an agent whose turns have no terminal of their own."""
         ...
 
-    async def present(self, path: Path) -> bool:
+    async def folder_exists(self, path: Path) -> bool:
         """Return whether the folder exists."""
         ...
 
-    async def identity(self, path: Path) -> str:
+    async def folder_identity(self, path: Path) -> str:
         """Return a permanent id of a folder, which differs if the folder was created again, or "" if it does not exist."""
         ...
 
-    async def users_of(self, path: Path) -> Sequence[tuple[int, str]]:
+    async def processes_using(self, path: Path) -> Sequence[tuple[int, str]]:
         """Return the processes (pid, name) that use the folder."""
         ...
 
@@ -110,15 +110,15 @@ class Site(Protocol):
         """Save everything in the workspace that is nowhere else, in the main repository."""
         ...
 
-    async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
+    async def stored_rescue(self, spec: WorkspaceSpec) -> Rescue:
         """Return what an earlier attempt saved that may not have been recorded."""
         ...
 
-    async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
+    async def removal_obstacles(self, spec: WorkspaceSpec) -> Sequence[str]:
         """Return why the workspace may not be removed yet; empty if it may."""
         ...
 
-    async def bring_back(self, spec: WorkspaceSpec) -> RestoreResult:
+    async def restore_work(self, spec: WorkspaceSpec) -> RestoreResult:
         """Restore saved work into the new workspace."""
         ...
 
@@ -142,10 +142,10 @@ class LocalSite:
         self.url = ""
         self._runtimes: dict[str, Runtime] = {}
 
-    def runtime(self, name: str, registry: Registry) -> Runtime:
+    def runtime(self, name: str, registry: PluginRegistry) -> Runtime:
         """Return a runtime, which is shared by all sessions."""
         if name not in self._runtimes:
-            plugin = registry.make("runtime", name, {"home": str(self.home.path)}, self.host)
+            plugin = registry.create("runtime", name, {"home": str(self.home.path)}, self.host)
             self._runtimes[name] = cast("Runtime", plugin)
         return self._runtimes[name]
 
@@ -154,15 +154,15 @@ class LocalSite:
         """The runtimes in use."""
         return dict(self._runtimes)
 
-    def workspace(self, name: str, registry: Registry) -> Workspace:
+    def workspace(self, name: str, registry: PluginRegistry) -> Workspace:
         """Return a new workspace plugin."""
-        return cast("Workspace", registry.make("workspace", name, {}, self.host))
+        return cast("Workspace", registry.create("workspace", name, {}, self.host))
 
-    def agent(self, tool: str, options: Mapping[str, Any], registry: Registry) -> Agent:
+    def agent(self, tool: str, options: Mapping[str, Any], registry: PluginRegistry) -> Agent:
         """Return an agent plugin with its configuration."""
-        return cast("Agent", registry.make("agent", tool, options, self.host))
+        return cast("Agent", registry.create("agent", tool, options, self.host))
 
-    async def headless(
+    async def plan_headless_launch(
         self,
         context: AgentContext,
         tool: str,
@@ -172,13 +172,13 @@ class LocalSite:
         scratch: Path | None = None,
     ) -> AgentLaunch:
         """Return how to start our program that runs an agent's turns one after the other."""
-        return headless.plan(context, tool, options, plugins, message, scratch)
+        return headless.plan_launch(context, tool, options, plugins, message, scratch)
 
-    async def present(self, path: Path) -> bool:
+    async def folder_exists(self, path: Path) -> bool:
         """Return whether the folder exists."""
         return path.is_dir()
 
-    async def identity(self, path: Path) -> str:
+    async def folder_identity(self, path: Path) -> str:
         """Return the folder's device and inode, or "" if it does not exist."""
         try:
             status = path.stat()
@@ -186,7 +186,7 @@ class LocalSite:
             return ""
         return f"{status.st_dev} {status.st_ino}"
 
-    async def users_of(self, path: Path) -> Sequence[tuple[int, str]]:
+    async def processes_using(self, path: Path) -> Sequence[tuple[int, str]]:
         """Return the processes that have the folder as working directory, or files in it open."""
         return self.host.users_of(path)
 
@@ -207,15 +207,15 @@ class LocalSite:
             self.host, spec.repo, spec.path, spec.session, _saved_ignored_files(spec), spec.branch
         )
 
-    async def saved_before(self, spec: WorkspaceSpec) -> Rescue:
+    async def stored_rescue(self, spec: WorkspaceSpec) -> Rescue:
         """Return what is stored under the session's rescue ref."""
-        return await saving.saved_before(self.host, spec.repo, spec.session)
+        return await saving.stored_rescue(self.host, spec.repo, spec.session)
 
-    async def is_safe(self, spec: WorkspaceSpec) -> Sequence[str]:
+    async def removal_obstacles(self, spec: WorkspaceSpec) -> Sequence[str]:
         """Return why the workspace may not be removed yet; empty if it may."""
-        return await saving.is_safe(self.host, spec.repo, spec.path, spec.session, _saved_ignored_files(spec))
+        return await saving.removal_obstacles(self.host, spec.repo, spec.path, spec.session, _saved_ignored_files(spec))
 
-    async def bring_back(self, spec: WorkspaceSpec) -> RestoreResult:
+    async def restore_work(self, spec: WorkspaceSpec) -> RestoreResult:
         """Restore saved work into the new workspace."""
         return await saving.restore_work(self.host, spec.repo, spec.path, spec.session)
 
@@ -241,17 +241,17 @@ class Sites:
     """Where each session lives."""
 
     def __init__(self, flow: Flow, here: LocalSite, nodes: NodeSites) -> None:
-        self.here = here
+        self.local = here
         """This machine."""
         self._flow = flow
         self._nodes = nodes
 
-    def of(self, facts: SessionFacts) -> Site:
+    def for_session(self, facts: SessionFacts) -> Site:
         """Return the site of a session; raise `Conflict` if it needs a node and has none, `Temporary` if it belongs to another home."""
         if home := self._flow.owner_home(facts.id):
             raise Temporary(f"{facts.id} lives in {home}", "it can be reached once the daemon there is the active one")
         if not facts.remote:
-            return self.here
+            return self.local
         if facts.node is None:
             raise Conflict(f"{facts.id} lives on no node just now", f"see what it waits for: ao status {facts.id}")
         return self._nodes.site(facts.node)

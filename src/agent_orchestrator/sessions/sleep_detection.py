@@ -13,7 +13,7 @@ import structlog
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.part import Core, Part
 
@@ -40,7 +40,7 @@ class SleepDetector(Part):
         self._last_times = (self.clock(), self.clock.monotonic())
         self.spawn(self._check_regularly())
 
-    async def settle(self) -> None:
+    async def record_sleep(self) -> None:
         """Detect a sleep since the last check, and return when it is recorded."""
         now, steady = self.clock(), self.clock.monotonic()
         slept = (now - self._last_times[0]) - (steady - self._last_times[1])
@@ -57,7 +57,9 @@ class SleepDetector(Part):
         if not seconds:
             return
         sessions = (
-            session for session in self.flow.sessions.values() if session.live and session.activity.state in IN_TURN
+            session
+            for session in self.flow.sessions.values()
+            if session.live and session.activity.state in IN_TURN_ACTIVITIES
         )
         events = [
             Event(
@@ -80,6 +82,6 @@ class SleepDetector(Part):
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             try:
-                await self.settle()
+                await self.record_sleep()
             except AoError as error:  # it is recorded at the next check
                 log.warning("a sleep could not be recorded", error=error.text)

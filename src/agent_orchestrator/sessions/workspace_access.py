@@ -23,10 +23,10 @@ async def read_work(core: Core, session: str, read: WorkReader[T]) -> T:
     A result from a workspace that was removed meanwhile is discarded, and `read` is called again.
     """
     facts = core.flow.sessions[session]
-    while (folder := await _folder_identity(core, facts)) and facts.place is not None:
-        host = core.sites.of(facts).host
+    while (folder := await _folder_identity(core, facts)) and facts.workspace is not None:
+        host = core.sites.for_session(facts).host
         try:
-            result = await read(Git(host, Path(facts.place.path)), facts, True)
+            result = await read(Git(host, Path(facts.workspace.path)), facts, True)
         except (AoError, OSError):
             if await _folder_identity(core, facts) == folder:
                 raise
@@ -39,7 +39,7 @@ async def read_work(core: Core, session: str, read: WorkReader[T]) -> T:
 
 async def _folder_identity(core: Core, facts: SessionFacts) -> str:
     """Return a permanent id of the workspace's folder, or "" if there is none or its site cannot be reached."""
-    if facts.place is None or not facts.place.present or (facts.remote and facts.node is None):
+    if facts.workspace is None or not facts.workspace.present or (facts.remote and facts.node is None):
         return ""
-    site = core.sites.of(facts)
-    return await site.identity(Path(facts.place.path)) if site.reachable else ""
+    site = core.sites.for_session(facts)
+    return await site.folder_identity(Path(facts.workspace.path)) if site.reachable else ""

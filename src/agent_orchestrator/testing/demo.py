@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.demo_report import Event, automatic_actions, line_of
+from agent_orchestrator.testing.demo_report import Event, automatic_actions, event_line
 from agent_orchestrator.testing.demo_triggers import SecondAct
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 
@@ -87,7 +87,7 @@ class Director:
     """Acts as the reviewer: comments once, approves what is green, and holds one approval until there was a merge conflict."""
 
     box: Sandbox
-    commented: bool = False
+    has_commented: bool = False
     approved: set[str] = field(default_factory=set)
 
     def respond(self) -> None:
@@ -95,10 +95,10 @@ class Director:
         sessions = {session["name"]: session for session in self.box.sessions()}
         for name in ("price", "cart", "report", "currency"):
             session = sessions.get(name)
-            if session is None or session["status"] != "review_pending" or not _green(session):
+            if session is None or session["status"] != "review_pending" or not _has_passed_checks(session):
                 continue
-            if name == "report" and not self.commented:
-                self.commented = True
+            if name == "report" and not self.has_commented:
+                self.has_commented = True
                 review_comment = {"path": "shop/report.py", "line": 2, "body": "Please write the month as a word."}
                 self._review(name, "changes_requested", [review_comment])
             elif name not in self.approved and (name != "currency" or sessions["report"]["status"] == "merged"):
@@ -112,14 +112,14 @@ class Director:
             "POST", f"/api/sessions/shop-{name}/review", {"verdict": verdict, "body": "", "comments": comments}
         )
 
-    def over(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether four sessions are merged and cleaned up and one waits for input."""
         states = {session["name"]: (session["status"], session["workspacePath"]) for session in self.box.sessions()}
         all_merged = all(states.get(name) == ("merged", None) for name in ("price", "cart", "report", "currency"))
         return all_merged and states.get("storage", ("", None))[0] == "needs_input"
 
 
-def _green(session: dict[str, Any]) -> bool:
+def _has_passed_checks(session: dict[str, Any]) -> bool:
     return bool(session["pr"]["mergeable"] == "yes" and session["pr"]["checks"]) and all(
         check["state"] not in ("queued", "running") for check in session["pr"]["checks"]
     )
@@ -163,55 +163,55 @@ def prepare(box: Sandbox, port: int | None = None, **settings: Any) -> None:
     box.start(port=port)
 
 
-class Stage:
+class DemoStage:
     """Reports events as lines and collects them."""
 
     def __init__(self, box: Sandbox, say: Callable[[str], None], patience: float = 120.0) -> None:
         self.box = box
-        self.say = say
-        self.patience = patience
+        self.print_line = say
+        self.timeout = patience
         self.events: list[Event] = []
 
-    def until(self, respond: Callable[[], None], is_over: Callable[[], bool]) -> None:
+    def run_until(self, respond: Callable[[], None], is_over: Callable[[], bool]) -> None:
         """Report events and call `respond` until `is_over` is true; raise `TimeoutError` after `patience` seconds."""
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + self.timeout
         while time.monotonic() < deadline:
-            self._news()
+            self._report_new_events()
             respond()
             if is_over():
-                self._news()
+                self._report_new_events()
                 return
             time.sleep(0.1)
         raise TimeoutError("the demo did not end as it should; see the daemon's log")
 
-    def _news(self) -> None:
+    def _report_new_events(self) -> None:
         last_seq = self.events[-1]["seq"] if self.events else 0
         for event in self.box.request("GET", f"/api/events?after={last_seq}&limit=500")["events"]:
             self.events.append(event)
-            if line := line_of(event):
-                self.say(line)
+            if line := event_line(event):
+                self.print_line(line)
 
 
-def play(stage: Stage) -> None:
+def play_first_act(stage: DemoStage) -> None:
     """Play the first act: five issues, five agents, until all are merged but the one that waits for the person."""
     box = stage.box
     for name, (title, body) in ISSUES.items():
         issue = box.request("POST", "/api/issues", {"title": title, "body": body})["number"]
         box.request("POST", "/api/sessions", {"name": name, "issue": str(issue), "agent": name})
     director = Director(box)
-    stage.until(director.respond, director.over)
+    stage.run_until(director.respond, director.is_finished)
 
 
-def play_on(stage: Stage) -> None:
+def play_second_act(stage: DemoStage) -> None:
     """Play the second act: every other trigger."""
     act = SecondAct(stage.box)
     act.begin()
-    stage.until(act.respond, lambda: act.over(stage.events))
+    stage.run_until(act.respond, lambda: act.is_finished(stage.events))
 
 
-def farewell(stage: Stage, *, everything: bool) -> None:
+def print_summary(stage: DemoStage, *, everything: bool) -> None:
     """Print the automatic actions, where everything is, what to try next and how to end."""
-    box, say, ao = stage.box, stage.say, Path(sys.executable).with_name("ao")
+    box, say, ao = stage.box, stage.print_line, Path(sys.executable).with_name("ao")
     commits = box.git("log", "--oneline", "-7" if everything else "-6").splitlines()
     commands = (
         ["status -A", "answer garden-asks green", "answer garden-blocked --allow", "why garden-stuck"]
@@ -259,16 +259,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings += [f"host: {options.host}", "tls: {own: true}"] if options.host else []
     box.home.path.mkdir(mode=0o700, parents=True)
     box.home.config.write_text("".join(f"{line}\n" for line in settings))
-    stage = Stage(box, _print)
+    stage = DemoStage(box, _print)
     try:
         prepare(box, image=options.image)
         _print(f"A repository with a failing test: {box.repo}")
         _print("The daemon runs. Five issues, five agents, at once:")
-        play(stage)
+        play_first_act(stage)
         if everything:
             _print("")
             _print("Second act: you answer; and in another repository everything else that rules react to:")
-            play_on(stage)
+            play_second_act(stage)
     except (TimeoutError, OSError) as error:
         sys.stderr.write(f"ao: the demo failed: {error}\n")
         box.clean_up()
@@ -276,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         box.clean_up()
         return 130
-    farewell(stage, everything=everything)
+    print_summary(stage, everything=everything)
     return 0
 
 

@@ -25,13 +25,13 @@ PATH = re.compile(r"(?<![\w/.-])[\w.-]+(?:/[\w.-]+)*\.[a-z]{1,5}\b")
 Step = tuple[str, str]
 
 
-def emit(kind: str, **data: object) -> None:
+def print_record(kind: str, **data: object) -> None:
     """Print one JSON record."""
     sys.stdout.write(json.dumps({"demo": kind, **data}) + "\n")
     sys.stdout.flush()
 
 
-def answers(goal: str) -> list[list[Step]]:
+def parse_answers(goal: str) -> list[list[Step]]:
     """Return the directives of each answer; the last one of a list is the answer itself, `plan` or `say`."""
     scripts: list[list[Step]] = [[]]
     position = 0
@@ -96,17 +96,17 @@ def run_step(step: Step) -> int | None:
     """Run one directive; return an exit code if it ends the turn."""
     name, argument = step
     if name == "sleep":
-        emit("show", text=f"thinking for {argument} s")
+        print_record("show", text=f"thinking for {argument} s")
         time.sleep(float(argument))
     elif name == "usage":
         pairs = dict(pair.partition("=")[::2] for pair in argument.split())
         figures = {key: float(value) if key == "usd" else int(value) for key, value in pairs.items() if key != "model"}
-        emit("report", report={"event": "usage", "model": pairs.get("model", ""), **figures})
+        print_record("report", report={"event": "usage", "model": pairs.get("model", ""), **figures})
     elif name == "limit":
-        emit("report", report={"event": "limit", **({"resets_at": argument} if argument else {})})
+        print_record("report", report={"event": "limit", **({"resets_at": argument} if argument else {})})
         return 1
     elif name == "fail":
-        emit("show", text=argument or "it failed")
+        print_record("show", text=argument or "it failed")
         return 1
     elif name == "write":
         path, _, text = argument.partition("|")
@@ -128,15 +128,17 @@ def main() -> int:
     state["asked"] = number + 1
     with open(file, "w", encoding="utf-8") as out:  # noqa: PTH123
         json.dump(state, out)
-    emit("conversation", id="demo")
-    script = answers(state["goal"])
+    print_record("conversation", id="demo")
+    script = parse_answers(state["goal"])
     answer = ""
     for step in script[min(number, len(script) - 1)] if script else []:
         if step[0] in ("plan", "say"):
             answer = step[1]
         elif (code := run_step(step)) is not None:
             return code
-    emit("turn", text=answer or json.dumps(default_plan(DIRECTIVE.sub("", state["goal"]).strip(), state["issues"])))
+    print_record(
+        "turn", text=answer or json.dumps(default_plan(DIRECTIVE.sub("", state["goal"]).strip(), state["issues"]))
+    )
     return 0
 
 

@@ -58,7 +58,7 @@ def _check(data: dict[str, Any]) -> str:
     return f"{data['state']}{tests}"
 
 
-def line_of(event: Event) -> str | None:
+def event_line(event: Event) -> str | None:
     """Return an event as a line of output, or None if the demo does not show it."""
     describe = DESCRIPTIONS.get(event["type"])
     if describe is None or not event["session"]:

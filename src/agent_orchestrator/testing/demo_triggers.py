@@ -85,13 +85,13 @@ reactions:
   deploy-ready: {{action: command, command: "echo deployed to $(cat $AO_REACTION_FILE | grep -o staging)"}}
 """
 
-UNTESTED = """\
+CONFIG_WITHOUT_RUNNER = """\
 defaults: {{agent: demo, runtime: {runtime}}}
 ci: {{command: python3 -m no_such_runner}}
 """
 """The configuration of a repository whose check cannot run because its runner is not installed."""
 
-TITLES = {
+TASK_TITLES = {
     "asks": "Paint the shed",
     "blocked": "Clear the build folder",
     "stuck": "Think about the roof",
@@ -107,15 +107,15 @@ TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reaction:
+class ExpectedReaction:
     """A trigger, the action of its rule on a session, and the event that shows its effect."""
 
     trigger: str
     action: str
     session: str
-    then: str
+    effect_event: str
 
-    def happened(self, events: Iterable[Event]) -> bool:
+    def has_happened(self, events: Iterable[Event]) -> bool:
         """Return whether the rule acted and its effect followed."""
         session_events = [event for event in events if event["session"] == self.session]
         reaction_seqs = [
@@ -124,41 +124,43 @@ class Reaction:
             if event["type"] == "reacted"
             and (event["data"]["trigger"], event["data"]["action"]) == (self.trigger, self.action)
         ]
-        if self.then == "notified":
+        if self.effect_event == "notified":
             notices = [event for event in session_events if event["type"] == "notified"]
             return bool(reaction_seqs) and any(event["data"]["trigger"] == self.trigger for event in notices)
         return any(
-            event["type"] == self.then and event["seq"] > reaction_seqs[0] for event in session_events if reaction_seqs
+            event["type"] == self.effect_event and event["seq"] > reaction_seqs[0]
+            for event in session_events
+            if reaction_seqs
         )
 
 
-FIRST = (
-    Reaction("ci-failed", "send-to-agent", "shop-cart", "pr-merged"),
-    Reaction("changes-requested", "send-to-agent", "shop-report", "comment-added"),
-    Reaction("merge-conflicts", "send-to-agent", "shop-currency", "pr-merged"),
-    Reaction("approved-and-green", "merge", "shop-price", "pr-merged"),
-    Reaction("pr-merged", "clean-up", "shop-price", "session-stopped"),
-    Reaction("agent-needs-input", "notify", "shop-storage", "notified"),
+FIRST_ACT_REACTIONS = (
+    ExpectedReaction("ci-failed", "send-to-agent", "shop-cart", "pr-merged"),
+    ExpectedReaction("changes-requested", "send-to-agent", "shop-report", "comment-added"),
+    ExpectedReaction("merge-conflicts", "send-to-agent", "shop-currency", "pr-merged"),
+    ExpectedReaction("approved-and-green", "merge", "shop-price", "pr-merged"),
+    ExpectedReaction("pr-merged", "clean-up", "shop-price", "session-stopped"),
+    ExpectedReaction("agent-needs-input", "notify", "shop-storage", "notified"),
 )
 """What rules do in the first act; `conflict-predicted` is left out, because it may go to either of two sessions."""
 
-SECOND = (
-    Reaction("agent-needs-input", "notify", "garden-asks", "notified"),
-    Reaction("agent-blocked", "notify", "garden-blocked", "notified"),
-    Reaction("agent-stuck", "restart", "garden-stuck", "agent-done"),
-    Reaction("agent-exited", "restart", "garden-crashes", "agent-done"),
-    Reaction("agent-idle", "send-to-agent", "garden-idles", "agent-done"),
-    Reaction("usage-limit", "hold", "garden-limited", "agent-done"),
-    Reaction("budget-exceeded", "stop", "garden-spends", "session-stopped"),
-    Reaction("review-comment", "send-to-agent", "garden-commented", "comment-added"),
-    Reaction("pr-closed", "notify", "garden-given-up", "notified"),
-    Reaction("issue-comment", "send-to-agent", "garden-discussed", "agent-done"),
-    Reaction("issue-assigned", "notify", "garden-discussed", "notified"),
-    Reaction("label-added", "spawn", "garden-mow-the-lawn", "agent-done"),
-    Reaction("deploy-ready", "command", "garden-deploys", "command-finished"),
-    Reaction("pr-ready", "spawn", "garden-reviewed", "review-submitted"),
-    Reaction("check-not-set-up", "notify", "orchard-untested", "notified"),
-    Reaction("all-complete", "notify", "shop-storage", "notified"),
+SECOND_ACT_REACTIONS = (
+    ExpectedReaction("agent-needs-input", "notify", "garden-asks", "notified"),
+    ExpectedReaction("agent-blocked", "notify", "garden-blocked", "notified"),
+    ExpectedReaction("agent-stuck", "restart", "garden-stuck", "agent-done"),
+    ExpectedReaction("agent-exited", "restart", "garden-crashes", "agent-done"),
+    ExpectedReaction("agent-idle", "send-to-agent", "garden-idles", "agent-done"),
+    ExpectedReaction("usage-limit", "hold", "garden-limited", "agent-done"),
+    ExpectedReaction("budget-exceeded", "stop", "garden-spends", "session-stopped"),
+    ExpectedReaction("review-comment", "send-to-agent", "garden-commented", "comment-added"),
+    ExpectedReaction("pr-closed", "notify", "garden-given-up", "notified"),
+    ExpectedReaction("issue-comment", "send-to-agent", "garden-discussed", "agent-done"),
+    ExpectedReaction("issue-assigned", "notify", "garden-discussed", "notified"),
+    ExpectedReaction("label-added", "spawn", "garden-mow-the-lawn", "agent-done"),
+    ExpectedReaction("deploy-ready", "command", "garden-deploys", "command-finished"),
+    ExpectedReaction("pr-ready", "spawn", "garden-reviewed", "review-submitted"),
+    ExpectedReaction("check-not-set-up", "notify", "orchard-untested", "notified"),
+    ExpectedReaction("all-complete", "notify", "shop-storage", "notified"),
 )
 """What rules do in the second act. `deploy-ready` is an event that the agent defines, `pr-ready` an event type."""
 
@@ -168,13 +170,13 @@ class SecondAct:
     """Acts as the person: opens issues, labels, assigns, comments, closes, and answers the open question of the first act."""
 
     box: Sandbox
-    done: set[str] = field(default_factory=set)
+    done_actions: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
         """Create two more repositories, a session per trigger, and an issue without a session."""
         box, shop = self.box, self.box.repo
         box.request("POST", "/api/sessions/shop-storage/answer", {"text": "PostgreSQL"})
-        box.repository("orchard", config=UNTESTED.format(runtime=box.runtime))
+        box.repository("orchard", config=CONFIG_WITHOUT_RUNNER.format(runtime=box.runtime))
         plant = "[[edit: apples.txt|x]] [[commit: Plant a tree]] [[done: planted]]"
         box.request("POST", "/api/sessions", {"name": "untested", "title": "Plant a tree", "prompt": plant})
         box.repository("garden", config=CONFIG.format(runtime=box.runtime))
@@ -183,7 +185,7 @@ class SecondAct:
         box.request("POST", "/api/sessions", session_request)
         lawn_issue = box.request("POST", "/api/issues", {"title": "Mow the lawn"})["number"]
         box.request("POST", f"/api/issues/{lawn_issue}/labels", {"labels": ["agent"]})
-        for name, title in TITLES.items():  # the one with the usage limit last: it holds back all later sessions
+        for name, title in TASK_TITLES.items():  # the one with the usage limit last: it holds back all later sessions
             box.request("POST", "/api/sessions", {"name": name, "title": title, "prompt": title, "agent": name})
         box.request("PATCH", f"/api/issues/{greeting_issue}", {"assignee": "Ann"})
         box.request("POST", f"/api/issues/{greeting_issue}/comments", {"body": "Please be brief."})
@@ -191,7 +193,9 @@ class SecondAct:
 
     def respond(self) -> None:
         """Review, close or approve the sessions that wait for it now."""
-        ready = {session["id"] for session in self.box.sessions() if session["status"] == "review_pending"} - self.done
+        ready = {
+            session["id"] for session in self.box.sessions() if session["status"] == "review_pending"
+        } - self.done_actions
         review_comment = {"path": "code.txt", "line": 1, "body": "Why x?"}
         if "garden-commented" in ready:
             self._post("garden-commented", "review", {"verdict": "commented", "comments": [review_comment]})
@@ -201,10 +205,10 @@ class SecondAct:
             self._post("shop-storage", "review", {"verdict": "approved"})
 
     def _post(self, session: str, what: str, body: object) -> None:
-        self.done.add(session)
+        self.done_actions.add(session)
         self.box.request("POST", f"/api/sessions/{session}/{what}", body)
 
-    def over(self, events: Iterable[Event]) -> bool:
+    def is_finished(self, events: Iterable[Event]) -> bool:
         """Return whether every rule of the act acted and its effect followed."""
         all_events = list(events)
-        return all(reaction.happened(all_events) for reaction in SECOND)
+        return all(reaction.has_happened(all_events) for reaction in SECOND_ACT_REACTIONS)

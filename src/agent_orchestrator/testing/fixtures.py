@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-_FOREIGN = ("AO_CONFIG", "AO_SESSION", "AO_SHELL", "TMUX", "TMUX_PANE", "EDITOR", "VISUAL", "XDG_CONFIG_HOME")
+_REMOVED_VARIABLES = ("AO_CONFIG", "AO_SESSION", "AO_SHELL", "TMUX", "TMUX_PANE", "EDITOR", "VISUAL", "XDG_CONFIG_HOME")
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +28,6 @@ def own_world(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("AO_HOME", str(home / "ao"))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    for name in _FOREIGN:
+    for name in _REMOVED_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     return home

@@ -28,11 +28,11 @@ from agent_orchestrator.protocols import (
     Handle,
     InstalledAgent,
     LaunchSpec,
+    LineCallback,
     Liveness,
     Notification,
     Notifier,
     NotReady,
-    Report,
     Runtime,
     ScreenRules,
     Terminal,
@@ -45,8 +45,8 @@ from agent_orchestrator.protocols import (
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import clean_text, one_line
 
-BOOT = "memory"
-NOTHING = "0" * 40
+BOOT_ID = "memory"
+NO_COMMIT = "0" * 40
 """A commit id that does not exist."""
 
 
@@ -114,7 +114,7 @@ class MemoryRuntime(Runtime):
         key = (spec.session, spec.generation)
         if key not in self._all:
             pid = 100_000 + len(self._all)
-            handle = Handle(self.name, spec.session, spec.generation, pid, str(pid), BOOT, {})
+            handle = Handle(self.name, spec.session, spec.generation, pid, str(pid), BOOT_ID, {})
             self._all[key] = Launched(spec, handle, size=(spec.columns, spec.rows))
             self.launched[spec.session] = self._all[key]
         return self._all[key].handle
@@ -193,7 +193,7 @@ class MemoryRuntime(Runtime):
         return [launched.handle for launched in self._all.values() if launched.handle not in known_handles]
 
     def _find_launched(self, handle: Handle) -> Launched | None:
-        return self._all.get((handle.session, handle.generation)) if handle.boot_id == BOOT else None
+        return self._all.get((handle.session, handle.generation)) if handle.boot_id == BOOT_ID else None
 
     def _require_alive(self, handle: Handle) -> Launched:
         launched = self._find_launched(handle)
@@ -213,7 +213,7 @@ class MemoryWorkspace(Workspace):
         self.specs: dict[str, WorkspaceSpec] = {}
         self.published: list[str] = []
 
-    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+    async def create(self, spec: WorkspaceSpec, report: LineCallback) -> WorkspaceInfo:
         """Create the folder."""
         spec.path.mkdir(parents=True, exist_ok=True)
         if spec.session not in self.specs:
@@ -237,7 +237,7 @@ class MemoryWorkspace(Workspace):
 
 
 def _folder(spec: WorkspaceSpec) -> WorkspaceInfo:
-    return WorkspaceInfo(spec.path, spec.branch, spec.base, NOTHING, NOTHING, Path(spec.path, ".git"))
+    return WorkspaceInfo(spec.path, spec.branch, spec.base, NO_COMMIT, NO_COMMIT, Path(spec.path, ".git"))
 
 
 class MemoryTracker(tracker.TheClass):

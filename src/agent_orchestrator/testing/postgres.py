@@ -17,24 +17,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-_DEBIAN = Path("/usr/lib/postgresql")
-USER, PASSWORD = "ao", "s3cret/of:them"
+_DEBIAN_FOLDER = Path("/usr/lib/postgresql")
+DATABASE_USER, DATABASE_PASSWORD = "ao", "s3cret/of:them"
 
 
-def programs() -> Path | None:
+def find_programs() -> Path | None:
     """Return the folder with the programs of the newest server, or None if none is installed."""
-    candidates = sorted(_DEBIAN.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3])) if _DEBIAN.is_dir() else []
+    candidates = (
+        sorted(_DEBIAN_FOLDER.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+        if _DEBIAN_FOLDER.is_dir()
+        else []
+    )
     if candidates:
         return candidates[-1].parent
     initdb = shutil.which("initdb")
     return Path(initdb).resolve().parent if initdb else None
 
 
-class Server:
+class PostgresServer:
     """One server. Root runs it as the user `postgres`, because it refuses to run as root."""
 
     def __init__(self) -> None:
-        folder = programs()
+        folder = find_programs()
         if folder is None:
             raise FileNotFoundError("no PostgreSQL server is installed")
         self._programs = folder
@@ -48,13 +52,13 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> PostgresServer:
         secret = self.folder / "password"
-        secret.write_text(PASSWORD)
+        secret.write_text(DATABASE_PASSWORD)
         secret.chmod(0o644)
         options = [
             "-U",
-            USER,
+            DATABASE_USER,
             "-A",
             "scram-sha-256",
             "--pwfile",
@@ -90,11 +94,11 @@ class Server:
         """Stop the server; mode `immediate` is like a crash."""
         self._run("pg_ctl", "-D", str(self._data), "-m", mode, "-w", "-t", "30", "stop")
 
-    def url(self, name: str, *, password: str = PASSWORD) -> str:
+    def url(self, name: str, *, password: str = DATABASE_PASSWORD) -> str:
         """Return the URL of a database."""
         from urllib.parse import quote
 
-        return f"postgresql://{USER}:{quote(password, safe='')}@127.0.0.1:{self.port}/{name}"
+        return f"postgresql://{DATABASE_USER}:{quote(password, safe='')}@127.0.0.1:{self.port}/{name}"
 
     def database(self, name: str) -> str:
         """Create an empty database and return its URL."""

@@ -31,19 +31,19 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
-from agent_orchestrator.client.daemon_client import alive
+from agent_orchestrator.base.processes import is_process_running
 from agent_orchestrator.testing import sandbox
 
-_AT_START = ("PYTHON", "LC_", "LANG")
+_STARTUP_VARIABLES = ("PYTHON", "LC_", "LANG")
 """Prefixes of the variables that Python reads only when it starts."""
 _TIMEOUT = 600.0
-_HEADER = 8
+_HEADER_BYTES = 8
 _NOT_PRELOADED = frozenset({"top"})
 """Commands that need large libraries which no other command uses."""
 _PACKAGES = (
     "changes.checks",
     "cluster.link",
-    "cluster.nodes",
+    "cluster.daemon",
     "plugins.forges.local",
     "plugins.runtimes",
     "plugins.workspaces",
@@ -65,7 +65,7 @@ _LIBRARIES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Daemon:
+class ForkedDaemon:
     """A forked daemon, which is not a child of this process."""
 
     pid: int
@@ -73,22 +73,22 @@ class Daemon:
     def wait(self, timeout: float) -> None:
         """Wait until it has ended; raise `TimeoutExpired` if it does not in time."""
         end = time.monotonic() + timeout
-        while alive(self.pid):
+        while is_process_running(self.pid):
             if time.monotonic() > end:
                 raise subprocess.TimeoutExpired("daemon", timeout)
             time.sleep(0.005)
 
 
-def launch(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
+def launch(argv: Sequence[str], env: Mapping[str, str]) -> ForkedDaemon:
     """Start a daemon with these arguments and exactly this environment; return it at once."""
-    return Daemon(_parent().fork("daemon", argv, env, Path("/")))
+    return ForkedDaemon(_fork_server().fork("daemon", argv, env, Path("/")))
 
 
 def run_command(
     argv: Sequence[str], env: Mapping[str, str], cwd: Path, stdin: str | None
 ) -> subprocess.CompletedProcess[str]:
     """Run `ao` as `sandbox.run_fresh` does: in a fresh process if its environment asks for another kind of Python."""
-    if _at_start(env) != _at_start(os.environ):
+    if _startup_variables(env) != _startup_variables(os.environ):
         return sandbox.run_fresh(argv, env, cwd, stdin)
     input_end, to_input = os.pipe() if stdin is not None else (os.open(os.devnull, os.O_RDONLY), None)
     output, output_end = os.pipe()
@@ -96,7 +96,7 @@ def run_command(
     status, status_end = os.pipe()
     theirs = (input_end, output_end, errors_end, status_end)
     try:
-        pid = _parent().fork("command", argv, env, cwd, theirs)
+        pid = _fork_server().fork("command", argv, env, cwd, theirs)
     finally:
         for descriptor in theirs:
             os.close(descriptor)
@@ -143,17 +143,19 @@ def _communicate(pid: int, outputs: Sequence[int], to_input: int | None, data: b
     return [b"".join(received[descriptor]) for descriptor in outputs]
 
 
-def _at_start(env: Mapping[str, str]) -> dict[str, str]:
+def _startup_variables(env: Mapping[str, str]) -> dict[str, str]:
     return {
-        name: value for name, value in env.items() if name.startswith(_AT_START) and name != "PYTHONDONTWRITEBYTECODE"
+        name: value
+        for name, value in env.items()
+        if name.startswith(_STARTUP_VARIABLES) and name != "PYTHONDONTWRITEBYTECODE"
     }
 
 
-class _Parent:
+class _ForkServer:
     """The client side of the process from which everything is forked."""
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._socket, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-m", "agent_orchestrator.testing.preloaded", str(theirs.fileno())]
@@ -165,14 +167,14 @@ class _Parent:
     ) -> int:
         """Start a daemon or a command with these descriptors, and return its pid."""
         request = json.dumps([kind, list(argv), dict(env), str(cwd)]).encode()
-        with self._turn:
-            header = [len(request).to_bytes(_HEADER)]
+        with self._lock:
+            header = [len(request).to_bytes(_HEADER_BYTES)]
             if descriptors:
                 socket.send_fds(self._socket, header, descriptors)
             else:
                 self._socket.sendall(header[0])
             self._socket.sendall(request)
-            return int.from_bytes(_receive(self._socket, _HEADER))
+            return int.from_bytes(_receive(self._socket, _HEADER_BYTES))
 
     def _end(self) -> None:
         self._socket.close()
@@ -180,8 +182,8 @@ class _Parent:
 
 
 @cache
-def _parent() -> _Parent:
-    return _Parent()
+def _fork_server() -> _ForkServer:
+    return _ForkServer()
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
@@ -215,7 +217,7 @@ def main() -> None:
             _reap(status_descriptors)
         if connection not in ready:
             continue
-        header, descriptors, _, _ = socket.recv_fds(connection, _HEADER, 4)
+        header, descriptors, _, _ = socket.recv_fds(connection, _HEADER_BYTES, 4)
         if not header:
             return
         kind, argv, env, cwd = json.loads(_receive(connection, int.from_bytes(header)))
@@ -233,13 +235,13 @@ def main() -> None:
             os.environ.update(env)
             time.tzset()
             if kind == "daemon":
-                _be_daemon(argv)
-            _be_command(argv, descriptors[:3])
+                _run_as_daemon(argv)
+            _run_as_command(argv, descriptors[:3])
         for descriptor in descriptors[:3]:
             os.close(descriptor)
         if kind == "command":
             status_descriptors[pid] = descriptors[3]
-        connection.sendall(pid.to_bytes(_HEADER))
+        connection.sendall(pid.to_bytes(_HEADER_BYTES))
 
 
 def _reap(status_descriptors: dict[int, int]) -> None:
@@ -260,12 +262,12 @@ def _reap(status_descriptors: dict[int, int]) -> None:
 def _preload() -> None:
     """Import what the daemon and the commands import."""
     from agent_orchestrator.cli import app
-    from agent_orchestrator.server.route_table import PARTS, load
+    from agent_orchestrator.server.route_table import ROOTS_BY_FILE, load_routes
 
-    for file in PARTS:
-        load(file)
+    for file in ROOTS_BY_FILE:
+        load_routes(file)
     importlib.import_module("agent_orchestrator.daemon.__main__")
-    for place in {entry.target for entry in (*app.EVERYDAY.values(), *app.MORE.values())}:
+    for place in {entry.target for entry in (*app.EVERYDAY.values(), *app.MORE_COMMANDS.values())}:
         module = place.partition(":")[0]
         if module not in _NOT_PRELOADED:
             importlib.import_module(f"agent_orchestrator.cli.{module}")
@@ -282,7 +284,7 @@ def _preload() -> None:
     gc.freeze()  # what is shared stays shared
 
 
-def _be_daemon(argv: Sequence[str]) -> NoReturn:
+def _run_as_daemon(argv: Sequence[str]) -> NoReturn:
     """Run the daemon in this process."""
     from agent_orchestrator.daemon import __main__
 
@@ -294,7 +296,7 @@ def _be_daemon(argv: Sequence[str]) -> NoReturn:
     os._exit(__main__.main())
 
 
-def _be_command(argv: Sequence[str], descriptors: Sequence[int]) -> NoReturn:
+def _run_as_command(argv: Sequence[str], descriptors: Sequence[int]) -> NoReturn:
     """Run `ao` in this process on these standard streams."""
     import agent_orchestrator
     from agent_orchestrator.cli import main as ao

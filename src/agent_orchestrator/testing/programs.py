@@ -52,10 +52,10 @@ class Programs:
     def started(self, count: int = 1, within: float = 60.0) -> list[list[str]]:
         """Wait until `count` programs were started, or `within` seconds; return their command lines in order, the program's name first."""
         deadline = time.monotonic() + within
-        while len(calls := self._calls()) < count and time.monotonic() < deadline:
+        while len(calls := self._read_calls()) < count and time.monotonic() < deadline:
             time.sleep(0.01)
         return calls
 
-    def _calls(self) -> list[list[str]]:
+    def _read_calls(self) -> list[list[str]]:
         files = (file for file in (self.folder / "calls").iterdir() if file.suffix != ".new")
         return [file.read_bytes().decode(errors="surrogateescape").split("\0")[:-1] for file in sorted(files)]

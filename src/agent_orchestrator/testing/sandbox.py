@@ -21,17 +21,17 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError
 
 T = TypeVar("T")
 
-_FOREIGN = ("AO_", "TMUX", "GIT_", "PYTHONDONTWRITEBYTECODE", "PYTEST_")
+_REMOVED_PREFIXES = ("AO_", "TMUX", "GIT_", "PYTHONDONTWRITEBYTECODE", "PYTEST_")
 
 CONFIG = "defaults: {{agent: {agent}, runtime: {runtime}}}\n"
 
 
-class Daemon(Protocol):
+class SandboxDaemon(Protocol):
     """A daemon that this sandbox started."""
 
     @property
@@ -44,14 +44,14 @@ class Daemon(Protocol):
         ...
 
 
-def fresh(argv: Sequence[str], env: Mapping[str, str]) -> Daemon:
+def launch_fresh(argv: Sequence[str], env: Mapping[str, str]) -> SandboxDaemon:
     """Start a daemon with these arguments and exactly this environment."""
     nothing = subprocess.DEVNULL
     command = [sys.executable, "-P", "-m", "agent_orchestrator.daemon", *argv]
     return subprocess.Popen(command, env=env, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
-launch: Callable[[Sequence[str], Mapping[str, str]], Daemon] = fresh
+launch: Callable[[Sequence[str], Mapping[str, str]], SandboxDaemon] = launch_fresh
 """Starts a daemon; `preloaded.launch` is quicker."""
 
 
@@ -88,7 +88,7 @@ class Sandbox:
         self.home = Home(folder / "ao")
         self.repo = folder / "app"
         self.env = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(_FOREIGN)},
+            **{name: value for name, value in os.environ.items() if not name.startswith(_REMOVED_PREFIXES)},
             "HOME": str(self.user_home),
             "AO_HOME": str(self.home.path),
             "GIT_CONFIG_NOSYSTEM": "1",
@@ -97,7 +97,7 @@ class Sandbox:
             "NO_COLOR": "1",
             **(env or {}),
         }
-        self._daemon: Daemon | None = None
+        self._daemon: SandboxDaemon | None = None
 
     def __enter__(self) -> Sandbox:
         self.user_home.mkdir(parents=True, exist_ok=True)
@@ -140,15 +140,15 @@ class Sandbox:
         port_option = [] if port is None else ["--port", str(port)]
         if self._daemon is not None:  # not ended by `stop`
             self._daemon.wait(60)
-        self.home.info.unlink(missing_ok=True)
+        self.home.daemon_info.unlink(missing_ok=True)
         daemon = self._daemon = launch([*port_option, *argv], self.env)
-        self.until(lambda: self.daemon_pid() == daemon.pid, "the daemon to answer", 60)
+        self.wait_until(lambda: self.daemon_pid() == daemon.pid, "the daemon to answer", 60)
         return daemon.pid
 
     def daemon_pid(self) -> int | None:
         """Return the pid of the running daemon, or None."""
         try:
-            pid = int(json.loads(self.home.info.read_text())["pid"])
+            pid = int(json.loads(self.home.daemon_info.read_text())["pid"])
             os.kill(pid, 0)
         except (OSError, ValueError, KeyError):
             return None
@@ -165,14 +165,14 @@ class Sandbox:
             self._daemon.wait(60)
             self._daemon = None
         else:
-            self.until(lambda: not _alive(pid), "the daemon to end", 60)
+            self.wait_until(lambda: not _is_alive(pid), "the daemon to end", 60)
 
     # -- use -----------------------------------------------------------------------------------------------------------
 
     def ao(
         self, *argv: str, check: bool = True, stdin: str | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run the command line as a person would; raise `CalledProcessError` if it fails and `check` is set."""
+        """Run the command line as a person would; raise `CalledProcessError` if it fails and `find_bwrap` is set."""
         completed = run_command(argv, self.env, cwd or self.repo, stdin)
         if check and completed.returncode:
             error = subprocess.CalledProcessError(
@@ -186,9 +186,9 @@ class Sandbox:
         """Return the parsed output of a command run with `--json`."""
         return json.loads(self.ao(*argv, "--json").stdout)
 
-    def client(self) -> Client:
+    def client(self) -> DaemonClient:
         """Return the HTTP client of the command line for this home; the daemon must run."""
-        return Client(self.home.path, start=False)
+        return DaemonClient(self.home.path, start=False)
 
     def request(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
         """Send an API request over the Unix socket, from the repository's folder; return the parsed answer."""
@@ -213,7 +213,7 @@ class Sandbox:
         events: list[dict[str, Any]] = self.request("GET", path)["events"]
         return events
 
-    def until(self, holds: Callable[[], T], what: str = "it", timeout: float = 60.0) -> T:
+    def wait_until(self, holds: Callable[[], T], what: str = "it", timeout: float = 60.0) -> T:
         """Poll until the condition is true and return its value; raise `TimeoutError` with the last events if it is not in time.
 
         The longer it lasts, the less often: the condition is mostly a request, which costs what is waited for its processor.
@@ -287,7 +287,7 @@ class Sandbox:
             self._daemon = None
 
 
-def _alive(pid: int) -> bool:
+def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -308,10 +308,10 @@ def have_bwrap() -> bool:
 
     from agent_orchestrator.base.host import LocalHost
     from agent_orchestrator.errors import Missing
-    from agent_orchestrator.plugins.runtimes.sandbox import check
+    from agent_orchestrator.plugins.runtimes.bubblewrap import find_bwrap
 
     try:
-        asyncio.run(check(LocalHost()))
+        asyncio.run(find_bwrap(LocalHost()))
     except Missing:
         return False
     return True

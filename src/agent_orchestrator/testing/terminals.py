@@ -15,10 +15,10 @@ import termios
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-_BECOME = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
+_EXEC_IN_SESSION = "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
-async def eventually(condition: Callable[[], object | Awaitable[object]], timeout: float = 60.0) -> None:
+async def wait_until_true(condition: Callable[[], object | Awaitable[object]], timeout: float = 60.0) -> None:
     """Wait until the condition is true; raise `AssertionError` after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while True:
@@ -40,7 +40,7 @@ class PersonsTerminal:
         self.output = bytearray()
         self._master, slave = os.openpty()
         self.resize(columns, rows)
-        self.first_mode = self.mode
+        self.initial_mode = self.mode
         """`mode` before the program was started."""
         environment = {
             "PATH": os.environ["PATH"],
@@ -48,7 +48,7 @@ class PersonsTerminal:
             "LANG": "C.UTF-8",
             "HOME": os.environ["HOME"],
         }
-        command = [sys.executable, "-I", "-S", "-c", _BECOME, *argv]
+        command = [sys.executable, "-I", "-S", "-c", _EXEC_IN_SESSION, *argv]
         self._process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
         os.close(slave)
         os.set_blocking(self._master, False)
@@ -76,7 +76,7 @@ class PersonsTerminal:
         return termios.tcgetattr(self._master)[:4]
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the program has ended."""
         return self._process.poll() is not None
 

@@ -13,16 +13,16 @@ from typing import Any
 
 import structlog
 
-from agent_orchestrator.base.hash_chain import ChainVerifier, Head
-from agent_orchestrator.base.tasks import Tasks
+from agent_orchestrator.base.background_tasks import Tasks
+from agent_orchestrator.base.hash_chain import ChainHead, ChainVerifier
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import current
+from agent_orchestrator.core.actor import current_actor
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.outbox import EntryFilter
+from agent_orchestrator.core.outbox import LogEntryFilter
 from agent_orchestrator.errors import AoError
 
-PAGE = 2000
+ENTRIES_PER_READ = 2000
 """Entries that are verified at once."""
 
 log = structlog.get_logger()
@@ -37,11 +37,11 @@ class Audit:
 
     async def record(self, body: e.Body, session: str | None = None, *, actor: str = "") -> None:
         """Record an entry on behalf of the current actor, or of `actor`."""
-        await self.flow.append(self._event(body, session, actor))
+        await self.flow.append(self._create_entry(body, session, actor))
 
     def record_in_background(self, body: e.Body) -> None:
         """Record an entry in the background; if that fails, the daemon's log has it."""
-        self._tasks.spawn(self.try_to_record(self._event(body, None, "")))
+        self._tasks.spawn(self.try_to_record(self._create_entry(body, None, "")))
 
     async def try_to_record(self, event: Event) -> None:
         """Record an entry of something that is done already; a failure is only logged."""
@@ -50,14 +50,14 @@ class Audit:
         except AoError as error:
             log.warning("an entry of the audit log could not be written", entry=event.type, error=error.text)
 
-    def event(self, body: e.Body, session: str | None = None) -> Event:
+    def create_entry(self, body: e.Body, session: str | None = None) -> Event:
         """Return an entry on behalf of the current actor, without recording it."""
-        return self._event(body, session, "")
+        return self._create_entry(body, session, "")
 
-    def _event(self, body: e.Body, session: str | None, actor: str) -> Event:
-        current_actor = current()
+    def _create_entry(self, body: e.Body, session: str | None, actor: str) -> Event:
+        acting = current_actor()
         facts = self.flow.sessions.get(session) if session else None
-        actor_name = actor or (current_actor.actor if current_actor else "")
+        actor_name = actor or (acting.actor if acting else "")
         return Event(
             body,
             self.flow.clock(),
@@ -68,31 +68,31 @@ class Audit:
             actor=actor_name,
         )
 
-    async def page(self, entry_filter: EntryFilter, after: int | None, limit: int) -> list[dict[str, Any]]:
+    async def page(self, entry_filter: LogEntryFilter, after: int | None, limit: int) -> list[dict[str, Any]]:
         """Return entries after a number, or the newest ones if it is None; oldest first."""
         entries = await self.flow.store.entries(entry_filter, after or 0, limit, newest=after is None)
         causes = sorted({entry["cause"] for entry in entries if entry["cause"] is not None})
-        kinds = await self.flow.store.types(causes) if causes else {}
+        kinds = await self.flow.store.event_types(causes) if causes else {}
         return [_entry_json(entry, kinds) for entry in entries]
 
-    async def head(self) -> Head:
+    async def head(self) -> ChainHead:
         """Return the sequence number and digest of the last entry."""
-        last = await self.flow.store.entries(EntryFilter(), limit=1, newest=True)
-        return Head(last[0]["seq"], last[0]["digest"]) if last else Head()
+        last = await self.flow.store.entries(LogEntryFilter(), limit=1, newest=True)
+        return ChainHead(last[0]["seq"], last[0]["digest"]) if last else ChainHead()
 
-    async def verify(self, kept: Head | None) -> dict[str, Any]:
+    async def verify(self, kept: ChainHead | None) -> dict[str, Any]:
         """Verify the hash chain of the whole log; `kept` is an entry that was noted down earlier and must still be in the log."""
         chain, is_kept_found = ChainVerifier(), kept is None or kept.seq == 0
-        while page := await self.flow.store.entries(EntryFilter(), chain.verdict.head.seq, PAGE):
+        while page := await self.flow.store.entries(LogEntryFilter(), chain.result.head.seq, ENTRIES_PER_READ):
             is_kept_found = is_kept_found or any(
                 (entry["seq"], entry["digest"]) == (kept and kept.seq, kept and kept.digest) for entry in page
             )
-            if not await asyncio.to_thread(chain.follow, page):
+            if not await asyncio.to_thread(chain.verify, page):
                 break
-        verdict = chain.verdict
+        verdict = chain.result
         broken: dict[str, Any] | None = None
-        if verdict.broken is not None:
-            broken = {"seq": verdict.broken, "reason": verdict.reason}
+        if verdict.first_invalid is not None:
+            broken = {"seq": verdict.first_invalid, "reason": verdict.reason}
         elif not is_kept_found and kept is not None:
             is_beyond_end = kept.seq > verdict.head.seq
             reason = (

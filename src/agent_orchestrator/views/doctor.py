@@ -1,4 +1,4 @@
-"""`ao doctor`: checks of what this machine needs, each with how to fix it. What the facts mean is in `findings.py`."""
+"""`ao doctor`: checks of what this machine needs, each with how to fix it. What the facts mean is in `machine_findings.py`."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from agent_orchestrator.base.finding import finding
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.health import finding
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.fleet.scheduling.admission import resources
-from agent_orchestrator.plugins.runtimes import sandbox
+from agent_orchestrator.fleet.scheduling.admission import measure_free_resources
+from agent_orchestrator.plugins.runtimes import bubblewrap
 from agent_orchestrator.plugins.runtimes.auto import tmux_version
 from agent_orchestrator.plugins.runtimes.docker.engine import find_engine as find_engine
-from agent_orchestrator.sessions.agents.catalog import Agents
+from agent_orchestrator.sessions.agents.catalog import AgentCatalog
 from agent_orchestrator.sessions.part import Core
-from agent_orchestrator.views import findings
+from agent_orchestrator.views import machine_findings
 
 __all__ = ["Doctor", "finding"]
 
-OLDEST_GIT = (2, 25)
-GIT_FOR_PREDICTION = (2, 38)
-OLDEST_TMUX = (3, 2)
-LITTLE_DISK = 2 << 30
+MIN_TMUX_VERSION = (3, 2)
+MIN_FREE_DISK_BYTES = 2 << 30
 
 
 Probe = Callable[[], Awaitable[list[dict[str, Any]]]]
@@ -36,13 +34,13 @@ Probe = Callable[[], Awaitable[list[dict[str, Any]]]]
 class Doctor:
     """Checks all prerequisites."""
 
-    def __init__(self, core: Core, agents: Agents, probes: Sequence[Probe]) -> None:
+    def __init__(self, core: Core, agents: AgentCatalog, probes: Sequence[Probe]) -> None:
         """`probes` are the checks of other parts of the daemon, in the order in which they run."""
         self.flow = core.flow
         self.home = core.home
         self.host = core.host
         self.projects = core.projects
-        self.here = core.sites.here
+        self.here = core.sites.local
         self.agents = agents
         self.probes = probes
 
@@ -57,10 +55,10 @@ class Doctor:
             await self._sandbox(),
             self._home(fix),
             self._disk(),
-            findings.of_watches(findings.read_watches()),
-            findings.of_descriptors(findings.read_descriptors()),
+            machine_findings.file_watch_finding(machine_findings.read_watches()),
+            machine_findings.open_files_finding(machine_findings.read_open_files()),
             self._shell(),
-            *(findings.of_own_folder(folder, self.home) for folder in self.here.own_folders),
+            *(machine_findings.own_folder_finding(folder, self.home) for folder in self.here.own_folders),
             self._configuration(),
             *await self._agents(),
             *[check for probe in self.probes for check in await probe()],
@@ -68,15 +66,9 @@ class Doctor:
 
     async def _git(self) -> dict[str, Any]:
         try:
-            version = await Git(self.host, self.home.path).version()
+            return machine_findings.git_finding(await Git(self.host, self.home.path).version())
         except AoError:
-            return finding("git", "failed", "not found", "install Git 2.38 or newer")
-        text = ".".join(map(str, version))
-        if version < OLDEST_GIT:
-            return finding("git", "failed", text, "install Git 2.38 or newer")
-        if version < GIT_FOR_PREDICTION:
-            return finding("git", "warning", f"{text}: conflicts cannot be predicted", "install Git 2.38 or newer")
-        return finding("git", "ok", text)
+            return machine_findings.git_finding(None)
 
     async def _identity(self) -> dict[str, Any]:
         """Check Git's author name in each project, or in this user's home if there is no project."""
@@ -89,7 +81,7 @@ class Doctor:
                 await Git(self.host, path).run("var", "GIT_AUTHOR_IDENT", env=names)
             except AoError:
                 nameless += [name] if path.is_dir() else []
-        return findings.of_identity(nameless)
+        return machine_findings.identity_finding(nameless)
 
     async def _tmux(self) -> dict[str, Any]:
         remedy = "install tmux 3.2 or newer, or stay with runtime process"
@@ -99,14 +91,14 @@ class Doctor:
         text = ".".join(map(str, version))
         return (
             finding("tmux", "ok", text)
-            if version >= OLDEST_TMUX
+            if version >= MIN_TMUX_VERSION
             else finding("tmux", "warning", f"{text} is too old", remedy)
         )
 
     async def _sandbox(self) -> dict[str, Any]:
         projects = [project.id for project in self.projects.config.projects() if project.sandbox == "bwrap"]
         try:
-            program = await sandbox.check(self.host)
+            program = await bubblewrap.find_bwrap(self.host)
         except AoError as error:
             state, detail = (
                 ("failed", f"{error.text}; {projects[0]} wants it") if projects else ("ok", f"none: {error.text}")
@@ -138,11 +130,11 @@ class Doctor:
         return finding("home", "ok", str(self.home.path))
 
     def _disk(self) -> dict[str, Any]:
-        free = resources(self.home.path).disk
+        free = measure_free_resources(self.home.path).disk
         text = f"{free / (1 << 30):.1f} GB free at {self.home.path}"
         return (
             finding("disk", "ok", text)
-            if free > LITTLE_DISK
+            if free > MIN_FREE_DISK_BYTES
             else finding("disk", "warning", text, "make room, or: ao prune")
         )
 
@@ -158,8 +150,8 @@ class Doctor:
 
     def _configuration(self) -> dict[str, Any]:
         config = self.projects.config
-        if config.broken:
-            problem = next(iter(config.broken.values()))
+        if config.file_errors:
+            problem = next(iter(config.file_errors.values()))
             return finding("configuration", "failed", problem, "correct it; the last good content is in force")
         loaded_files = [loaded_file for file in config.files if (loaded_file := config.loaded(file))]
         if warnings := [warning for loaded_file in loaded_files for warning in loaded_file.warnings]:
@@ -173,9 +165,9 @@ class Doctor:
         used_agents = {project.agent for project in self.projects.config.projects()}
         env, home = {**os.environ, **self.here.login}, Path.home()
         return [
-            findings.of_agent(
+            machine_findings.agent_finding(
                 agent,
-                findings.login_of(agent["tool"], env, home),
+                machine_findings.find_login(agent["tool"], env, home),
                 used=agent["project"] is not None or agent["name"] in used_agents,
             )
             for agent in await self.agents.list()

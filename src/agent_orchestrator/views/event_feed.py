@@ -10,24 +10,25 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, event_from_json, event_json, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.core.reactions import Intent, decide, stuck_after
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.core.reactions import Intent, decide
+from agent_orchestrator.core.rules.stuck_threshold import stuck_after_seconds
+from agent_orchestrator.core.status import derive_status
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.sessions.part import Core, Part
 
-BACKLOG = 1000
+MAX_QUEUED_EVENTS = 1000
 """Events that a slow reader may lag behind before it is disconnected; it reconnects with the last number it saw."""
 
 
-class Feed(Part):
+class EventFeed(Part):
     """Reads the event log."""
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
         self._readers: set[asyncio.Queue[Event | None]] = set()
         self._closed = False
-        self.on(self._pass_on)
+        self.on(self._broadcast)
 
     async def page(
         self,
@@ -65,7 +66,7 @@ class Feed(Part):
         """Yield past events after a number, then new ones, those of one moment together; ends if the reader is too slow
         or the daemon stops.
         """
-        queue: asyncio.Queue[Event | None] = asyncio.Queue(BACKLOG + 1)
+        queue: asyncio.Queue[Event | None] = asyncio.Queue(MAX_QUEUED_EVENTS + 1)
         self._readers.add(queue)
         try:
             last_seq = self.flow.seq if after is None else after
@@ -92,10 +93,10 @@ class Feed(Part):
             _disconnect(queue)
         await super().close()
 
-    def _pass_on(self, changes: Sequence[Change]) -> None:
+    def _broadcast(self, changes: Sequence[FactsChange]) -> None:
         for queue in list(self._readers):
             for change in changes:
-                if queue.qsize() >= BACKLOG:
+                if queue.qsize() >= MAX_QUEUED_EVENTS:
                     self._readers.discard(queue)
                     _disconnect(queue)
                     break
@@ -146,7 +147,7 @@ class Feed(Part):
             return None, []
         sessions[event.session] = after
         rules = self.flow.rules(project or after.project, after.spec.profile)
-        status = derive(after, event.time, stuck_after(rules)).name
+        status = derive_status(after, event.time, stuck_after_seconds(rules)).name
         return status, [] if after is before else decide(before, after, rules, event.time)
 
 

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import __version__
-from agent_orchestrator.base.loop_watchdog import Stalls
+from agent_orchestrator.base.loop_watchdog import StallStatistics
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import Usage
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.fleet.scheduling.slots import waiting
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.fleet.scheduling.start_decision import list_waiting
 from agent_orchestrator.sessions.part import Core, Part
 
 if TYPE_CHECKING:
     from agent_orchestrator.changes.forge_sync import Webhooks
-    from agent_orchestrator.core.effects import Runner
-    from agent_orchestrator.sessions.session_view import Views
+    from agent_orchestrator.core.effects import EffectRunner
+    from agent_orchestrator.sessions.session_view import SessionViews
     from agent_orchestrator.views.traffic import Traffic
 
 Labels = tuple[str, ...]
@@ -44,7 +44,13 @@ class Metrics(Part):
     """Collects the metrics."""
 
     def __init__(
-        self, core: Core, views: Views, runner: Runner, webhooks: Webhooks, traffic: Traffic, stalls: Stalls
+        self,
+        core: Core,
+        views: SessionViews,
+        runner: EffectRunner,
+        webhooks: Webhooks,
+        traffic: Traffic,
+        stalls: StallStatistics,
     ) -> None:
         super().__init__(core)
         self.views = views
@@ -56,10 +62,10 @@ class Metrics(Part):
         self._notices: Counter[tuple[str, str]] = Counter()
         self.on(self._count)
 
-    def _count(self, changes: Sequence[Change]) -> None:
+    def _count(self, changes: Sequence[FactsChange]) -> None:
         for change in changes:
             body = change.event.body
-            self._events[body.type if body.type in e.KINDS else "unknown"] += 1
+            self._events[body.type if body.type in e.EVENT_KINDS else "unknown"] += 1
             if isinstance(body, e.NotificationSettled):
                 self._notices[body.notifier, body.outcome] += 1
 
@@ -92,12 +98,16 @@ class Metrics(Part):
             usage_by_agent[key] = usage_by_agent[key].plus(facts.usage)
         yield MetricFamily("ao_build_info", "The version that runs.", ("version",), values={(__version__,): 1})
         yield MetricFamily("ao_sessions", "Sessions.", ("project", "status", "column"), values=by_status)
-        yield MetricFamily("ao_sessions_waiting", "Sessions that wait to start.", values={(): len(waiting(sessions))})
+        yield MetricFamily(
+            "ao_sessions_waiting", "Sessions that wait to start.", values={(): len(list_waiting(sessions))}
+        )
         yield MetricFamily("ao_messages", "Messages to agents, by what became of them.", ("state",), values=messages)
         yield MetricFamily("ao_merge_queue_length", "Changes that are to land.", ("project",), values=merging)
         nodes = Counter((item.state,) for item in self.flow.home.nodes.values())
         yield MetricFamily("ao_nodes", "Nodes of the cluster.", ("state",), values=nodes)
-        held_count = sum(1 for item in self.flow.home.accounts.values() if item.released is None and item.until > now)
+        held_count = sum(
+            1 for item in self.flow.home.account_holds.values() if item.released_at is None and item.until > now
+        )
         yield MetricFamily("ao_accounts_held", "Accounts whose limit was met and is not over.", values={(): held_count})
         yield from _agent_usage(usage_by_agent)
 
@@ -141,7 +151,7 @@ class Metrics(Part):
 
     def _loop_stalls(self) -> Iterable[MetricFamily]:
         stalls = self.stalls
-        counts = {("work",): stalls.work, ("wait",): stalls.waits}
+        counts = {("work",): stalls.work_count, ("wait",): stalls.wait_count}
         yield MetricFamily("ao_loop_stalls", "Turns of the event loop above 50 ms.", ("by",), "counter", counts)
         yield MetricFamily("ao_loop_stalled_seconds", "How long these took.", (), "counter", {(): stalls.seconds})
         yield MetricFamily("ao_loop_longest_stall_seconds", "The longest of them.", values={(): stalls.longest})
@@ -153,10 +163,10 @@ class Metrics(Part):
         remaining: dict[Labels, float] = {}
         limits: dict[Labels, float] = {}
         for http in shared_clients():
-            for status, count in http.answers.items():
-                requests[http.speaker.name, str(status)] += count
+            for status, count in http.status_counts.items():
+                requests[http.host_text.name, str(status)] += count
             for row in http.budget.rows():
-                key = http.speaker.name, row.resource
+                key = http.host_text.name, row.resource
                 remaining[key] = min(row.remaining, remaining.get(key, row.remaining))
                 limits[key] = max(row.limit, limits.get(key, row.limit))
         yield MetricFamily(

@@ -13,15 +13,15 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.protocols.records import record
 from agent_orchestrator.protocols.text import one_line
 
-LINES = 7
+MAX_RECAP_LINES = 7
 """The most lines of a recap."""
 MAX_NAMES = 4
 """The most sessions that a line names; the rest is counted."""
 MAX_EVENTS = 1000
 """The most events of each type that are read, the newest ones."""
-RESTARTED = "the machine was restarted"
+RESTART_REASON = "the machine was restarted"
 """The reason of lost agents after a restart of the machine."""
-ASKING = ("blocked", "waiting_input")
+ASKING_STATES = ("blocked", "waiting_input")
 
 _EVENT_TYPES = (
     *(
@@ -39,7 +39,7 @@ _EVENT_TYPES = (
 
 
 @record
-class Line:
+class RecapLine:
     """One thing that happened, or several of the same kind."""
 
     kind: str
@@ -68,9 +68,9 @@ class Recap:
         }
 
 
-def recap_lines(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> list[Line]:
+def recap_lines(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> list[RecapLine]:
     """Return the lines, most important first; `events` are in order, `sessions` are as they are now."""
-    line_functions: Iterable[Callable[[Sequence[Event], Mapping[str, SessionFacts], float], Line | None]] = (
+    line_functions: Iterable[Callable[[Sequence[Event], Mapping[str, SessionFacts], float], RecapLine | None]] = (
         _merged_line,
         _asked_line,
         _failed_line,
@@ -82,10 +82,10 @@ def recap_lines(events: Sequence[Event], sessions: Mapping[str, SessionFacts], n
         _slept_line,
     )
     lines = [make_line(events, sessions, now) for make_line in line_functions]
-    return [line for line in lines if line is not None][:LINES]
+    return [line for line in lines if line is not None][:MAX_RECAP_LINES]
 
 
-def _merged_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _merged_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     requested_by: dict[str, str] = {}
     sessions_by_person: dict[str, list[str]] = {}
     for event in events:
@@ -98,7 +98,7 @@ def _merged_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts],
         return None
     parts = [f"{_list_names(names)} by {person}" for person, names in sessions_by_person.items()]
     merged = [name for names in sessions_by_person.values() for name in names]
-    return Line("merged", f"{len(merged)} landed: {'; '.join(parts)}", tuple(merged))
+    return RecapLine("merged", f"{len(merged)} landed: {'; '.join(parts)}", tuple(merged))
 
 
 def _person_name(actor: str) -> str:
@@ -109,18 +109,18 @@ def _person_name(actor: str) -> str:
     return "" if kind in (DAEMON, "") else actor
 
 
-def _asked_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _asked_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     names = _sessions_that_asked(events)
-    waiting = [name for name in names if name in sessions and sessions[name].activity.state in ASKING]
+    waiting = [name for name in names if name in sessions and sessions[name].activity.state in ASKING_STATES]
     if not names:
         return None
     if not waiting:
-        return Line(
+        return RecapLine(
             "asked", f"{_list_names(names)} asked, and {'was' if len(names) == 1 else 'all were'} answered", names
         )
     text = f"{_list_names(waiting)} asked you and {'waits' if len(waiting) == 1 else 'wait'}: ao answer"
     answered_count = len(names) - len(waiting)
-    return Line("asked", text + (f" ({answered_count} more answered)" if answered_count else ""), tuple(waiting))
+    return RecapLine("asked", text + (f" ({answered_count} more answered)" if answered_count else ""), tuple(waiting))
 
 
 def _sessions_that_asked(events: Sequence[Event]) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def _sessions_that_asked(events: Sequence[Event]) -> tuple[str, ...]:
     return _distinct([*sessions, *unanswered])
 
 
-def _failed_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _failed_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     last_errors: dict[str, str] = {}
     for event in events:
         match event.body:
@@ -153,7 +153,7 @@ def _failed_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], 
             case e.PrMerged():
                 last_errors.pop(event.session or "", None)
                 continue
-            case e.Escalated(_, trigger, reason) if reason != e.OFFERED:
+            case e.Escalated(_, trigger, reason) if reason != e.OFFER_REASON:
                 error_text = f"{trigger}: {reason}"
             case e.EffectFailed(intent, error):
                 error_text = f"{intent}: {error}"
@@ -166,16 +166,16 @@ def _failed_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], 
         return None
     details = "; ".join(f"{name} ({error_text})" for name, error_text in list(last_errors.items())[:2])
     remainder = f"; and {len(last_errors) - 2} more" if len(last_errors) > 2 else ""
-    return Line("failed", f"{len(last_errors)} failed: {details}{remainder}", tuple(last_errors))
+    return RecapLine("failed", f"{len(last_errors)} failed: {details}{remainder}", tuple(last_errors))
 
 
 def _is_still_rejected(sessions: Mapping[str, SessionFacts], session: str | None) -> bool:
     """Return whether the session's merge is still rejected, as far as is known; a failure that was fixed since does not count."""
     facts = sessions.get(session or "")
-    return facts is None or facts.pr is None or bool(facts.pr.refused)
+    return facts is None or facts.pr is None or bool(facts.pr.merge_failure)
 
 
-def _restarted_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> Line | None:
+def _restarted_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], now: float) -> RecapLine | None:
     starts = [event for event in events if isinstance(event.body, e.DaemonStarted)]
     lost_events = [event for event in events if isinstance(event.body, e.AgentLost)]
     names = tuple(dict.fromkeys(event.session or "" for event in lost_events))
@@ -183,22 +183,26 @@ def _restarted_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts
     restored_count = sum(1 for name in names if name in sessions and sessions[name].live)
     effect = f": {_session_count(len(names))} cut short, {restored_count} at work again" if names else ""
     if nodes:
-        return Line("restarted", f"node {_list_names(nodes)} was lost{effect}", names)
-    if any(isinstance(event.body, e.AgentLost) and event.body.reason == RESTARTED for event in lost_events):
-        return Line("restarted", f"the machine was restarted {_duration(lost_events[-1].time, now)} ago{effect}", names)
+        return RecapLine("restarted", f"node {_list_names(nodes)} was lost{effect}", names)
+    if any(isinstance(event.body, e.AgentLost) and event.body.reason == RESTART_REASON for event in lost_events):
+        return RecapLine(
+            "restarted", f"the machine was restarted {_duration(lost_events[-1].time, now)} ago{effect}", names
+        )
     if not starts:
         return (
-            Line(
+            RecapLine(
                 "restarted", f"{_session_count(len(names))} lost their terminal, {restored_count} at work again", names
             )
             if names
             else None
         )
     count_text = f"{len(starts)} times, last " if len(starts) > 1 else ""
-    return Line("restarted", f"the daemon was started {count_text}{_duration(starts[-1].time, now)} ago{effect}", names)
+    return RecapLine(
+        "restarted", f"the daemon was started {count_text}{_duration(starts[-1].time, now)} ago{effect}", names
+    )
 
 
-def _limits_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], now: float) -> Line | None:
+def _limits_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], now: float) -> RecapLine | None:
     """Return a line with each account that reached a usage limit: released, still held, or over."""
     held_until: dict[str, float] = {}
     released: dict[str, float] = {}
@@ -218,16 +222,16 @@ def _limits_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts],
             parts.append(f"{account} met, for {_duration(now, until)} more")
         else:
             parts.append(f"{account} met, over since {_duration(until, now)}")
-    return Line("limits", f"limits: {'; '.join(parts)}")
+    return RecapLine("limits", f"limits: {'; '.join(parts)}")
 
 
-def _budgets_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _budgets_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     exceeded = [event for event in events if isinstance(event.body, e.BudgetExceeded)]
     names = tuple(dict.fromkeys(event.session or event.project or "" for event in exceeded))
-    return Line("budgets", f"budget used up: {_list_names(names)}: ao usage", names) if names else None
+    return RecapLine("budgets", f"budget used up: {_list_names(names)}: ao usage", names) if names else None
 
 
-def _bases_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _bases_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     """Report base branches that moved, except by the session's own merge and the commit that the session began at."""
     own_merges = {(event.session, event.body.commit) for event in events if isinstance(event.body, e.PrMerged)}
     heads: dict[str, set[str]] = {}
@@ -236,28 +240,28 @@ def _bases_line(events: Sequence[Event], sessions: Mapping[str, SessionFacts], _
         facts = sessions.get(event.session or "")
         if not isinstance(event.body, e.BaseMoved) or facts is None:
             continue
-        first_commit = facts.place.base_commit if facts.place else ""
+        first_commit = facts.workspace.base_commit if facts.workspace else ""
         if event.body.head != first_commit and (event.session, event.body.head) not in own_merges:
             heads.setdefault(f"{facts.base} of {facts.project}", set()).add(event.body.head)
             names[facts.id] = None
     if not heads:
         return None
     parts = [base if len(commits) == 1 else f"{base} ({len(commits)} times)" for base, commits in heads.items()]
-    return Line("bases", f"base moved: {_list_names(parts)}, for {_session_count(len(names))}", tuple(names))
+    return RecapLine("bases", f"base moved: {_list_names(parts)}, for {_session_count(len(names))}", tuple(names))
 
 
-def _opened_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _opened_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     merged = _sessions_with(events, e.PrMerged)
     names = tuple(name for name in _sessions_with(events, e.PrOpened) if name not in merged)
-    return Line("opened", f"{len(names)} opened a pull request: {_list_names(names)}", names) if names else None
+    return RecapLine("opened", f"{len(names)} opened a pull request: {_list_names(names)}", names) if names else None
 
 
-def _slept_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> Line | None:
+def _slept_line(events: Sequence[Event], _sessions: Mapping[str, SessionFacts], _now: float) -> RecapLine | None:
     sleeps: dict[float, float] = {}
     for event in events:
         if isinstance(event.body, e.MachineWoke):  # one for each live session
             sleeps[round(event.time, -1)] = event.body.seconds
-    return Line("slept", f"the machine slept for {_duration(0.0, sum(sleeps.values()))}") if sleeps else None
+    return RecapLine("slept", f"the machine slept for {_duration(0.0, sum(sleeps.values()))}") if sleeps else None
 
 
 # -- text --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """The timeline of a session: what was seen, decided, sent and acknowledged, what its agent said and what people did. Pure.
 
-`Story` takes events one by one and keeps an entry for each that matters to a person; `sentence` says in one sentence
+`Story` takes events one by one and keeps an entry for each that matters to a person; `state_sentence` says in one sentence
 what the state is. Events without an entry are in `LEFT_OUT`.
 """
 
@@ -15,12 +15,12 @@ from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import Message, SessionFacts, hold_key
 from agent_orchestrator.core.pull_request import FAILED_STATES, NOT_SET_UP, PASSING_STATES
 from agent_orchestrator.core.reactions import message_id
-from agent_orchestrator.core.rules import CHECK_NOT_SET_UP, Rule
+from agent_orchestrator.core.rules.model import CHECK_NOT_SET_UP, Rule
 from agent_orchestrator.core.status import Status
 
-Kind = Literal["seen", "decided", "sent", "acknowledged", "said", "did"]
+EntryKind = Literal["seen", "decided", "sent", "acknowledged", "said", "did"]
 
-LONGEST_DETAIL = 4000
+MAX_DETAIL_LENGTH = 4000
 """The most characters of a message or text that an entry has."""
 
 TYPES_WITHOUT_ENTRY: frozenset[type[e.Body]] = frozenset(
@@ -106,12 +106,12 @@ TYPES_WITHOUT_ENTRY: frozenset[type[e.Body]] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TimelineEntry:
     """One thing that happened, in words."""
 
     seq: int
     at: float
-    kind: Kind
+    kind: EntryKind
     title: str
     detail: str = ""
     trigger: str = ""
@@ -123,10 +123,10 @@ class Timeline:
     """The entries of one session's events, oldest first."""
 
     def __init__(self) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[TimelineEntry] = []
         self.seq = 0
         self._checks: dict[tuple[str, str], str] = {}
-        self._sent: list[str] = []
+        self._unacknowledged: list[str] = []
         self._triggers: dict[str, str] = {}
         self._step = ""
         self._conflicted = False
@@ -142,7 +142,7 @@ class Timeline:
                 at=event.time,
                 kind=kind,
                 by=draft.by or _author_of(event),
-                detail=draft.detail[:LONGEST_DETAIL],
+                detail=draft.detail[:MAX_DETAIL_LENGTH],
                 trigger=draft.trigger or self._triggers.get(draft.message, ""),
             )
             if entry.kind == "decided" and entry.message:
@@ -150,7 +150,7 @@ class Timeline:
             else:
                 self.entries.append(entry)
 
-    def _insert_before_message(self, entry: Entry) -> None:
+    def _insert_before_message(self, entry: TimelineEntry) -> None:
         """Insert a decision before the message sent because of it, although both events were recorded together."""
         self._triggers[entry.message] = entry.trigger
         index = len(self.entries)
@@ -159,7 +159,7 @@ class Timeline:
             self.entries[index] = replace(self.entries[index], trigger=entry.trigger)
         self.entries.insert(index, entry)
 
-    def _entries_of(self, event: Event, retries: Mapping[str, int | None]) -> list[Entry]:
+    def _entries_of(self, event: Event, retries: Mapping[str, int | None]) -> list[TimelineEntry]:
         body = event.body
         match body:
             case e.CheckFinished():
@@ -176,11 +176,11 @@ class Timeline:
                 previous_step, self._step = self._step, body.step or self._step
                 return [_entry("said", body.step, by="agent")] if body.step and body.step != previous_step else []
             case e.MessageDelivered():
-                self._sent.append(body.message)
+                self._unacknowledged.append(body.message)
             case e.AgentAck():
-                acknowledged_message = body.message or (self._sent[0] if self._sent else "")
-                if acknowledged_message in self._sent:
-                    self._sent.remove(acknowledged_message)
+                acknowledged_message = body.message or (self._unacknowledged[0] if self._unacknowledged else "")
+                if acknowledged_message in self._unacknowledged:
+                    self._unacknowledged.remove(acknowledged_message)
                 return [
                     _entry("acknowledged", "The agent took the message up", message=acknowledged_message, by="agent")
                 ]
@@ -198,7 +198,7 @@ class Timeline:
         return [entry] if entry else []
 
 
-def entry_json(entry: Entry) -> dict[str, Any]:
+def entry_json(entry: TimelineEntry) -> dict[str, Any]:
     """Return an entry in the shape that the API promises."""
     return {
         "seq": entry.seq,
@@ -220,8 +220,10 @@ def _author_of(event: Event) -> str:
     return source or "daemon"
 
 
-def _entry(kind: Kind, title: str, detail: str = "", trigger: str = "", message: str = "", by: str = "") -> Entry:
-    return Entry(0, 0.0, kind, title, detail, trigger, message, by)
+def _entry(
+    kind: EntryKind, title: str, detail: str = "", trigger: str = "", message: str = "", by: str = ""
+) -> TimelineEntry:
+    return TimelineEntry(0, 0.0, kind, title, detail, trigger, message, by)
 
 
 # -- entries of each event ---------------------------------------------------------------------------------------------
@@ -240,7 +242,7 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0]
 
 
-def _check_entry(body: e.CheckFinished) -> Entry | None:
+def _check_entry(body: e.CheckFinished) -> TimelineEntry | None:
     if body.state == "flaky":
         return _entry(
             "seen", f"{body.name} is flaky: it failed, and passed on the same commit", body.summary, by="checks"
@@ -258,14 +260,14 @@ def _check_entry(body: e.CheckFinished) -> Entry | None:
     return _entry("seen", f"{verb} {body.name}", body.summary, "ci-failed", by="checks")
 
 
-def _review_entry(body: e.ReviewSubmitted) -> Entry:
+def _review_entry(body: e.ReviewSubmitted) -> TimelineEntry:
     verdicts = {"approved": "approved", "changes_requested": "asked for changes", "commented": "commented"}
     trigger = "changes-requested" if body.verdict == "changes_requested" else ""
     title = f"{_display_name(body.author)} {verdicts.get(body.verdict, body.verdict)}"
     return _entry("did" if body.author == "person" else "seen", title, body.body, trigger, by=body.author)
 
 
-def _comment_entry(body: e.CommentAdded) -> Entry:
+def _comment_entry(body: e.CommentAdded) -> TimelineEntry:
     where = f" on {body.path}{f':{body.line}' if body.line else ''}" if body.path else ""
     if body.by_agent:
         return _entry("said", f"Answered a comment{where}", body.body, by="agent")
@@ -278,7 +280,7 @@ def _display_name(author: str) -> str:
     return "You" if author == "person" else author
 
 
-def _exited_entry(body: e.AgentExited) -> Entry:
+def _exited_entry(body: e.AgentExited) -> TimelineEntry:
     outcome = f"was killed by signal {body.signal}" if body.signal else f"exited with {body.code}"
     if body.code is None and not body.signal:
         outcome = "ended, nobody saw how"
@@ -287,7 +289,7 @@ def _exited_entry(body: e.AgentExited) -> Entry:
     return _entry("seen", f"The agent {outcome}", body.output, trigger)
 
 
-def _queued_entry(body: e.MessageQueued) -> Entry | None:
+def _queued_entry(body: e.MessageQueued) -> TimelineEntry | None:
     if body.task:
         return None
     if body.sender.startswith("rule ") or body.sender in ("daemon", "review"):
@@ -298,7 +300,7 @@ def _queued_entry(body: e.MessageQueued) -> Entry | None:
     )
 
 
-def _permission_answered_entry(body: e.PermissionAnswered) -> Entry:
+def _permission_answered_entry(body: e.PermissionAnswered) -> TimelineEntry:
     verb = {"allow": "Allowed", "always": "Allowed for good", "deny": "Refused"}.get(body.decision, body.decision)
     request = " ".join(part for part in (body.tool, body.command) if part)
     return _entry(
@@ -306,55 +308,55 @@ def _permission_answered_entry(body: e.PermissionAnswered) -> Entry:
     )
 
 
-def _merged_entry(body: e.PrMerged) -> Entry:
+def _merged_entry(body: e.PrMerged) -> TimelineEntry:
     uncommitted = f"not committed, and kept: {_join_some(body.left)}" if body.left else ""
     return _entry("seen", f"Merged as {_short(body.commit)}", uncommitted, "pr-merged")
 
 
-def _usage_limit_entry(body: e.AgentLimit) -> Entry:
+def _usage_limit_entry(body: e.AgentLimit) -> TimelineEntry:
     until = f"; it ends at {rfc3339(body.resets_at)}" if body.resets_at else ""
     return _entry("seen", f"The usage limit is reached{until}", trigger="usage-limit")
 
 
-def _command_entry(body: e.CommandFinished) -> Entry:
+def _command_entry(body: e.CommandFinished) -> TimelineEntry:
     outcome = "was ended by its time limit" if body.code is None else f"ended with {body.code}"
     return _entry("seen", f"The command of rule {body.rule} {outcome}", body.output)
 
 
-def _launched_entry(body: e.AgentLaunched) -> Entry:
+def _launched_entry(body: e.AgentLaunched) -> TimelineEntry:
     return _entry("seen", "The agent started again, in the same conversation" if body.resumed else "The agent started")
 
 
-def _turn_entry(body: e.AgentTurnEnded) -> Entry | None:
+def _turn_entry(body: e.AgentTurnEnded) -> TimelineEntry | None:
     return _entry("said", _first_line(body.text), body.text, by="agent") if body.text.strip() else None
 
 
-def _conflict_cleared_entry(body: e.ConflictCleared) -> Entry:
+def _conflict_cleared_entry(body: e.ConflictCleared) -> TimelineEntry:
     remaining = f" but for {_join_some(body.files)}" if body.files else ""
     return _entry("seen", f"No conflict with {body.other} any more{remaining}", trigger="conflict-predicted")
 
 
-def _opened_entry(body: e.PrOpened) -> Entry:
+def _opened_entry(body: e.PrOpened) -> TimelineEntry:
     return _entry("seen", f"Pull request #{body.number} opened{', a draft' if body.draft else ''}", body.title)
 
 
-def _agent_review_entry(body: e.AgentReview) -> Entry:
+def _agent_review_entry(body: e.AgentReview) -> TimelineEntry:
     return _entry("said", f"Judged the change: {body.verdict.replace('_', ' ')}", body.body, by="agent")
 
 
-def _conflicts_entry(body: e.ConflictsSeen) -> Entry:
+def _conflicts_entry(body: e.ConflictsSeen) -> TimelineEntry:
     if not body.files:
         return _entry("seen", "The conflicts with the base are gone", by="git")
     return _entry("seen", f"Conflicts with the base in {_join_some(body.files)}", "", "merge-conflicts", by="git")
 
 
-def _permission_entry(body: e.PermissionAsked) -> Entry:
+def _permission_entry(body: e.PermissionAsked) -> TimelineEntry:
     request = f"{body.tool}: {_first_line(body.command)}" if body.command else body.tool
     return _entry("said", f"Asks for permission: {request}", body.reason or body.command, "agent-blocked", by="agent")
 
 
 _TERMINAL_USES = {"typed": "typed into", "attached": "opened"}
-_ENTRY_MAKERS: Mapping[type[e.Body], Callable[[Any], Entry | None]] = {
+_ENTRY_MAKERS: Mapping[type[e.Body], Callable[[Any], TimelineEntry | None]] = {
     e.SessionCreated: lambda b: _entry("did", f"Started: {b.title}", b.prompt),
     e.SessionReassigned: lambda b: _entry("did", f"Given to {b.profile or b.agent}"),
     e.SessionWaiting: lambda b: _entry("seen", f"Waits for {b.reason}"),
@@ -465,8 +467,12 @@ _TRIGGERS_BY_STATUS = {
 _NOUNS = {"ci-failed": "log", "changes-requested": "comments", "review-comment": "comments", "merge-conflicts": "files"}
 
 
-def sentence(
-    facts: SessionFacts, status: Status, entries: Sequence[Entry], rules: Sequence[Rule], hour: Callable[[float], str]
+def state_sentence(
+    facts: SessionFacts,
+    status: Status,
+    entries: Sequence[TimelineEntry],
+    rules: Sequence[Rule],
+    hour: Callable[[float], str],
 ) -> str:
     """Return a session's state in one sentence: the problem that its agent works on with the progress made, or else its status."""
     trigger = _current_trouble(facts, status)
@@ -488,8 +494,8 @@ def _current_trouble(facts: SessionFacts, status: Status) -> str:
     return max(active_episodes)[1] if active_episodes else ""
 
 
-def _trouble_title(facts: SessionFacts, trigger: str, entries: Sequence[Entry]) -> str:
-    failing = [run.name for run in facts.pr.failing(facts.head)] if facts.pr else []
+def _trouble_title(facts: SessionFacts, trigger: str, entries: Sequence[TimelineEntry]) -> str:
+    failing = [run.name for run in facts.pr.failing_checks(facts.head)] if facts.pr else []
     if trigger == "ci-failed" and failing:
         return f"CI failed on {_join_some(failing)}"
     titles = [entry.title for entry in entries if entry.trigger == trigger and entry.kind in ("seen", "did")]
@@ -497,7 +503,11 @@ def _trouble_title(facts: SessionFacts, trigger: str, entries: Sequence[Entry]) 
 
 
 def _progress_parts(
-    facts: SessionFacts, trigger: str, entries: Sequence[Entry], rules: Sequence[Rule], hour: Callable[[float], str]
+    facts: SessionFacts,
+    trigger: str,
+    entries: Sequence[TimelineEntry],
+    rules: Sequence[Rule],
+    hour: Callable[[float], str],
 ) -> list[str]:
     episode = facts.episodes.get(trigger)
     rule = next((item for item in rules if item.trigger == trigger), None)

@@ -25,11 +25,11 @@ from agent_orchestrator import __version__
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.core.outbox import OutboxRow
 from agent_orchestrator.core.signals import EffectAttempted
 
-REMEMBERED = 10_000
+MAX_REMEMBERED_SPANS = 10_000
 """The number of traces and intents that are remembered, because spans may still be added."""
 SHUTDOWN_SECONDS = 3.0
 """Seconds in which the last spans are sent when the daemon ends."""
@@ -37,7 +37,7 @@ SHUTDOWN_SECONDS = 3.0
 K = TypeVar("K")
 
 
-def provider() -> TracerProvider:
+def create_provider() -> TracerProvider:
     """Return a tracer provider that sends to the address in `OTEL_EXPORTER_OTLP_ENDPOINT`."""
     resource = Resource.create()
     own_attributes = {"service.version": __version__}
@@ -55,10 +55,10 @@ class Tracing:
         self.flow = flow
         self._provider = traces
         self._tracer = traces.get_tracer("agent_orchestrator", __version__)
-        self._batch: dict[int, Event] = {}
-        self._roots: OrderedDict[int, SpanContext] = OrderedDict()
-        self._intents: OrderedDict[str, SpanContext] = OrderedDict()
-        flow.listeners.on(self._on_change)
+        self._events_by_seq: dict[int, Event] = {}
+        self._event_spans: OrderedDict[int, SpanContext] = OrderedDict()
+        self._intent_spans: OrderedDict[str, SpanContext] = OrderedDict()
+        flow.listeners.on_events(self._on_change)
         flow.listeners.on_rows(self._on_rows)
         flow.listeners.on_signal(EffectAttempted, self._on_attempt)
 
@@ -68,18 +68,18 @@ class Tracing:
         shutdown.start()
         await asyncio.to_thread(shutdown.join, SHUTDOWN_SECONDS)
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
-        self._batch = {change.event.seq: change.event for change in changes}
+    def _on_change(self, changes: Sequence[FactsChange]) -> None:
+        self._events_by_seq = {change.event.seq: change.event for change in changes}
 
-    def _on_rows(self, rows: Sequence[Row]) -> None:
+    def _on_rows(self, rows: Sequence[OutboxRow]) -> None:
         """Trace the intents that the last events caused; they were recorded in one transaction."""
         for cause in dict.fromkeys(row.cause for row in rows):
-            if event := self._batch.get(cause):
+            if event := self._events_by_seq.get(cause):
                 self._trace_event(event, [row for row in rows if row.cause == cause])
 
-    def _trace_event(self, event: Event, rows: Sequence[Row]) -> None:
-        started_at, decided_at = self.flow.decided
-        cause_root = self._roots.get(event.cause or 0)
+    def _trace_event(self, event: Event, rows: Sequence[OutboxRow]) -> None:
+        started_at, decided_at = self.flow.decision_times
+        cause_root = self._event_spans.get(event.cause or 0)
         root = self._tracer.start_span(
             f"event {event.type}",
             Context(),
@@ -101,9 +101,9 @@ class Tracing:
                 attributes=attributes,
             )
             intent.end(now)
-            _remember(self._intents, row.intent.key, intent.get_span_context())
+            _remember(self._intent_spans, row.intent.key, intent.get_span_context())
         root.end(now)
-        _remember(self._roots, event.seq, root.get_span_context())
+        _remember(self._event_spans, event.seq, root.get_span_context())
 
     def _on_attempt(self, attempt: EffectAttempted) -> None:
         """Trace an attempt at an effect; one that only checked whether it is due is left out."""
@@ -111,7 +111,7 @@ class Tracing:
         if after.state == "pending" and after.attempts == before.attempts and not result_events:
             return
         intent = before.intent
-        parent = self._intents.get(intent.key)
+        parent = self._intent_spans.get(intent.key)
         context = set_span_in_context(NonRecordingSpan(parent)) if parent else Context()
         effect = self._tracer.start_span(
             f"effect {intent.kind}",
@@ -126,7 +126,7 @@ class Tracing:
             },
         )
         if after.state == "failed" or (after.state == "pending" and after.result):
-            effect.set_status(Status(StatusCode.ERROR, REDACTOR.text(after.result)))
+            effect.set_status(Status(StatusCode.ERROR, REDACTOR.redact_text(after.result)))
         now = _ns(max(self.flow.clock(), started_at))
         for event in result_events:
             result = self._tracer.start_span(
@@ -135,7 +135,7 @@ class Tracing:
             result.end(now)
         effect.end(now)
         if after.state != "pending":
-            self._intents.pop(intent.key, None)
+            self._intent_spans.pop(intent.key, None)
 
 
 def _event_attributes(event: Event) -> dict[str, AttributeValue]:
@@ -156,5 +156,5 @@ def _ns(time: float) -> int:
 
 def _remember(contexts: OrderedDict[K, SpanContext], key: K, context: SpanContext) -> None:
     contexts[key] = context
-    while len(contexts) > REMEMBERED:
+    while len(contexts) > MAX_REMEMBERED_SPANS:
         contexts.popitem(last=False)

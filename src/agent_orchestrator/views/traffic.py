@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 
-BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper bounds in seconds; longer requests are counted separately."""
-UNKNOWN = "other"
+UNMATCHED_ROUTE = "other"
 """Stands for all paths that match no route, so that clients cannot create labels."""
 
 
@@ -15,7 +15,7 @@ class Traffic:
     """Counts of requests by route. A stream counts as answered when it begins."""
 
     def __init__(self) -> None:
-        self.answers: Counter[tuple[str, str, int]] = Counter()
+        self.request_counts: Counter[tuple[str, str, int]] = Counter()
         """Method, route and status → number of requests."""
         self.duration_counts: dict[tuple[str, str], list[int]] = {}
         """Method and route → for each bound the number of requests that lasted up to it but longer than the previous bound."""
@@ -23,9 +23,9 @@ class Traffic:
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        self.answers[method, route, status] += 1
+        self.request_counts[method, route, status] += 1
         key = method, route
         if (counts := self.duration_counts.get(key)) is None:
-            counts = self.duration_counts[key] = [0] * (len(BOUNDS) + 1)
-        counts[bisect_left(BOUNDS, seconds)] += 1
+            counts = self.duration_counts[key] = [0] * (len(DURATION_BOUNDS) + 1)
+        counts[bisect_left(DURATION_BOUNDS, seconds)] += 1
         self.seconds[key] += seconds  # type: ignore[assignment]

@@ -69,9 +69,9 @@ def test_a_running_check_is_followed_to_its_end(box: Sandbox) -> None:
     assert follower.line() == "begins"
     assert "begins" in box.ao("checks", "one", "--log", "test").stdout, "without -f it does not wait"
     with box.client() as client, client.stream("GET", "/api/sessions/app-one/checks/test/log?follow=1") as stream:
-        assert stream.line() == "begins"
+        assert stream.read_line() == "begins"
         (box.folder / "go").touch()
-        assert (stream.line(), stream.line()) == ("ends", None)
+        assert (stream.read_line(), stream.read_line()) == ("ends", None)
     assert follower.end() == (0, "ends\n", "ao: test: success\n")
     finished = box.ao("checks", "one", "--log", "test", "--follow")
     assert (finished.stdout, finished.stderr) == ("begins\nends\n", "ao: test: success\n")
@@ -85,7 +85,7 @@ def test_following_a_queued_check_waits_for_it_and_marks_its_second_run(box: San
     assert_refused(box.ao("checks", "bad", "--log", "test", check=False), 3, "no output (queued)", "-f")
     with box.client() as client, client.stream("GET", "/api/sessions/app-bad/checks/test/log?follow=1") as stream:
         (box.folder / "go").touch()
-        lines = list(iter(stream.line, None))
+        lines = list(iter(stream.read_line, None))
     assert lines == ["begins", "ends", "", "… it is run once more …", "begins", "ends"]
     assert box.ao("checks", "bad", "-f").stderr == "ao: test: failure\n"
 

@@ -36,14 +36,14 @@ def prediction_events(box: Sandbox, session: str) -> list[tuple[str, Any]]:
 def create_idle_session(box: Sandbox, name: str, script: str) -> Path:
     """Create a session, wait until its script has run and return its workspace."""
     create_session(box, name, f"{script} [[wait]]")
-    box.until(lambda: box.session(name)["status"] in ("idle", "pr_open"), f"{name} to have done it", TIMEOUT)
+    box.wait_until(lambda: box.session(name)["status"] in ("idle", "pr_open"), f"{name} to have done it", TIMEOUT)
     return Path(box.session(name)["workspacePath"])
 
 
 def test_a_conflict_is_predicted_notified_once_and_cleared_when_it_is_over(box: Sandbox) -> None:
     create_idle_session(box, "one", "[[write: a.txt|one]] [[commit: one]]")
     two = create_idle_session(box, "two", "[[write: a.txt|two]]")
-    [first] = box.until(lambda: prediction_events(box, "app-two"), "the prediction", TIMEOUT)
+    [first] = box.wait_until(lambda: prediction_events(box, "app-two"), "the prediction", TIMEOUT)
     assert first == ("conflict-predicted", {"other": "app-one", "files": ["a.txt"], "kind": "text"})
     assert box.json("conflicts") == {"pairs": [{"a": "app-one", "b": "app-two", "files": ["a.txt"], "kind": "text"}]}
     table = box.ao("conflicts").stdout
@@ -58,7 +58,7 @@ def test_a_conflict_is_predicted_notified_once_and_cleared_when_it_is_over(box: 
         "the elder's too, though only the younger's facts have it"
     )
     assert box.ao("status").stdout.splitlines()[-1] == "app-one and app-two will conflict: ao conflicts"
-    [notice] = box.until(
+    [notice] = box.wait_until(
         lambda: [event["data"] for event in box.events("app-two") if event["type"] == "notified"], "the notice", TIMEOUT
     )
     assert (notice["trigger"], notice["message"]) == ("conflict-predicted", "two and app-one in - a.txt")
@@ -69,15 +69,15 @@ def test_a_conflict_is_predicted_notified_once_and_cleared_when_it_is_over(box: 
     (two / "made" / "here" / "b.txt").write_text("b\n")
     assert len(box.json("conflicts")["pairs"]) == 1 and len(prediction_events(box, "app-two")) == 1
     (two / "a.txt").unlink()
-    box.until(lambda: len(prediction_events(box, "app-two")) == 2, "its end", TIMEOUT)
+    box.wait_until(lambda: len(prediction_events(box, "app-two")) == 2, "its end", TIMEOUT)
     assert prediction_events(box, "app-two")[1] == ("conflict-cleared", {"other": "app-one"})
     assert box.json("conflicts") == {"pairs": []} and "No two sessions" in box.ao("conflicts").stdout
     assert [entry["collides"] for entry in box.json("status")["sessions"]] == [[], []]
     assert "will conflict" not in box.ao("status").stdout
     (two / "a.txt").write_text("back\n")
-    box.until(lambda: len(prediction_events(box, "app-two")) == 3, "the second prediction", TIMEOUT)
+    box.wait_until(lambda: len(prediction_events(box, "app-two")) == 3, "the second prediction", TIMEOUT)
     box.ao("stop", "one")
-    box.until(lambda: len(prediction_events(box, "app-two")) == 4, "its end with the other's", TIMEOUT)
+    box.wait_until(lambda: len(prediction_events(box, "app-two")) == 4, "its end with the other's", TIMEOUT)
     assert prediction_events(box, "app-one") == []
 
 
@@ -88,7 +88,7 @@ def test_a_file_in_a_new_folder_is_noticed_and_a_crash_repeats_no_prediction(box
     assert box.json("conflicts") == {"pairs": []}
     for path in (first, second):
         (path / "deep" / "er" / "x.txt").write_text(path.name)
-    box.until(lambda: prediction_events(box, "app-two"), "the prediction", TIMEOUT)
+    box.wait_until(lambda: prediction_events(box, "app-two"), "the prediction", TIMEOUT)
     box.stop(9)
     box.start()
     assert box.request("GET", "/api/conflicts?fresh=1")["pairs"][0]["files"] == ["deep/er/x.txt"]
@@ -103,7 +103,7 @@ def test_a_rule_can_send_the_predicted_conflict_to_the_agent(tmp_path: Path) -> 
         box.start()
         create_idle_session(box, "one", "[[write: a.txt|one]] [[commit: one]]")
         create_idle_session(box, "two", "[[write: a.txt|two]] [[commit: two]]")
-        [text] = box.until(lambda: rule_messages(box, "two"), "the message", TIMEOUT)
+        [text] = box.wait_until(lambda: rule_messages(box, "two"), "the message", TIMEOUT)
         assert text == "two and app-one in - a.txt"
         assert rule_messages(box, "one") == []
 
@@ -117,15 +117,17 @@ def test_tasks_that_name_the_same_file_do_not_start_together_while_others_wait(t
         box.git("commit", "-qm", "a file")
         box.start()
         create_session(box, "one", "Mend login.py [[sleep: 600]]")
-        box.until(lambda: box.session("one")["status"] == "working", "one to work", TIMEOUT)
+        box.wait_until(lambda: box.session("one")["status"] == "working", "one to work", TIMEOUT)
         create_session(box, "two", "Also login.py [[sleep: 600]]")
         create_session(box, "three", "Something else [[sleep: 600]]")
-        box.until(lambda: box.session("three")["waitingFor"], "both to wait", TIMEOUT)
+        box.wait_until(lambda: box.session("three")["waitingFor"], "both to wait", TIMEOUT)
         box.ao("config", "set", "orchestrator.maxParallelAgents", "2")
-        box.until(lambda: box.session("three")["status"] == "working", "the other to start", TIMEOUT)
+        box.wait_until(lambda: box.session("three")["status"] == "working", "the other to start", TIMEOUT)
         assert box.session("two")["waitingFor"] == "a free place (2 of 2 agents at work); app-one works on login.py too"
         box.ao("stop", "three")
-        box.until(lambda: box.session("two")["status"] == "working", "it to start once no other session waits", TIMEOUT)
+        box.wait_until(
+            lambda: box.session("two")["status"] == "working", "it to start once no other session waits", TIMEOUT
+        )
 
 
 def test_commands_and_routes_answer_when_there_are_no_conflicts(box: Sandbox) -> None:

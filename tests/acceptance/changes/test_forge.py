@@ -73,7 +73,7 @@ def test_an_issue_becomes_a_merged_change(forge: Sandbox) -> None:
         "a.txt:1:Why one? [[reply: {comment}|Because]] [[write: a.txt|two]] [[commit: two]]",
     )
     wait_for_session(forge, session, lambda now: now["head"] != ready["head"], "a commit")
-    thread = forge.until(
+    thread = forge.wait_until(
         lambda: [item for item in forge.json("review", session)["threads"] if len(item["comments"]) == 2],
         "a reply",
         TIMEOUT,
@@ -108,7 +108,7 @@ def test_one_review_is_one_message_with_all_comments(forge: Sandbox) -> None:
     forge.ao(
         "review", "one", "--request-changes", "-m", "Not yet [[say: hm]]", "--comment", "a.txt:1:First", "--comment", "a.txt:2:Second"
     )  # fmt: skip
-    [text] = forge.until(lambda: rule_messages(forge, "one"), "the message", TIMEOUT)
+    [text] = forge.wait_until(lambda: rule_messages(forge, "one"), "the message", TIMEOUT)
     assert all(expected in text for expected in ("> Not yet", "a.txt:1", "> First", "a.txt:2", "> Second"))
     assert forge.session("one")["pr"]["review"] == "changes_requested"
     forge.ao("send", "one", "[[write: a.txt|y]] [[commit: better]]")
@@ -127,7 +127,7 @@ def test_a_resolved_thread_is_not_sent_again(forge: Sandbox) -> None:
     create_session(forge, "talk", "[[write: a.txt|x]] [[commit: add a]] [[done: added]]")
     wait_for_status(forge, "talk", "review_pending")
     forge.ao("review", "talk", "--comment", "a.txt:1:First [[reply: {comment}|Because]]")
-    [first] = forge.until(
+    [first] = forge.wait_until(
         lambda: [thread for thread in forge.json("review", "talk")["threads"] if len(thread["comments"]) == 2],
         "a reply",
         TIMEOUT,
@@ -137,7 +137,7 @@ def test_a_resolved_thread_is_not_sent_again(forge: Sandbox) -> None:
     assert resolved.stdout.splitlines()[0] == f"app-talk #{forge.session('talk')['pr']['number']}: resolved"
     assert f"({first['id']}, resolved)" in forge.ao("review", "talk").stdout
     forge.ao("review", "talk", "--comment", "a.txt:1:Second [[progress: 1/1 read]]")
-    forge.until(lambda: len(rule_messages(forge, "talk")) == 2, "the second comment", TIMEOUT)
+    forge.wait_until(lambda: len(rule_messages(forge, "talk")) == 2, "the second comment", TIMEOUT)
     assert "Second" in rule_messages(forge, "talk")[1] and "First" not in rule_messages(forge, "talk")[1]
     forge.request(
         "POST",
@@ -169,7 +169,7 @@ def test_a_resolved_thread_is_not_sent_again(forge: Sandbox) -> None:
 def test_a_change_with_failing_checks_is_merged_only_with_force(forge: Sandbox) -> None:
     create_session(forge, "red", "[[write: broken.txt|x]] [[commit: break it]] [[done: broken]]")
     wait_for_status(forge, "red", "ci_failed", "working")
-    forge.until(lambda: "seen" in forge.ao("logs", "red").stdout, "the message to the agent", TIMEOUT)
+    forge.wait_until(lambda: "seen" in forge.ao("logs", "red").stdout, "the message to the agent", TIMEOUT)
     red = wait_for_session(
         forge, "red", lambda now: (now["status"], now["activity"]) == ("ci_failed", "idle"), "its turn's end"
     )
@@ -196,8 +196,10 @@ def test_a_conflict_is_refused_and_sent_to_the_agent(forge: Sandbox) -> None:
     wait_for_session(
         forge, "b", lambda now: now["pr"]["mergeable"] == "no" and now["activity"] == "idle", "the conflict"
     )
-    forge.until(lambda: "same.txt" in assert_refused(forge.ao("merge", "b", check=False), 1), "the refusal", TIMEOUT)
-    forge.until(
+    forge.wait_until(
+        lambda: "same.txt" in assert_refused(forge.ao("merge", "b", check=False), 1), "the refusal", TIMEOUT
+    )
+    forge.wait_until(
         lambda: any("same.txt" in text for text in rule_messages(forge, "b")), "the message to the agent", TIMEOUT
     )
     assert (forge.repo / "same.txt").read_text() == "a\n"
@@ -211,7 +213,7 @@ def test_the_agent_of_a_clone_is_sent_a_rebase_command_that_fetches_the_base(for
     for name in ("a", "b"):
         wait_for_status(forge, name, "review_pending")
     forge.ao("merge", "a")
-    conflict_messages = forge.until(
+    conflict_messages = forge.wait_until(
         lambda: [text for text in rule_messages(forge, "b") if "same.txt" in text], "the conflict", TIMEOUT
     )
     command = f"git fetch {forge.repo} main && git rebase FETCH_HEAD"
@@ -228,7 +230,7 @@ def test_a_merge_waits_for_a_blocked_checkout_and_shows_in_the_queue(forge: Sand
     (forge.repo / "w.txt").write_text("person\n")
     requested = forge.request("POST", "/api/sessions/w/merge", {}, **{"Idempotency-Key": "k"})
     assert requested["status"] == "merging"
-    [entry] = forge.until(
+    [entry] = forge.wait_until(
         lambda: [waiting for waiting in forge.json("queue")["entries"] if waiting["state"] == "waiting"],
         "it waits",
         TIMEOUT,
@@ -278,7 +280,7 @@ def test_a_pull_request_is_marked_ready_checked_and_closed_by_hand(forge: Sandbo
 
     before = finished_count()
     forge.ao("checks", "r", "--run")
-    forge.until(lambda: finished_count() > before, "a run", TIMEOUT)
+    forge.wait_until(lambda: finished_count() > before, "a run", TIMEOUT)
     assert forge.request("POST", "/api/sessions/r/close")["state"] == "closed"
     assert forge.session("r")["status"] == "closed"
     with pytest.raises(Conflict):
@@ -292,7 +294,7 @@ def test_a_pull_request_is_marked_ready_checked_and_closed_by_hand(forge: Sandbo
             if (notification["session"], notification["trigger"]) == ("app-r", "pr-closed")
         ]
 
-    [notice] = forge.until(closings, "a notice", TIMEOUT)
+    [notice] = forge.wait_until(closings, "a notice", TIMEOUT)
     assert set(notice) == {"id", "session", "project", "title", "message", "level", "trigger", "at"}
 
 

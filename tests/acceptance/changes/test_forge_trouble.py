@@ -60,7 +60,7 @@ def wait_for_failed_check(box: Sandbox, session: str, state: str = "ci_failed") 
         now = box.session(session)
         return box.json("review", session)["failing"] if now["pr"] and now["status"] == state else []
 
-    [event] = box.until(failed_checks, f"{session} to be red", TIMEOUT)
+    [event] = box.wait_until(failed_checks, f"{session} to be red", TIMEOUT)
     return dict(event)
 
 
@@ -118,8 +118,8 @@ def test_a_hanging_check_is_killed_with_its_children_and_reported_to_the_agent(b
     failure = wait_for_failed_check(box, "h")
     assert failure["state"] == "timed_out"
     assert failure["summary"].splitlines()[0].endswith("did not finish within 4 s and was stopped")
-    box.until(lambda: processes_with(box, "31415") == [], "all of it to be gone")
-    [text] = box.until(lambda: rule_messages(box, "h"), "the message to the agent", TIMEOUT)
+    box.wait_until(lambda: processes_with(box, "31415") == [], "all of it to be gone")
+    [text] = box.wait_until(lambda: rule_messages(box, "h"), "the message to the agent", TIMEOUT)
     assert "did not finish within 4 s" in text and "waiting" in text
 
 
@@ -160,7 +160,7 @@ def test_120_mb_of_check_output_is_truncated_and_does_not_block_the_daemon(box: 
     pid = box.daemon_pid()
     peak = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
     assert int(peak.split()[1]) < 250_000, peak
-    [text] = box.until(lambda: rule_messages(box, "p"), "the message to the agent", TIMEOUT)
+    [text] = box.wait_until(lambda: rule_messages(box, "p"), "the message to the agent", TIMEOUT)
     assert len(text) < 13_000
 
 
@@ -194,7 +194,7 @@ def test_a_failure_fixed_on_the_base_meanwhile_is_not_attributed_to_the_change(b
     )
     box.git("rm", "-q", "broken.txt")
     box.git("commit", "-q", "-m", "mend the base")
-    box.until(
+    box.wait_until(
         lambda: any(entry["data"].get("head") == box.git("rev-parse", "main") for entry in box.events("a")), "news"
     )
     (box.folder / "hold").unlink()
@@ -228,7 +228,7 @@ def test_a_merge_is_rebuilt_and_checked_again_if_the_base_moves(box: Sandbox) ->
     commit("first")
     (folder / "hold").touch()
     box.request("POST", "/api/sessions/l/merge", {})
-    box.until(lambda: "first" in runs()[-1], "the check of the merge", TIMEOUT)
+    box.wait_until(lambda: "first" in runs()[-1], "the check of the merge", TIMEOUT)
     commit("second")
     (folder / "hold").unlink()
     wait_for_status(box, "l", "merged")
@@ -364,11 +364,11 @@ def test_a_person_can_edit_and_commit_in_the_checkout_while_changes_are_merged(b
     person = Person(box)
     person.start()
     try:
-        box.until(lambda: len(person.commits) >= 2, "the person at work")
+        box.wait_until(lambda: len(person.commits) >= 2, "the person at work")
         merged = box.json("merge", *names)["sessions"]
         assert [item["status"] for item in merged] == ["merged"] * len(names)
         commit_count = len(person.commits)
-        box.until(lambda: len(person.commits) >= commit_count + 2, "the person at work")
+        box.wait_until(lambda: len(person.commits) >= commit_count + 2, "the person at work")
     finally:
         person.over.set()
         person.join()
@@ -432,7 +432,7 @@ def test_a_failed_comparison_with_the_base_is_retried(tmp_path: Path) -> None:
         box.repository(config="defaults: {agent: demo, runtime: process}\n")
         box.start()
         create_session(box, "m", DONE.format("m"))
-        box.until(lambda: attempts.exists() and attempts.read_text().count("x") > 1, "a second try", TIMEOUT)
+        box.wait_until(lambda: attempts.exists() and attempts.read_text().count("x") > 1, "a second try", TIMEOUT)
         assert box.session("m")["pr"]["mergeable"] == "unknown"
         fails.unlink()
         wait_for_session(box, "m", lambda now: now["pr"]["mergeable"] == "yes", "to be compared")

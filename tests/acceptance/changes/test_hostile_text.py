@@ -113,7 +113,7 @@ def send_all_texts(box: Sandbox, folder: Path) -> list[str]:
         line = text[:150].strip() or name
         try_request({"title": line, "body": text, "labels": [line[:40]], "author": line[:60]}, box, "/api/issues")
     for agent in ("argument", *agents[1:]):
-        box.until((folder / agent / "launch.json").exists, f"{agent} to run", TIMEOUT)
+        box.wait_until((folder / agent / "launch.json").exists, f"{agent} to run", TIMEOUT)
     for batch in text_batches():
         try_request({"body": batch, "author": "mallory", "writeAccess": "no"}, box, f"/api/issues/{first}/comments")
         try_request({"labels": [batch[:40]]}, box, f"/api/issues/{first}/labels")
@@ -122,14 +122,14 @@ def send_all_texts(box: Sandbox, folder: Path) -> list[str]:
     for name in NAMES:
         created = try_request({"title": "x", "defer": True, "name": name}, box, "/api/sessions")
         sessions += [created["id"]] if created else []
-    box.until(lambda: box.session("app-told")["pr"], "its pull request", TIMEOUT)
+    box.wait_until(lambda: box.session("app-told")["pr"], "its pull request", TIMEOUT)
     comments = [{"path": f"file {text[:30]}", "line": 1, "body": text[:5000]} for text in TEXTS.values()]
     reviewer = {"author": TEXTS["csi-colours-and-cursor"], "writeAccess": "yes"}
     try_request({"verdict": "comment", "comments": comments, **reviewer}, box, "/api/sessions/app-told/review")
     for batch in text_batches():
         try_request({"verdict": "request-changes", "body": batch, **reviewer}, box, "/api/sessions/app-told/review")
     for session in ("typed", *TMUX):
-        box.until(partial(has_no_queued_messages, box, f"app-{session}"), f"{session} to have everything", TIMEOUT)
+        box.wait_until(partial(has_no_queued_messages, box, f"app-{session}"), f"{session} to have everything", TIMEOUT)
     return sessions
 
 
@@ -160,7 +160,7 @@ def complete_log(log: bytes) -> bytes:
 
 @pytest.mark.parametrize("agent", ["typed", *TMUX])
 def test_a_terminal_gets_text_only_between_paste_brackets(stage: Stage, agent: str) -> None:
-    log = stage.box.until(lambda: complete_log(stage.typed(agent)), "the complete log", TIMEOUT)
+    log = stage.box.wait_until(lambda: complete_log(stage.typed(agent)), "the complete log", TIMEOUT)
     outside = re.sub(rb"\x1b\[200~(.*?)\x1b\[201~\r?", b"", log, flags=re.DOTALL)
     assert outside.strip(b"\r") == b"", outside[:200]
     for inside in re.findall(rb"\x1b\[200~(.*?)\x1b\[201~", log, re.DOTALL):

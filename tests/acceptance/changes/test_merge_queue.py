@@ -92,8 +92,12 @@ def test_many_changes_are_merged_together_and_the_one_that_breaks_the_others_is_
         return list(box.json("queue")["entries"])
 
     # The first is checked already: merged onto the base it is the same commit.
-    box.until(lambda: first in box.git("log", "--format=%s", "main").splitlines(), "the first to be merged", TIMEOUT)
-    box.until(lambda: [entry["state"] for entry in entries()] == ["checking"] * 3, "the others to be checked", TIMEOUT)
+    box.wait_until(
+        lambda: first in box.git("log", "--format=%s", "main").splitlines(), "the first to be merged", TIMEOUT
+    )
+    box.wait_until(
+        lambda: [entry["state"] for entry in entries()] == ["checking"] * 3, "the others to be checked", TIMEOUT
+    )
     queue = entries()
     assert [(entry["session"], entry["position"], entry["base"]) for entry in queue] == [
         ("app-b", 1, "main"),
@@ -107,7 +111,7 @@ def test_many_changes_are_merged_together_and_the_one_that_breaks_the_others_is_
     for name in ("a", "b", "d"):
         wait_for_status(box, name, "merged")
     assert "the check default fails on top of main" in refusal(box, "c")
-    [text] = box.until(lambda: rule_messages(box, "c"), "the message to the agent", TIMEOUT)
+    [text] = box.wait_until(lambda: rule_messages(box, "c"), "the message to the agent", TIMEOUT)
     assert "error: a and c" in text and "on top of main" in text
     subjects = box.git("log", "--format=%s", "main").splitlines()
     assert subjects == [title(box, "d"), title(box, "b"), first, "start"]
@@ -122,7 +126,9 @@ def test_a_change_can_leave_the_merge_queue(box: Sandbox) -> None:
     hold = hold_checks(box)
     for name in ("a", "b"):
         box.request("POST", f"/api/sessions/{name}/merge", {})
-    box.until(lambda: [entry["state"] for entry in box.json("queue")["entries"]] == ["checking"] * 2, "both", TIMEOUT)
+    box.wait_until(
+        lambda: [entry["state"] for entry in box.json("queue")["entries"]] == ["checking"] * 2, "both", TIMEOUT
+    )
     output = box.ao("merge", "a", "--cancel").stdout
     assert "app-a is not to land any more" in output
     assert [entry["session"] for entry in box.json("queue")["entries"]] == ["app-b"]
@@ -141,10 +147,12 @@ def test_the_merge_queue_survives_a_crash_of_the_daemon(box: Sandbox) -> None:
     hold = hold_checks(box)
     for name in names:
         box.request("POST", f"/api/sessions/{name}/merge", {})
-    box.until(lambda: [entry["state"] for entry in box.json("queue")["entries"]] == ["checking"] * 3, "all", TIMEOUT)
+    box.wait_until(
+        lambda: [entry["state"] for entry in box.json("queue")["entries"]] == ["checking"] * 3, "all", TIMEOUT
+    )
     box.stop(signal.SIGKILL)
     box.start()
-    box.until(
+    box.wait_until(
         lambda: [entry["session"] for entry in box.json("queue")["entries"]] == ["app-a", "app-b", "app-c"], "all"
     )
     hold.unlink()
@@ -170,7 +178,7 @@ def test_a_change_that_conflicts_with_others_is_merged_after_them(box: Sandbox) 
     hold = hold_checks(box)
     request_merge(box, *scripts)
     order = ["app-front", "app-one", "app-two", "app-spoiler"]
-    box.until(lambda: [entry["session"] for entry in queue_entries(box)] == order, "the order", TIMEOUT)
+    box.wait_until(lambda: [entry["session"] for entry in queue_entries(box)] == order, "the order", TIMEOUT)
     last = queue_entries(box)[-1]
     assert (last["passedBy"], last["collides"]) == (["app-one", "app-two"], ["app-one", "app-two"])
     assert queue_entries(box)[1]["collides"] == ["app-spoiler"] and queue_entries(box)[1]["passedBy"] == []
@@ -191,7 +199,7 @@ def refusal(box: Sandbox, name: str) -> str:
     def reasons() -> list[str]:
         return [event["data"]["reason"] for event in box.events(f"app-{name}") if event["type"] == "landing-failed"]
 
-    [reason] = box.until(reasons, f"the refusal of {name}", TIMEOUT)
+    [reason] = box.wait_until(reasons, f"the refusal of {name}", TIMEOUT)
     return str(reason)
 
 
@@ -214,7 +222,7 @@ def test_a_hanging_or_killed_check_in_the_queue_does_not_block_other_changes(
         wait_for_status(box, name, "merged")
     assert reason in refusal(box, "ill") and "on top of main" in refusal(box, "ill")
     assert queue_entries(box) == []
-    box.until(lambda: "27182" not in command_lines(), "what it started to be gone")
+    box.wait_until(lambda: "27182" not in command_lines(), "what it started to be gone")
     assert not (box.repo / "ill.txt").exists()
 
 
@@ -270,7 +278,7 @@ def test_a_force_pushed_branch_leaves_the_queue_and_the_others_are_merged(box: S
     commit(box, "base")
     hold = hold_checks(box)
     request_merge(box, *names)
-    box.until(lambda: [entry["state"] for entry in queue_entries(box)] == ["checking"] * 3, "all", TIMEOUT)
+    box.wait_until(lambda: [entry["state"] for entry in queue_entries(box)] == ["checking"] * 3, "all", TIMEOUT)
     workspace = Path(box.session("b")["workspacePath"])
     box.git("commit", "-q", "--amend", "-m", "forced", cwd=workspace)
     forced = box.git("rev-parse", "feature/b")

@@ -80,7 +80,7 @@ def test_a_new_failure_on_a_red_base_is_sent_to_the_agent_and_blocks_the_merge(b
     create_change(box, "breaks", "sums.py", BREAKS_B)
     check = wait_for_check(box, "breaks", "failure")
     assert (check["new"], check["known"], check["onBase"]) == (1, 1, False)
-    [text] = box.until(lambda: rule_messages(box, "breaks"), "the message to the agent", TIMEOUT)
+    [text] = box.wait_until(lambda: rule_messages(box, "breaks"), "the message to the agent", TIMEOUT)
     assert "1 new failure:\n" in text and "test_b.py::test_b" in text
     assert "also fails on main: test_a.py::test_a" in text
     assert "1 new, 1 known" in box.session("breaks")["why"]
@@ -119,7 +119,7 @@ def test_a_known_failure_blocks_the_merge_only_if_the_project_forbids_it(box: Sa
 def test_a_task_about_a_known_failure_is_not_merged_until_it_is_fixed(box: Sandbox, task: str) -> None:
     create_change(box, "repair", "notes.txt", "x", task=task)
     wait_for_check(box, "repair", "failure")
-    [text] = box.until(lambda: rule_messages(box, "repair"), "the message to the agent", TIMEOUT)
+    [text] = box.wait_until(lambda: rule_messages(box, "repair"), "the message to the agent", TIMEOUT)
     assert "1 failure on main to fix:\n" in text and "test_a.py::test_a" in text
     assert_refused(box.ao("merge", "repair", check=False), 1, "is red: default")
     box.ao("send", "repair", f"[[write: test_a.py|{REPAIRS_A}]] [[commit: repaired]] [[done: repaired]]")
@@ -212,7 +212,7 @@ def test_a_module_missing_only_in_the_change_counts_as_a_new_failure(box: Sandbo
     create_change(box, "imports", "sums.py", "import no_such_module\\n")
     check = wait_for_check(box, "imports", "failure")
     assert check["new"] >= 1
-    [text] = box.until(lambda: rule_messages(box, "imports"), "the message to the agent", TIMEOUT)
+    [text] = box.wait_until(lambda: rule_messages(box, "imports"), "the message to the agent", TIMEOUT)
     assert "no_such_module" in text
 
 

@@ -60,7 +60,7 @@ def wait_until_rebased(box: Sandbox, name: str, base: str = "main") -> Json:
         is_head_recorded = now["head"] == box.git("rev-parse", now["branch"])
         return now if now["base"] == base and tip == fork and is_head_recorded else {}
 
-    return box.until(rebased_session, f"{name} to stand on {base}", TIMEOUT)
+    return box.wait_until(rebased_session, f"{name} to stand on {base}", TIMEOUT)
 
 
 def test_a_stacked_session_starts_on_the_branch_below_and_moves_to_the_base_after_its_merge(box: Sandbox) -> None:
@@ -146,7 +146,7 @@ def test_a_rebase_blocked_by_unsaved_files_is_done_once_they_are_out_of_the_way(
     wait_for_session(box, "low", lambda now: "more" in own_subjects(box, now), "the next commit")
     low = wait_for_checks(box, "low")
     box.ao("merge", "low")
-    [request] = box.until(lambda: rule_messages(box, "high"), "the agent to be asked", TIMEOUT)
+    [request] = box.wait_until(lambda: rule_messages(box, "high"), "the agent to be asked", TIMEOUT)
     assert f"git rebase --onto main {low['head']}" in request
     wait_for_session(
         box, "high", lambda now: now["activity"] == "idle" and now["status"] == "conflicted", "its turn's end"
@@ -189,7 +189,7 @@ def test_a_conflicting_rebase_is_left_to_the_agent(box: Sandbox) -> None:
     box.git("commit", "-q", "-m", "in the way")
     wait_for_session(box, "low", lambda now: now["pr"]["mergeable"] == "yes", "to be compared again")
     box.ao("merge", "low")
-    [request] = box.until(lambda: rule_messages(box, "high"), "the agent to be asked", TIMEOUT)
+    [request] = box.wait_until(lambda: rule_messages(box, "high"), "the agent to be asked", TIMEOUT)
     assert "high.txt" in request and f"git rebase --onto main {low['head']}" in request
     assert high["head"] in box.git("reflog", "--format=%H", high["branch"])
     assert own_subjects(box, wait_until_rebased(box, "high")) == ["high"]

@@ -47,7 +47,7 @@ def test_a_bare_repository_can_be_used(shared: Sandbox) -> None:
     bare = shared.folder / "bare.git"
     shared.git("clone", "-q", "--bare", str(shared.repo), str(bare))
     created = _ao_json(shared, "new", "[[edit: a|b]] [[commit: c]]", "--agent", "demo", "--name", "inbare", cwd=bare)
-    shared.until(lambda: shared.session(created["id"])["status"] == "pr_open")
+    shared.wait_until(lambda: shared.session(created["id"])["status"] == "pr_open")
     assert shared.git("log", "--oneline", "main..feature/inbare", cwd=bare)
     assert not (bare / ".worktrees").exists()
 
@@ -76,7 +76,7 @@ def test_a_dirty_checkout_is_not_changed(shared: Sandbox) -> None:
     shared.git("add", "staged", cwd=repo)
     before = shared.git("status", "--porcelain", cwd=repo)
     created = _ao_json(shared, "new", "[[edit: a|b]] [[commit: c]]", cwd=repo)
-    shared.until(lambda: shared.session(created["id"])["status"] == "pr_open")
+    shared.wait_until(lambda: shared.session(created["id"])["status"] == "pr_open")
     shared.ao("stop", created["id"], cwd=repo)
     assert shared.git("status", "--porcelain", cwd=repo) == before
     assert (repo / "README.md").read_text() == "changed\n"
@@ -165,7 +165,7 @@ def test_lone_surrogates_are_replaced_everywhere(shared: Sandbox) -> None:
         shared.client() as client,
         client.stream("POST", f"/api/sessions/{created['id']}/run", {"command": ["echo", LONE_SURROGATE]}) as stream,
     ):
-        assert json.loads(stream.line() or "") == {"output": REPLACED}
+        assert json.loads(stream.read_line() or "") == {"output": REPLACED}
     deep: Any = []
     for _ in range(700):
         deep = [deep]
@@ -198,7 +198,7 @@ def test_folders_with_odd_names_are_accepted(shared: Sandbox) -> None:
         repositories[session["project"]] = repo
     assert list(repositories) == ["my-app", "zurich", "dash"]
     for project, repo in repositories.items():
-        shared.until(partial(_is_open, shared, f"{project}-in"), "the agent to finish")
+        shared.wait_until(partial(_is_open, shared, f"{project}-in"), "the agent to finish")
         assert shared.git("log", "--oneline", "main..feature/in", cwd=repo)
 
 

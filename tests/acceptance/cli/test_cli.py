@@ -56,7 +56,7 @@ def test_sessions_without_a_task_start_at_their_first_message(cli_box: Sandbox) 
     for name in ("a1", "b1", "c1"):
         assert cli_box.session(name)["pid"] is None
     cli_box.ao("prompt", "a1", "[[edit: a.txt|first]] [[commit: first]]")
-    session = cli_box.until(lambda: (now := cli_box.session("a1"))["status"] == "pr_open" and now)
+    session = cli_box.wait_until(lambda: (now := cli_box.session("a1"))["status"] == "pr_open" and now)
     assert (Path(session["workspacePath"]) / "a.txt").read_text().strip() == "first"
     assert Path(cli_box.request("GET", "/api/sessions/a1/environment")["env"]["AO_TASK_FILE"]).read_text() == (
         "[[edit: a.txt|first]] [[commit: first]]"
@@ -92,11 +92,11 @@ def test_commands_show_what_a_session_did(cli_box: Sandbox) -> None:
     cli_box.ao(
         "new", "[[say: hello world]] [[edit: x.txt|line]] [[commit: add x]] [[write: y.txt|loose]]", "--name", "look"
     )
-    session = cli_box.until(lambda: (now := cli_box.session("look"))["status"] == "pr_open" and now)
+    session = cli_box.wait_until(lambda: (now := cli_box.session("look"))["status"] == "pr_open" and now)
     assert cli_box.ao("path", "look").stdout.strip() == session["workspacePath"]
     assert cli_box.ao("sh", "look", "--", "pwd").stdout.strip() == session["workspacePath"]
     assert cli_box.ao("sh", "look", "--", "sh", "-c", "exit 5", check=False).returncode == 5
-    cli_box.until(lambda: "hello world" in cli_box.ao("logs", "look").stdout, "what it printed")
+    cli_box.wait_until(lambda: "hello world" in cli_box.ao("logs", "look").stdout, "what it printed")
     assert "x.txt" in cli_box.ao("diff", "look").stdout and "y.txt" in cli_box.ao("diff", "look").stdout
     why = cli_box.json("why", "look")
     assert why["status"] == "pr_open" and why["evidence"]["source"] == "pr"
@@ -147,8 +147,8 @@ def test_the_limit_of_parallel_agents_is_kept(process_box: Sandbox) -> None:
     urgent = process_box.json("new", "[[say: x]]", "--name", "urgent", "--priority", "5")
     assert urgent["status"] == "queued"
     process_box.ao("stop", "busy")
-    process_box.until(lambda: process_box.session("urgent")["activity"] == "idle", "the slot to be passed on")
-    process_box.until(lambda: process_box.session("waits")["activity"] == "idle", "the slot to be passed on again")
+    process_box.wait_until(lambda: process_box.session("urgent")["activity"] == "idle", "the slot to be passed on")
+    process_box.wait_until(lambda: process_box.session("waits")["activity"] == "idle", "the slot to be passed on again")
 
 
 def test_a_raised_agent_limit_takes_effect_at_once(process_box: Sandbox) -> None:
@@ -159,7 +159,7 @@ def test_a_raised_agent_limit_takes_effect_at_once(process_box: Sandbox) -> None
     process_box.ao("new", "[[say: x]]", "--name", "waits")
     assert process_box.session("waits")["status"] == "queued"
     file.write_text(text.replace("N", "2"))
-    process_box.until(lambda: process_box.session("waits")["activity"] == "idle", "the new limit")
+    process_box.wait_until(lambda: process_box.session("waits")["activity"] == "idle", "the new limit")
 
 
 def test_init_writes_a_configuration_once(cli_box: Sandbox) -> None:

@@ -30,7 +30,7 @@ def test_the_getting_started_works_as_printed(app: Sandbox) -> None:
     app.ao("prompt", "feature-a", "Implement user authentication")
     app.ao("prompt", "feature-b", "Build user profile page")
     for name in ("feature-a", "feature-b"):
-        app.until(lambda name=name: app.session(name)["status"] == "review_pending", f"{name} to be done")  # type: ignore[misc]
+        app.wait_until(lambda name=name: app.session(name)["status"] == "review_pending", f"{name} to be done")  # type: ignore[misc]
     assert "feature-a" in app.ao("status").stdout
     app.ao("merge", "feature-a")
     assert app.session("feature-a")["status"] == "merged"
@@ -79,7 +79,7 @@ def test_the_http_api_works_over_tcp_with_a_token(app: Sandbox) -> None:
     call("POST", "/api/sessions", {"projectId": "my-app", "issue": "GH-789", "title": "Add user export feature"})
     session = "my-app-add-user-export-feature"
     assert call("GET", f"/api/sessions/{session}/status")["branch"] == "feature/issue-789"
-    app.until(lambda: call("GET", f"/api/sessions/{session}/status")["state"] != "working")
+    app.wait_until(lambda: call("GET", f"/api/sessions/{session}/status")["state"] != "working")
     assert call("POST", f"/api/sessions/{session}/message", {"content": "Export to CSV format"})["messageId"]
     call("DELETE", f"/api/sessions/{session}")
     assert call("GET", "/api/sessions")["sessions"]

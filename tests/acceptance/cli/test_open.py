@@ -45,11 +45,11 @@ def run_tmux(argv: list[str], *arguments: str) -> str:
 def test_sessions_open_as_windows_of_the_callers_tmux(process_box: Sandbox, tmux: list[str]) -> None:
     for name in ("red", "blue"):
         process_box.ao("new", "--name", name, f"[[say: I am {name}]] [[ask: well?]]")
-        process_box.until(lambda name=name: process_box.session(f"app-{name}")["status"] == "needs_input")  # type: ignore[misc]
+        process_box.wait_until(lambda name=name: process_box.session(f"app-{name}")["status"] == "needs_input")  # type: ignore[misc]
     output = process_box.ao("open", "--all").stdout
     assert sorted(output.splitlines()) == ["app-blue: opened in tmux", "app-red: opened in tmux"]
     for name in ("red", "blue"):
-        process_box.until(
+        process_box.wait_until(
             lambda name=name: f"I am {name}" in run_tmux(tmux, "capture-pane", "-p", "-t", f"=work:=app-{name}")  # type: ignore[misc]
         )
     run_tmux(tmux, "kill-window", "-t", "=work:=app-red")

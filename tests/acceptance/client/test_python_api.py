@@ -28,7 +28,7 @@ from agent_orchestrator import (
 )
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.terminals import wait_until_true
 from tests.acceptance.planning import goal, task
 
 pytestmark = pytest.mark.anyio
@@ -123,7 +123,7 @@ async def test_spawn_all_orders_dependencies_that_spawn_refuses(app: Sandbox) ->
             await orchestrator.spawn(tasks[0])
         sessions = await orchestrator.spawn_all(tasks)
         assert [entry.title for entry in sessions] == ["First", "Second"]
-        await eventually(lambda: sessions[1].pr is not None and sessions[1].pr.state == "open")
+        await wait_until_true(lambda: sessions[1].pr is not None and sessions[1].pr.state == "open")
         results = await orchestrator.wait(60, until="idle")
         assert [entry.success for entry in results] == [True, True]
         assert results[1].pr is not None and results[1].pr.state == "open"
@@ -207,7 +207,7 @@ async def test_a_wait_survives_a_restart_of_the_daemon(app: Sandbox) -> None:
         waiting = asyncio.create_task(orchestrator.wait(90))
         await asyncio.to_thread(app.stop, signal.SIGKILL)
         spool = app.home.spool(session.id, 1)
-        await asyncio.to_thread(app.until, lambda: "two" in spool.read_text(), "something to happen meanwhile")
+        await asyncio.to_thread(app.wait_until, lambda: "two" in spool.read_text(), "something to happen meanwhile")
         await asyncio.to_thread(app.start)
         await asyncio.to_thread(app.stop)
         await asyncio.to_thread(app.start)

@@ -9,7 +9,7 @@ import pytest
 
 from agent_orchestrator import AgentConfig, AgentPlugin, AgentStatus, NotifierPlugin, Task
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.protocols import Agent, Notification
 from agent_orchestrator.testing.contracts.agent import AgentContract
@@ -96,25 +96,25 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
 
 def test_a_one_shot_agent_does_its_task_and_ends(box: Sandbox) -> None:
     box.ao("new", "--name", "once", "--agent", "polite", "greet everybody")
-    box.until(lambda: box.session("once")["status"] == "review_pending", "its change to be ready")
-    box.until(lambda: box.session("once")["exitCode"] == 0, "its end")
+    box.wait_until(lambda: box.session("once")["status"] == "review_pending", "its change to be ready")
+    box.wait_until(lambda: box.session("once")["exitCode"] == 0, "its end")
     session = box.session("once")
     assert session["usage"]["output"] == 20 and session["progress"]["step"] == "writing"
     assert box.git("show", "feature/once:said.txt") == "hello greet everybody feature/once"
     (done,) = [event["data"] for event in box.events("once") if event["type"] == "agent-done"]
     assert done == {"summary": "said 4 words"}
     box.ao("send", "once", "and me")
-    box.until(lambda: "and me" in box.git("show", "feature/once:said.txt"), "the message to be done as a task")
-    box.until(lambda: box.request("GET", "/api/sessions/once/messages")["messages"][0]["state"] == "acknowledged")
+    box.wait_until(lambda: "and me" in box.git("show", "feature/once:said.txt"), "the message to be done as a task")
+    box.wait_until(lambda: box.request("GET", "/api/sessions/once/messages")["messages"][0]["state"] == "acknowledged")
 
 
 def test_a_message_to_a_busy_one_shot_agent_is_its_next_task(box: Sandbox) -> None:
     box.ao("new", "--name", "busy", "slowly now")
     sent = box.json("send", "busy", "then this")
     path = f"/api/sessions/busy/messages/{sent['messageId']}"
-    box.until(lambda: box.request("GET", path)["state"] == "delivered", "it to be there")
+    box.wait_until(lambda: box.request("GET", path)["state"] == "delivered", "it to be there")
     (box.home.worktrees / "app" / "go on").touch()
-    box.until(lambda: box.session("busy")["exitCode"] == 0, "its end")
+    box.wait_until(lambda: box.session("busy")["exitCode"] == 0, "its end")
     lines = box.git("show", "feature/busy:said.txt").splitlines()
     assert lines == ["hi slowly now feature/busy", "hi then this feature/busy"]
     (queued,) = box.request("GET", "/api/sessions/busy/messages")["messages"]
@@ -124,7 +124,7 @@ def test_a_message_to_a_busy_one_shot_agent_is_its_next_task(box: Sandbox) -> No
 
 def test_a_failing_one_shot_agent_fails_its_session(box: Sandbox) -> None:
     box.ao("new", "--name", "failing", "--no-wait", "fail, please")
-    box.until(lambda: box.session("failing")["status"] == "failed", "its failure")
+    box.wait_until(lambda: box.session("failing")["status"] == "failed", "its failure")
     assert box.session("failing")["exitCode"] == 1
     assert "RuntimeError: cannot do that" in box.ao("logs", "failing").stdout
 
@@ -134,7 +134,7 @@ def test_a_long_lived_agent_gets_messages_and_reports_its_status(box: Sandbox) -
     log = box.home.worktrees / "app" / "log.txt"
 
     def wait_for_status(state: str, task: str | None) -> None:
-        box.until(
+        box.wait_until(
             lambda: (
                 (now := box.request("GET", "/api/sessions/living/status"))["state"] == state
                 and (task is None or now["currentTask"] == task)
@@ -144,19 +144,19 @@ def test_a_long_lived_agent_gets_messages_and_reports_its_status(box: Sandbox) -
 
     wait_for_status("working", "Analyzing codebase")
     box.ao("send", "living", "waiting Which database?")
-    box.until(lambda: box.session("living")["status"] == "needs_input", "its question")
+    box.wait_until(lambda: box.session("living")["status"] == "needs_input", "its question")
     assert box.session("living")["waitingFor"] == "Which database?"
     box.ao("send", "living", "idle")
     wait_for_status("idle", None)
     box.ao("send", "living", "slow")
     wait_for_status("working", None)
     box.ao("send", "--interrupt", "living", "done All of it")
-    box.until(lambda: [item for item in box.events("living") if item["type"] == "agent-done"], "its end")
+    box.wait_until(lambda: [item for item in box.events("living") if item["type"] == "agent-done"], "its end")
     box.ao("stop", "living")
     box.ao("restore", "living")
-    box.until(lambda: log.read_text().count("start") == 2, "its second start")
+    box.wait_until(lambda: log.read_text().count("start") == 2, "its second start")
     box.ao("send", "living", "error Out of ideas")
-    box.until(lambda: box.session("living")["status"] == "failed", "its failure")
+    box.wait_until(lambda: box.session("living")["status"] == "failed", "its failure")
     assert "Out of ideas" in box.ao("logs", "living").stdout
     lines = log.read_text().splitlines()
     session = box.session("living")["id"]
@@ -171,7 +171,7 @@ class TestOneShotKeepsTheContract(AgentContract):
     def agent(self, tmp_path_factory: pytest.TempPathFactory) -> Agent:
         folder = tmp_path_factory.mktemp("plugin")
         (folder / "one_shot.py").write_text(ONE_SHOT)
-        plugin = Registry([{"path": "one_shot.py"}], folder).make("agent", "one-shot", {}, LocalHost())
+        plugin = PluginRegistry([{"path": "one_shot.py"}], folder).create("agent", "one-shot", {}, LocalHost())
         assert isinstance(plugin, Agent)
         return plugin
 
@@ -188,9 +188,9 @@ def test_a_notifier_plugin_is_loaded_in_every_form(tmp_path: Path, expression: s
         "    async def notify(self, notification): self.sent.append(notification)\n"
         f"plugin = {expression}\n"
     )
-    registry = Registry([{"path": "telegram.py"}], tmp_path)
+    registry = PluginRegistry([{"path": "telegram.py"}], tmp_path)
     assert registry.problems() == [] and "telegram" in registry.names("notifier")
-    plugin = registry.make("notifier", "telegram", {"channel": "x"}, LocalHost())
+    plugin = registry.create("notifier", "telegram", {"channel": "x"}, LocalHost())
     assert plugin.token == ("token" if "(" in expression else {"channel": "x"})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
+from agent_orchestrator.testing.terminals import PersonsTerminal, wait_until_true
 
 CONFIG = """\
 cluster: {home: HOME, lease: 30s, checkpoint: 1s, resources: {cpus: 0.1, memory: 10m}, maxParallelAgents: 3}
@@ -36,7 +36,7 @@ class Cluster:
         devnull = subprocess.DEVNULL
         argv += ["--home", str(self.home), "--label", "region=here"]
         self.worker = subprocess.Popen(argv, env=self.env, stdin=devnull, stdout=devnull, stderr=devnull)
-        self.box.until(lambda: self.node()["state"] in ("ready", "draining"), "the node")
+        self.box.wait_until(lambda: self.node()["state"] in ("ready", "draining"), "the node")
         return self.worker
 
     def node(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Cluster:
         return self.box.session(f"app-{name}")
 
     def until(self, name: str, *statuses: str) -> dict[str, Any]:
-        return self.box.until(
+        return self.box.wait_until(
             lambda: now if (now := self.session(name))["status"] in statuses else {}, f"{name} to be {statuses}"
         )
 
@@ -97,18 +97,18 @@ def test_a_change_made_on_a_node_is_merged_locally(cluster: Cluster) -> None:
     assert cluster.node()["sessions"] == ["app-lands"] and cluster.node()["labels"] == {"region": "here"}
     sent = box.json("send", "lands", "--wait", "[[edit: a.txt|two]] [[commit: second]] [[done: again]]")
     assert sent["state"] == "acknowledged"
-    box.until(lambda: "two" in box.git("show", "feature/lands:a.txt"), "the second commit here")
+    box.wait_until(lambda: "two" in box.git("show", "feature/lands:a.txt"), "the second commit here")
     head = box.git("rev-parse", "feature/lands")
-    box.until(lambda: cluster.session("lands")["head"] == head, "it to be known")
+    box.wait_until(lambda: cluster.session("lands")["head"] == head, "it to be known")
     cluster.until("lands", "review_pending")
     assert box.ao("sh", "lands", "--", "git", "log", "--format=%s", "-2").stdout.split() == ["second", "first"]
     assert "ao sh app-lands -- CMD" in box.ao("sh", "app-lands", check=False).stderr
     assert "[[" not in box.ao("logs", "lands").stdout.splitlines()[0]
     box.ao("merge", "lands")
     assert box.git("show", "main:a.txt").split() == ["one", "two"]
-    box.until(lambda: not Path(session["workspacePath"]).exists(), "the workspace to go")
-    box.until(lambda: cluster.refs("lands") == [], "all its refs to be removed")
-    box.until(lambda: cluster.node()["sessions"] == [], "the node to be free")
+    box.wait_until(lambda: not Path(session["workspacePath"]).exists(), "the workspace to go")
+    box.wait_until(lambda: cluster.refs("lands") == [], "all its refs to be removed")
+    box.wait_until(lambda: cluster.node()["sessions"] == [], "the node to be free")
 
 
 def test_uncommitted_work_on_a_node_is_saved_locally_and_restored(cluster: Cluster) -> None:
@@ -116,15 +116,15 @@ def test_uncommitted_work_on_a_node_is_saved_locally_and_restored(cluster: Clust
     task = "[[write: loose.txt|kept]] [[sh: git stash list]] [[wait]]"
     box.ao("new", "--runtime", "ray", "--name", "saved", task)
     path = Path(cluster.until("saved", "idle", "needs_input", "working")["workspacePath"])
-    box.until(lambda: (path / "loose.txt").exists(), "its file")
-    box.until(lambda: cluster.saved("saved", "loose.txt") == "kept", "a checkpoint with it")
+    box.wait_until(lambda: (path / "loose.txt").exists(), "its file")
+    box.wait_until(lambda: cluster.saved("saved", "loose.txt") == "kept", "a checkpoint with it")
     assert "checkpoint/app-saved" in cluster.refs("saved")
     output = box.ao("stop", "saved").stdout
     assert "1 untracked file: refs/ao/rescue/app-saved" in output
     assert cluster.refs("saved") == ["rescue/app-saved"] and not path.exists()
     assert cluster.session("saved")["node"] is None
     box.ao("restore", "saved")
-    box.until(lambda: (path / "loose.txt").exists(), "its work")
+    box.wait_until(lambda: (path / "loose.txt").exists(), "its work")
     assert cluster.session("saved")["node"] == "n1"
     box.ao("stop", "saved")
 
@@ -136,10 +136,10 @@ async def test_a_person_can_attach_to_the_terminal_of_a_session_on_a_node(cluste
     ao = ["env", "-C", str(box.repo), f"AO_HOME={box.home.path}", sys.executable, "-m", "agent_orchestrator"]
     person = PersonsTerminal([*ao, "attach", "app-seen"])
     try:
-        await eventually(lambda: b"here I am" in person.output)
+        await wait_until_true(lambda: b"here I am" in person.output)
         person.type(b"[[say: and here you are]]\r")
-        await eventually(lambda: "\n  and here you are" in box.ao("logs", "seen").stdout)
-        await eventually(lambda: person.output.count(b"and here you are") > 1)
+        await wait_until_true(lambda: "\n  and here you are" in box.ao("logs", "seen").stdout)
+        await wait_until_true(lambda: person.output.count(b"and here you are") > 1)
     finally:
         await person.close()
     box.ao("stop", "seen")
@@ -150,20 +150,20 @@ def test_agents_on_a_node_survive_crashes_of_the_worker_and_the_daemon(cluster: 
     box.ao("new", "--runtime", "ray", "--name", "lives", "[[say: at rest]]")
     agent = cluster.until("lives", "idle", "needs_input")["pid"]
     cluster.kill()
-    box.until(lambda: cluster.node()["state"] == "unreachable", "it to be missed")
-    box.until(lambda: "node n1 is unreachable since" in box.ao("why", "lives").stdout, "the reason to be shown")
+    box.wait_until(lambda: cluster.node()["state"] == "unreachable", "it to be missed")
+    box.wait_until(lambda: "node n1 is unreachable since" in box.ao("why", "lives").stdout, "the reason to be shown")
     sent = box.json("send", "lives", "[[say: heard]]")
     cluster.start()
     path = f"/api/sessions/app-lives/messages/{box.json('send', 'lives', '[[say: again]]')['messageId']}"
-    box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "an answer")
+    box.wait_until(lambda: box.request("GET", path)["state"] == "acknowledged", "an answer")
     port = int(cluster.url.rpartition(":")[2])
     box.stop(signal.SIGKILL)
     box.start(port=port)
-    box.until(lambda: cluster.node()["state"] == "ready", "the node to come back")
+    box.wait_until(lambda: cluster.node()["state"] == "ready", "the node to come back")
     assert box.json("send", "lives", "--wait", "[[say: once more]]")["state"] == "acknowledged"
     os.kill(agent, 0)
     log = box.home.terminal_log("app-lives")
-    box.until(lambda: "  once more\n" in log.read_text(), "the last answer")
+    box.wait_until(lambda: "  once more\n" in log.read_text(), "the last answer")
     output = log.read_text()
     assert [output.count(f"  {answer}\n") for answer in ("heard", "again", "once more")] == [1, 1, 1], (sent, output)
     assert not [event for event in box.events("app-lives") if event["type"] == "agent-lost"]
@@ -192,15 +192,15 @@ def test_a_node_is_drained_and_used_again(cluster: Cluster) -> None:
         assert [line for line in draining.stderr if _is_waiting(line, go_on)], "it did not wait"
         assert draining.stdout is not None and "n1 is drained" in draining.stdout.read()
     assert not Path(session["workspacePath"]).exists() and cluster.node()["state"] == "draining"
-    box.until(lambda: cluster.session("moves")["waitingFor"] == "a node: n1 is being drained", "it to wait")
+    box.wait_until(lambda: cluster.session("moves")["waitingFor"] == "a node: n1 is being drained", "it to wait")
     assert box.git("show", "refs/ao/rescue/app-moves:loose.txt") == "two"
     assert box.ao("new", "--runtime", "ray", "--name", "later", "x", "--no-wait").returncode == 0
-    box.until(lambda: cluster.session("later")["waitingFor"] == "a node: n1 is being drained", "the other to wait")
+    box.wait_until(lambda: cluster.session("later")["waitingFor"] == "a node: n1 is being drained", "the other to wait")
     box.ao("stop", "later")
     box.ao("drain", "n1", "--undo")
-    box.until(lambda: cluster.session("moves")["node"] == "n1" and cluster.session("moves")["pid"], "it to go on")
+    box.wait_until(lambda: cluster.session("moves")["node"] == "n1" and cluster.session("moves")["pid"], "it to go on")
     assert (Path(session["workspacePath"]) / "loose.txt").read_text().strip() == "two"
-    box.until(lambda: "resumed" in box.ao("logs", "moves").stdout, "its agent to say so")
+    box.wait_until(lambda: "resumed" in box.ao("logs", "moves").stdout, "its agent to say so")
     box.ao("stop", "moves")
 
 

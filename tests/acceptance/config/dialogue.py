@@ -19,7 +19,7 @@ CTRL_C = "\x03"
 
 
 @dataclass(frozen=True)
-class CommandResult:
+class DialogueResult:
     """The output of a command as text, and its exit code."""
 
     text: str
@@ -28,7 +28,7 @@ class CommandResult:
 
 def run_on_terminal(
     box: Sandbox, *argv: str, answers: dict[str, str] | None = None, cwd: Path | None = None
-) -> CommandResult:
+) -> DialogueResult:
     """Run a command on a new terminal and type each answer once its question is shown, in order."""
     pending_answers = list((answers or {}).items())
     master, slave = pty.openpty()
@@ -57,7 +57,7 @@ def run_on_terminal(
     finally:
         os.close(master)
     assert not pending_answers, f"it never showed {pending_answers[0][0]!r}: {without_escapes(output)}"
-    return CommandResult(without_escapes(output), process.returncode)
+    return DialogueResult(without_escapes(output), process.returncode)
 
 
 def _acquire_terminal() -> None:

@@ -60,7 +60,7 @@ def test_files_that_a_pull_is_still_writing_are_not_the_users_own(box: Sandbox) 
     go_file = box.folder / "go"
     box.git("config", "filter.slow.smudge", f"while ! [ -e '{go_file}' ]; do sleep 0.05; done; cat", cwd=repo)
     with subprocess.Popen(["git", "merge", "-q", "theirs"], cwd=repo, env=box.env) as pull:
-        box.until(lambda: (repo / "agent-orchestrator.yaml").exists(), "the pull to have begun")
+        box.wait_until(lambda: (repo / "agent-orchestrator.yaml").exists(), "the pull to have begun")
         status = box.ao("status", cwd=repo)
         assert pull.poll() is None
         go_file.touch()
@@ -77,7 +77,7 @@ def test_an_untrusted_repository_starts_no_agents(box: Sandbox) -> None:
     assert "spawn" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
     output = box.ao("trust", "--yes", cwd=repo).stdout
     assert "orchestrator.autoAssign: True" in output and "reactions.label-added: spawn" in output
-    box.until(
+    box.wait_until(
         lambda: [session for session in box.sessions() if session["project"] == "eager"], "what is trusted to be taken"
     )
 
@@ -89,7 +89,7 @@ def test_an_untrusted_rule_merges_no_unapproved_change(box: Sandbox) -> None:
     )
     task = "[[write: a.txt|x]] [[commit: a]] [[done: a]]"
     assert "ao trust" in box.ao("new", task, "--name", "one", cwd=repo).stderr
-    actions = box.until(lambda: _reacted(box, "landing-one", "land"), "its rule to be followed")
+    actions = box.wait_until(lambda: _reacted(box, "landing-one", "land"), "its rule to be followed")
     assert set(actions) == {"notify"} and box.session("landing-one")["pr"]["state"] == "open"
     assert "reactions.land: merge" in box.ao("trust", "--yes", cwd=repo).stdout
     rules = box.request("GET", "/api/reactions?project=landing")["rules"]
@@ -199,7 +199,7 @@ def test_a_repository_cannot_exceed_the_users_own_budget(tmp_path: Path) -> None
         box.start()
         repo = commit_foreign_repository(box, "spending", DEMO + "reactions: {budget-exceeded: {action: notify}}\n")
         box.ao("new", "[[usage: input=500 output=1]] [[wait]]", "--name", "one", cwd=repo)
-        actions = box.until(lambda: _reacted(box, "spending-one", "budget-exceeded"), "its budget to be spent")
+        actions = box.wait_until(lambda: _reacted(box, "spending-one", "budget-exceeded"), "its budget to be spent")
         assert actions == ["stop"]
 
 

@@ -51,7 +51,7 @@ def test_a_project_of_the_daemons_start_file_survives_a_restart_without_it(tmp_p
         box.start()
         projects = box.request("GET", "/api/projects", **elsewhere)["projects"]
         assert [entry["id"] for entry in projects] == ["app"]
-        box.until(lambda: box.session(created["id"])["status"] == "working", "its agent at work")
+        box.wait_until(lambda: box.session(created["id"])["status"] == "working", "its agent at work")
 
 
 def test_a_configuration_tracked_by_the_repository_needs_trust(shared: Sandbox) -> None:
@@ -102,7 +102,7 @@ def test_a_broken_file_leaves_the_last_good_one_in_force(shared: Sandbox) -> Non
     assert json.loads(done.stdout)["id"] == "bk-two"
     assert "agent-orchestrator.yaml:" in done.stderr and "last good" in done.stderr
     assert "last good" not in shared.ao("status").stderr
-    shared.until(lambda: any(event["type"] == "configuration-broken" for event in shared.events()), "the event")
+    shared.wait_until(lambda: any(event["type"] == "configuration-broken" for event in shared.events()), "the event")
     _write(repo, good.replace("bk", "bb"))
     done = shared.ao("new", "--json", "--no-wait", "three", cwd=repo)
     assert (json.loads(done.stdout)["id"], done.stderr) == ("bb-three", "")
@@ -115,14 +115,14 @@ def test_nothing_is_started_or_merged_while_a_new_daemon_cannot_read_the_file(pr
     script = "[[write: bad.txt|x]] [[commit: bad]] [[done: bad]] [[wait]]"
     process_box.ao("new", script, "--name", "bad")
     process_box.ao("new", "[[wait]]", "--name", "idle")
-    process_box.until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check")
+    process_box.wait_until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check")
     process_box.ao("stop", "app-idle")
     process_box.stop()
     _write(process_box.repo, good + "projects: [\n")
     process_box.start()
     head = process_box.session("bad")["head"]
     process_box.ao("send", "app-bad", "[[edit: bad.txt|y]] [[commit: more]] [[done: more]] [[wait]]")
-    process_box.until(
+    process_box.wait_until(
         lambda: process_box.session("bad")["head"] != head and process_box.session("bad")["pr"], "another commit"
     )
     process_box.ao("review", "app-bad", "--approve")
@@ -133,9 +133,9 @@ def test_nothing_is_started_or_merged_while_a_new_daemon_cannot_read_the_file(pr
         body = {"projectId": "app", "name": "more", "prompt": "[[wait]]"}
         process_box.request("POST", "/api/sessions", body, **{"X-AO-Cwd": str(process_box.home.path)})
     process_box.ao("restore", "app-idle", check=False)
-    process_box.until(lambda: process_box.session("idle")["status"] == "failed", "its agent not to be started")
+    process_box.wait_until(lambda: process_box.session("idle")["status"] == "failed", "its agent not to be started")
     _write(process_box.repo, good)
-    process_box.until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check again", 90)
+    process_box.wait_until(lambda: process_box.session("bad")["status"] == "ci_failed", "its red check again", 90)
     process_box.ao("restore", "app-idle")
 
 
@@ -148,7 +148,7 @@ def test_nothing_is_started_while_a_new_daemon_cannot_read_the_users_file(proces
     result = process_box.ao("new", "[[wait]]", "--name", "second", check=False)
     assert result.returncode == 1 and "nothing starts or lands in app" in result.stderr
     process_box.home.config.write_text("defaults: {runtime: process}\n")
-    process_box.until(
+    process_box.wait_until(
         lambda: process_box.ao("new", "[[wait]]", "--name", "second", check=False).returncode == 0, "the file to count"
     )
 
@@ -181,7 +181,7 @@ def test_daemon_settings_count_only_in_the_users_file(shared: Sandbox) -> None:
     repo = _repository(shared, "ported", DEMO + "port: 4567\n")
     done = shared.ao("status", cwd=repo)
     assert "port" in done.stderr and "config.yaml" in done.stderr
-    assert ":4567" not in json.loads(shared.home.info.read_text())["url"]
+    assert ":4567" not in json.loads(shared.home.daemon_info.read_text())["url"]
 
 
 def test_an_ineffective_setting_is_warned_about_once_and_on_request(shared: Sandbox) -> None:

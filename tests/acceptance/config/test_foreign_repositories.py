@@ -134,7 +134,7 @@ def test_a_folder_named_like_a_module_is_not_imported(box: Sandbox, tmp_path: Pa
     """Neither in a repository nor in a workspace where a window with an agent's terminal opens."""
     repo = commit_foreign_repository(box, "namesake", DEMO)
     box.ao("new", "[[wait]]", "--name", "x", cwd=repo)
-    workspace = Path(box.until(lambda: box.session("namesake-x")["workspacePath"]))
+    workspace = Path(box.wait_until(lambda: box.session("namesake-x")["workspacePath"]))
     marker = tmp_path / "ran"
     for folder in (repo, workspace):
         for name in ("agent_orchestrator/__init__.py", "asyncio.py"):
@@ -150,7 +150,7 @@ def test_a_folder_named_like_a_module_is_not_imported(box: Sandbox, tmp_path: Pa
     with Sandbox(tmp_path / "other") as other:
         ao = [sys.executable, "-P", "-m", "agent_orchestrator", "start", "--foreground", "--no-open", "--port", "0"]
         daemon = subprocess.Popen(ao, cwd=repo, env=other.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        other.until(lambda: other.daemon_pid() or daemon.poll(), "the daemon")
+        other.wait_until(lambda: other.daemon_pid() or daemon.poll(), "the daemon")
         daemon.terminate()
         daemon.wait(30)
     assert not marker.exists(), marker.read_text()

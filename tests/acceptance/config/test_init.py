@@ -94,7 +94,7 @@ def test_init_shows_asks_proves_and_writes(daemon_box: Sandbox) -> None:
     created = json.loads(
         daemon_box.ao("new", "[[write: a.txt|a]] [[commit: Add a]] [[done: ok]]", "--json", cwd=repo).stdout
     )
-    daemon_box.until(lambda: check_states(daemon_box, created["id"]) == ["success"], "its check")
+    daemon_box.wait_until(lambda: check_states(daemon_box, created["id"]) == ["success"], "its check")
     workspace = Path(daemon_box.session(created["id"])["workspacePath"])
     assert (workspace / ".venv").is_dir()
     assert daemon_box.git("status", "--porcelain", cwd=workspace) == ""
@@ -202,7 +202,7 @@ def test_ctrl_c_ends_the_running_command(daemon_box: Sandbox) -> None:
     repo = make_repository(daemon_box, "long", {"Makefile": f"test:\n\techo $$PPID > {mark}; sleep 600\n"})
     result = run_on_terminal(daemon_box, "init", answers={QUESTION: "\n", "make test  1": CTRL_C}, cwd=repo)
     assert result.code == 130 and "interrupted: nothing was proven" in result.text
-    daemon_box.until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists(), "the command to be ended")
+    daemon_box.wait_until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists(), "the command to be ended")
 
 
 # -- without a question ------------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ def test_without_a_terminal_nothing_runs_before_trust(daemon_box: Sandbox) -> No
     created = json.loads(
         daemon_box.ao("new", "[[write: a.txt|a]] [[commit: A]] [[done: ok]]", "--json", cwd=repo).stdout
     )
-    daemon_box.until(
+    daemon_box.wait_until(
         lambda: (
             "not_set_up" in check_states(daemon_box, created["id"])
             or "not confirmed" in str(daemon_box.session(created["id"]))
@@ -231,7 +231,9 @@ def test_without_a_terminal_nothing_runs_before_trust(daemon_box: Sandbox) -> No
     daemon_box.ao("init", "--check", "--yes", cwd=repo)
     assert mark.exists()
     daemon_box.ao("checks", created["id"], "--run", cwd=repo)
-    daemon_box.until(lambda: check_states(daemon_box, created["id"]) == ["success"], "its check, once it is trusted")
+    daemon_box.wait_until(
+        lambda: check_states(daemon_box, created["id"]) == ["success"], "its check, once it is trusted"
+    )
 
 
 def test_commands_that_the_user_wrote_need_no_trust(daemon_box: Sandbox) -> None:
@@ -302,7 +304,7 @@ def prove(box: Sandbox, project: str, digest: str) -> list[dict[str, Any]]:
         box.client() as client,
         client.stream("POST", f"/api/projects/{project}/prove", {"detected": digest}) as stream,
     ):
-        return [json.loads(line) for line in iter(stream.line, None)]
+        return [json.loads(line) for line in iter(stream.read_line, None)]
 
 
 # -- a configuration that is there -------------------------------------------------------------------------------------

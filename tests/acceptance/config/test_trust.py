@@ -63,8 +63,8 @@ def test_rules_and_messages_of_a_repository_are_not_run_by_the_demo_agent(box: S
     assert "read it, then trust it" in box.ao("new", "Look at it", cwd=repo).stderr
     assert f"reactions.agent-exited: [[sh: touch {mark}]]" in box.ao("trust", cwd=repo).stdout
     box.ao("new", "[[done: looked]]", "--name", "x", cwd=repo)
-    box.until(lambda: [event for event in box.events("scripting-x") if event["type"] == "agent-done"], "its end")
-    box.until(
+    box.wait_until(lambda: [event for event in box.events("scripting-x") if event["type"] == "agent-done"], "its end")
+    box.wait_until(
         lambda: [event for event in box.events("scripting-look-at-it") if event["type"] == "agent-done"], "its end"
     )
     assert not mark.exists(), "rules and their messages are not run as a script"
@@ -177,10 +177,12 @@ def test_a_pulled_configuration_waits_for_trust_and_running_sessions_continue(bo
     assert "evil" not in box.ao("reactions", "list", "--json", cwd=repo).stdout
     box.ao("stop", created["id"], cwd=repo)
     restored = json.loads(box.ao("restore", created["id"], "--json", "--no-wait", cwd=repo, check=False).stdout or "{}")
-    box.until(lambda: "trust" in str(box.session(created["id"])["waitingFor"]), f"it to wait for trust, not {restored}")
+    box.wait_until(
+        lambda: "trust" in str(box.session(created["id"])["waitingFor"]), f"it to wait for trust, not {restored}"
+    )
     assert not (Path(created["workspacePath"]) / "evil").exists()
     box.ao("trust", "--yes", cwd=repo)
-    box.until(lambda: (Path(created["workspacePath"]) / "evil").exists(), "what is trusted to run")
+    box.wait_until(lambda: (Path(created["workspacePath"]) / "evil").exists(), "what is trusted to run")
 
 
 def test_removing_trusted_restrictions_needs_trust(box: Sandbox) -> None:
@@ -208,7 +210,7 @@ def test_removing_trusted_restrictions_needs_trust(box: Sandbox) -> None:
     assert_refused(box.ao("new", "[[wait]]", cwd=repo, check=False), 1, "no longer permissions: default", "ao trust")
     box.ao("stop", created["id"], cwd=repo)
     box.ao("restore", created["id"], "--no-wait", cwd=repo, check=False)
-    box.until(lambda: "trust" in str(box.session(created["id"])["waitingFor"]), "it to wait for trust")
+    box.wait_until(lambda: "trust" in str(box.session(created["id"])["waitingFor"]), "it to wait for trust")
     assert "takes away: permissions: default" in box.ao("trust", "--yes", cwd=repo).stdout
     run_json(box, "new", "[[wait]]", cwd=repo)
 
@@ -313,7 +315,7 @@ def test_a_tracked_configuration_cannot_set_the_daemons_address_or_database(tmp_
         text = DEMO + "host: 0.0.0.0\ntls: {own: true}\ndatabase: postgresql://127.0.0.1:1/evil\n"
         repo = commit_foreign_repository(box, "app", text)
         box.start("--config", str(repo / "agent-orchestrator.yaml"))
-        assert json.loads(box.home.info.read_text())["url"].startswith("http://127.0.0.1:")
+        assert json.loads(box.home.daemon_info.read_text())["url"].startswith("http://127.0.0.1:")
         assert box.home.database.exists()
 
 

@@ -61,7 +61,7 @@ def test_several_commands_at_once_start_one_daemon(stopped_box: Sandbox) -> None
     outputs = [process.communicate(timeout=120) for process in running]
     assert [(process.returncode, err) for process, (_, err) in zip(running, outputs, strict=True)] == [(0, "")] * 5
     assert all(json.loads(out) == {"sessions": []} for out, _ in outputs)
-    stopped_box.until(lambda: _daemon_pids(stopped_box) == [stopped_box.daemon_pid()], "the others to give way")
+    stopped_box.wait_until(lambda: _daemon_pids(stopped_box) == [stopped_box.daemon_pid()], "the others to give way")
     assert "is taken" not in stopped_box.home.log.read_text(), "the lock held them, not the first one's port"
 
 
@@ -71,7 +71,7 @@ def test_the_log_is_rotated_and_four_old_files_are_kept(stopped_box: Sandbox) ->
     for number in range(1, 5):
         log.with_name(f"daemon.log.{number}").write_text(f"{number}\n")
     stopped_box.start()
-    stopped_box.until(lambda: "event=serving" in log.read_text(), "a log line")
+    stopped_box.wait_until(lambda: "event=serving" in log.read_text(), "a log line")
     assert log.stat().st_size < 100_000
     rotated = {path.name: path for path in log.parent.glob("daemon.log.*")}
     assert len(rotated) == 4 and rotated["daemon.log.1"].read_text() == before
@@ -94,8 +94,10 @@ def test_stale_files_do_not_prevent_a_start(stopped_box: Sandbox) -> None:
     first = stopped_box.start()
     stopped_box.ao("new", "[[wait]]", "--name", "w")
     stopped_box.stop(signal.SIGKILL)
-    assert stopped_box.home.info.exists() and stopped_box.home.lock.exists()
-    stopped_box.home.info.write_text(json.dumps({**json.loads(stopped_box.home.info.read_text()), "pid": 4194303}))
+    assert stopped_box.home.daemon_info.exists() and stopped_box.home.lock.exists()
+    stopped_box.home.daemon_info.write_text(
+        json.dumps({**json.loads(stopped_box.home.daemon_info.read_text()), "pid": 4194303})
+    )
     stopped_box.home.lock.write_text("4194303\n")
     assert stopped_box.json("status")["sessions"][0]["id"] == "app-w"
     assert stopped_box.daemon_pid() not in (None, first)
@@ -103,15 +105,15 @@ def test_stale_files_do_not_prevent_a_start(stopped_box: Sandbox) -> None:
 
 def test_daemon_json_contains_the_daemons_addresses(stopped_box: Sandbox) -> None:
     assert stopped_box.ao("status").returncode == 0
-    info = json.loads(stopped_box.home.info.read_text())
+    info = json.loads(stopped_box.home.daemon_info.read_text())
     assert set(info) >= {"pid", "startedAt", "socket", "url", "version"}
     assert Path(info["socket"]).is_socket() and info["startedAt"].endswith("Z")
-    assert stopped_box.home.info.stat().st_mode & 0o077 == 0
+    assert stopped_box.home.daemon_info.stat().st_mode & 0o077 == 0
     assert (stopped_box.home.path / "token").stat().st_mode & 0o777 == 0o600
     assert stopped_box.ao("--version").stdout.split()[-1] == info["version"]
     stopped_box.ao("shutdown")
-    stopped_box.until(lambda: not _daemon_pids(stopped_box), "its end")
-    assert not stopped_box.home.info.exists()
+    stopped_box.wait_until(lambda: not _daemon_pids(stopped_box), "its end")
+    assert not stopped_box.home.daemon_info.exists()
     again = stopped_box.ao("shutdown", check=False)
     assert again.returncode == 0 and "Traceback" not in again.stderr
 
@@ -137,7 +139,7 @@ def test_a_default_port_in_use_is_replaced_by_another(stopped_box: Sandbox) -> N
         except OSError:
             pass  # another program uses it: just as good
         done = stopped_box.ao("start", "--no-open")
-        url = json.loads(stopped_box.home.info.read_text())["url"]
+        url = json.loads(stopped_box.home.daemon_info.read_text())["url"]
         assert url.startswith("http://127.0.0.1:") and not url.endswith(":3000")
         assert "3000" in done.stdout + done.stderr and url in done.stdout
 
@@ -196,7 +198,7 @@ def test_other_users_cannot_write_into_the_home_even_with_umask_zero(stopped_box
         stopped_box.ao("new", "[[edit: x.txt|x]] [[commit: x]] [[done: x]]", "--name", "w")
     finally:
         os.umask(before)
-    stopped_box.until(lambda: stopped_box.session("app-w")["activity"] == "idle", "it to be at rest")
+    stopped_box.wait_until(lambda: stopped_box.session("app-w")["activity"] == "idle", "it to be at rest")
     folders = [
         stopped_box.home.path,
         *(path for path in stopped_box.home.path.iterdir() if path.is_dir() and path.stat().st_mode & 0o001),
@@ -233,7 +235,9 @@ def test_work_is_saved_without_a_git_identity(stopped_box: Sandbox) -> None:
     stopped_box.start()
     stopped_box.ao("new", "[[write: a.txt|x]] [[wait]]", "--name", "anon")
     path = Path(
-        stopped_box.until(lambda: (now := stopped_box.session("anon"))["activity"] == "idle" and now)["workspacePath"]
+        stopped_box.wait_until(lambda: (now := stopped_box.session("anon"))["activity"] == "idle" and now)[
+            "workspacePath"
+        ]
     )
     assert "refs/ao/rescue/app-anon" in stopped_box.ao("stop", "anon").stdout
     stopped_box.ao("restore", "anon")
@@ -263,8 +267,8 @@ def test_working_sessions_are_restored_after_a_restart_of_the_machine(stopped_bo
     stopped_box.ao("new", "[[stuck]]", "--name", "busy")
     stopped_box.ao("new", "[[stuck]]", "--name", "busier")
     stopped_box.ao("new", "[[say: x]]", "--name", "quiet")
-    stopped_box.until(lambda: stopped_box.session("quiet")["activity"] == "idle")
-    stopped_box.until(lambda: {stopped_box.session(name)["activity"] for name in ("busy", "busier")} == {"active"})
+    stopped_box.wait_until(lambda: stopped_box.session("quiet")["activity"] == "idle")
+    stopped_box.wait_until(lambda: {stopped_box.session(name)["activity"] for name in ("busy", "busier")} == {"active"})
     daemon = stopped_box.daemon_pid()
     stopped_box.stop(signal.SIGKILL)
     for pid in stopped_box.processes():
@@ -277,12 +281,12 @@ def test_working_sessions_are_restored_after_a_restart_of_the_machine(stopped_bo
     stopped_box.start()
     quiet = stopped_box.session("quiet")
     assert (quiet["status"], quiet["activity"], quiet["column"]) == ("interrupted", "interrupted", "Needs you")
-    stopped_box.until(
+    stopped_box.wait_until(
         lambda: all(stopped_box.session(name)["pid"] for name in ("busy", "busier")), "both to be restored"
     )
     assert stopped_box.session("quiet")["status"] == "interrupted"
     assert stopped_box.json("send", "quiet", "[[edit: b.txt|y]]", "--wait")["state"] in ("acknowledged", "delivered")
-    stopped_box.until(
+    stopped_box.wait_until(
         (Path(stopped_box.session("quiet")["workspacePath"]) / "b.txt").exists, "the message to be acted on"
     )
 
@@ -290,13 +294,15 @@ def test_working_sessions_are_restored_after_a_restart_of_the_machine(stopped_bo
 def test_shutdown_leaves_sessions_running_or_stops_them(stopped_box: Sandbox) -> None:
     stopped_box.start()
     stopped_box.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
-    pid = stopped_box.until(lambda: (now := stopped_box.session("w"))["activity"] == "idle" and now["pid"], "its work")
+    pid = stopped_box.wait_until(
+        lambda: (now := stopped_box.session("w"))["activity"] == "idle" and now["pid"], "its work"
+    )
     stopped_box.ao("shutdown")
-    stopped_box.until(lambda: not _daemon_pids(stopped_box), "its end")
+    stopped_box.wait_until(lambda: not _daemon_pids(stopped_box), "its end")
     os.kill(pid, 0)
     assert stopped_box.json("status", "w")["pid"] == pid
     stopped_box.ao("shutdown", "--sessions")
-    stopped_box.until(lambda: not _daemon_pids(stopped_box), "its end")
+    stopped_box.wait_until(lambda: not _daemon_pids(stopped_box), "its end")
     assert stopped_box.json("status", "w")["status"] == "stopped"
     assert stopped_box.git("rev-parse", "refs/ao/rescue/app-w")
 
@@ -306,11 +312,13 @@ def test_shutdown_stops_the_sessions_of_a_stopped_daemon(stopped_box: Sandbox) -
     assert not stopped_box.home.lock.exists()
     stopped_box.start()
     stopped_box.ao("new", "[[write: a|b]] [[wait]]", "--name", "w")
-    pid = stopped_box.until(lambda: (now := stopped_box.session("w"))["activity"] == "idle" and now["pid"], "its work")
+    pid = stopped_box.wait_until(
+        lambda: (now := stopped_box.session("w"))["activity"] == "idle" and now["pid"], "its work"
+    )
     stopped_box.stop()
     os.kill(pid, 0)
     assert "all sessions are stopped" in stopped_box.ao("shutdown", "--sessions").stdout
-    stopped_box.until(lambda: not stopped_box.processes(), "the end of everything")
+    stopped_box.wait_until(lambda: not stopped_box.processes(), "the end of everything")
     assert stopped_box.json("status", "w")["status"] == "stopped"
     assert stopped_box.git("rev-parse", "refs/ao/rescue/app-w")
 
@@ -322,9 +330,9 @@ def test_shutdown_starts_no_sessions_in_place_of_those_it_stops(tmp_path: Path) 
         box.start()
         for number in range(4):
             box.ao("issue", "new", f"task {number}", "-m", "[[sleep: 60]]")
-        box.until(lambda: any(session["pid"] for session in box.json("status")["sessions"]), "the first one")
+        box.wait_until(lambda: any(session["pid"] for session in box.json("status")["sessions"]), "the first one")
         box.ao("shutdown", "--sessions")
-        box.until(lambda: not _daemon_pids(box), "its end")
+        box.wait_until(lambda: not _daemon_pids(box), "its end")
         box.start()
         types = [event["type"] for event in box.events()]
         ending = types[types.index("stop-requested") : types.index("daemon-stopped")]

@@ -19,12 +19,12 @@ import sys
 from agent_orchestrator.daemon import __main__ as daemon
 from agent_orchestrator.config import load
 
-def trapped(tree, notes, normalise=load.normalise):
+def trapped(tree, notes, normalize=load.normalize):
     if "trap" in str(tree):
         raise ArithmeticError("nobody foresaw this")
-    normalise(tree, notes)
+    normalize(tree, notes)
 
-load.normalise = trapped
+load.normalize = trapped
 sys.exit(daemon.main())
 """
 
@@ -64,7 +64,9 @@ def test_a_file_that_breaks_its_reader_does_not_affect_other_projects(
             box.ao("status", cwd=repo)
             box.request("POST", "/api/projects", {"path": str(repo)})
         file.write_text(f"{good}# changed\nreactions: {{trap: {{trigger: stuck}}}}\n")
-        box.until(lambda: [event for event in box.events() if event["type"] == "configuration-broken"], "it to be seen")
+        box.wait_until(
+            lambda: [event for event in box.events() if event["type"] == "configuration-broken"], "it to be seen"
+        )
         warnings = box.ao("status", cwd=odd_repo).stderr
         assert (
             f"{file} cannot be used (" in warnings
@@ -88,5 +90,5 @@ def test_a_signal_right_after_the_start_ends_the_daemon_cleanly(tmp_path: Path, 
         box.repository()
         daemon = start_daemon_with(SIGNAL_AT_START.replace("{name}", name), ["--port", "0"], box.env)
         assert daemon.wait(60) == 0
-        assert not box.home.info.exists()
+        assert not box.home.daemon_info.exists()
         assert "event=ending" in box.home.log.read_text()

@@ -21,11 +21,13 @@ def test_sleep_is_inhibited_during_a_turn_and_allowed_after_a_crash_of_the_daemo
         daemon = box.start()
         assert power_check(box) == ("ok", "may sleep: no agent is in a turn")
         box.ao("new", "--name", "x", "[[sleep: 300]]")
-        box.until(lambda: power_check(box) == ("ok", "kept awake by systemd-inhibit"))
+        box.wait_until(lambda: power_check(box) == ("ok", "kept awake by systemd-inhibit"))
         assert len(programs.started()) == 1
-        (child,) = box.until(lambda: [pid for pid in _children(daemon) if _command(pid) == b"cat\0"], "the inhibitor")
+        (child,) = box.wait_until(
+            lambda: [pid for pid in _children(daemon) if _command(pid) == b"cat\0"], "the inhibitor"
+        )
         os.kill(daemon, signal.SIGKILL)
-        box.until(lambda: _command(child) != b"cat\0", "the inhibitor to end")
+        box.wait_until(lambda: _command(child) != b"cat\0", "the inhibitor to end")
 
 
 def test_sleep_is_not_inhibited_if_the_setting_is_off(tmp_path: Path) -> None:
@@ -37,11 +39,11 @@ def test_sleep_is_not_inhibited_if_the_setting_is_off(tmp_path: Path) -> None:
         box.home.config.write_text("power: {preventIdleSleep: false}\n")
         box.start()
         box.ao("new", "--name", "x", "[[sleep: 300]]")
-        box.until(lambda: box.session("app-x")["status"] == "working")
+        box.wait_until(lambda: box.session("app-x")["status"] == "working")
         assert power_check(box) == ("ok", "may sleep: power.preventIdleSleep is false")
         assert programs.started(within=0) == []
         box.home.config.write_text("power: {preventIdleSleep: true}\n")
-        box.until(lambda: programs.started(within=0), "the new setting to take effect")
+        box.wait_until(lambda: programs.started(within=0), "the new setting to take effect")
 
 
 def power_check(box: Sandbox) -> tuple[str, str]:

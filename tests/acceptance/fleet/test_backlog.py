@@ -48,20 +48,20 @@ def test_the_backlog_by_profile_with_reasons(box: Sandbox) -> None:
     assert "Serve it" in output and "backend" in output and "no profile takes its labels (docs)" in output
     (box.repo / "agent-orchestrator.yaml").write_text(CONFIG + "orchestrator: {autoAssign: true}\n")
     expected = (1, "backend", False, "app-serve-it works on it")
-    box.until(lambda: expected in rows(box), "the new configuration, by which it is taken")
+    box.wait_until(lambda: expected in rows(box), "the new configuration, by which it is taken")
     first = box.session("serve-it")
     assert (first["profile"], first["issue"]) == ("backend", "1")
     box.ao("stop", "serve-it")
     again = "app-serve-it has attempted it: try again by ao new 1"
-    box.until(lambda: (1, "backend", False, again) in rows(box), "it not to be taken twice")
+    box.wait_until(lambda: (1, "backend", False, again) in rows(box), "it not to be taken twice")
     box.stop(9)
     box.start()
-    box.until(lambda: len(box.sessions()) == 2, "the next one to be taken, and this one not again")
+    box.wait_until(lambda: len(box.sessions()) == 2, "the next one to be taken, and this one not again")
     assert sorted(session["issue"] for session in box.sessions()) == ["1", "4"]
     assert box.request("GET", "/api/backlog?project=app")["entries"] == box.json("backlog", "-A")["entries"]
     box.ao("issue", "assign", "2", "bob")
     box.ao("issue", "close", "1")
     assert "it is assigned to bob" in {number: reason for number, _, _, reason in rows(box)}[2]
     (box.repo / "agent-orchestrator.yaml").write_text("defaults: {agent: demo, runtime: process}\n")
-    box.until(lambda: box.json("backlog")["entries"][0]["agent"] == "demo", "the project's own agent")
+    box.wait_until(lambda: box.json("backlog")["entries"][0]["agent"] == "demo", "the project's own agent")
     assert {profile for number, profile, _, _ in rows(box) if number != 4} == {None}

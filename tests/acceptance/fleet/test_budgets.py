@@ -32,20 +32,20 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
 def test_a_spent_budget_pauses_the_session_until_a_person_raises_it(box: Sandbox) -> None:
     task = "[[edit: kept.txt|x]] [[usage: input=400 output=200]] [[sleep: 600]]"
     box.ao("new", task, "--name", "dear", "--agent", "careful")
-    box.until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", TIMEOUT)
-    box.until(lambda: box.session("app-dear")["column"] == "Needs you", "the question", TIMEOUT)
+    box.wait_until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", TIMEOUT)
+    box.wait_until(lambda: box.session("app-dear")["column"] == "Needs you", "the question", TIMEOUT)
     assert "600 tokens spent of 500 tokens a session" in box.session("app-dear")["why"]
     [question] = box.request("GET", "/api/questions?all=1")["questions"]
     assert question["kind"] == "offer" and "raise-budget" in question["text"]
     box.ao("answer", "app-dear", "--allow")
-    box.until(lambda: box.session("app-dear")["workspacePath"], "it to be back", TIMEOUT)
-    box.until(lambda: box.session("app-dear")["pid"], "its agent", TIMEOUT)
+    box.wait_until(lambda: box.session("app-dear")["workspacePath"], "it to be back", TIMEOUT)
+    box.wait_until(lambda: box.session("app-dear")["pid"], "its agent", TIMEOUT)
     assert (Path(box.session("app-dear")["workspacePath"]) / "kept.txt").exists()
 
     def messages() -> list[dict[str, Any]]:
         return list(box.request("GET", "/api/sessions/app-dear/messages")["messages"])
 
-    box.until(
+    box.wait_until(
         lambda: any(message["state"] in ("delivered", "acknowledged") for message in messages()),
         "the message",
         TIMEOUT,
@@ -58,8 +58,8 @@ def test_a_spent_budget_pauses_the_session_until_a_person_raises_it(box: Sandbox
 def test_stopping_a_paused_session_withdraws_its_question(box: Sandbox) -> None:
     task = "[[usage: input=400 output=200]] [[sleep: 600]]"
     box.ao("new", task, "--name", "dear", "--agent", "careful")
-    box.until(lambda: box.request("GET", "/api/questions?all=1")["questions"], "the question", TIMEOUT)
-    box.until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", TIMEOUT)
+    box.wait_until(lambda: box.request("GET", "/api/questions?all=1")["questions"], "the question", TIMEOUT)
+    box.wait_until(lambda: box.session("app-dear")["status"] == "stopped", "the pause", TIMEOUT)
     box.ao("stop", "app-dear")
     assert box.request("GET", "/api/questions?all=1")["questions"] == []
     assert box.session("app-dear")["column"] == "Done"
@@ -75,11 +75,13 @@ def test_starts_beyond_the_days_budget_wait(box: Sandbox) -> None:
     assert (day["budget"], day["spent"], day["reserved"]) == (3.0, 0.0, 3.0)
     assert "the day's budget of app" in box.ao("usage").stdout
     box.ao("stop", "app-n0")
-    box.until(lambda: sum(session["status"] == "queued" for session in box.sessions()) == 6, "the next", TIMEOUT)
+    box.wait_until(lambda: sum(session["status"] == "queued" for session in box.sessions()) == 6, "the next", TIMEOUT)
 
 
 def test_an_agent_without_usage_reports_is_shown_as_unenforceable(box: Sandbox) -> None:
     box.ao("new", "[[done: for free?]]", "--name", "silent", "--agent", "planned")
-    box.until(lambda: box.session("app-silent")["status"] not in ("queued", "starting", "working"), "its end", TIMEOUT)
+    box.wait_until(
+        lambda: box.session("app-silent")["status"] not in ("queued", "starting", "working"), "its end", TIMEOUT
+    )
     assert "cannot be enforced" in box.ao("usage").stdout
     assert "its budget cannot be enforced" in box.ao("why", "app-silent").stdout

@@ -120,8 +120,10 @@ def test_issues_that_depend_on_a_stopped_session_are_notified(box: Sandbox) -> N
     box.ao("new", "1")
     box.ao("stop", "first")
     title = "app-first: issue 2 waits for issue 1"
-    box.until(lambda: dependency_notices(box, "app-first") == [title], "the notification")
+    box.wait_until(lambda: dependency_notices(box, "app-first") == [title], "the notification")
     [second] = [entry for entry in box.json("backlog")["entries"] if entry["issue"] == 2]
     assert second["reasons"] == ["issue 1 is open: app-first was stopped without landing"]
     box.ao("issue", "close", "1")
-    box.until(lambda: next(entry for entry in box.json("backlog")["entries"])["ready"], "the closed issue to count")
+    box.wait_until(
+        lambda: next(entry for entry in box.json("backlog")["entries"])["ready"], "the closed issue to count"
+    )

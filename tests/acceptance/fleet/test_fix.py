@@ -31,7 +31,7 @@ def wait_for_run(box: Sandbox, run: str) -> Json:
         run_state: Json = box.request("GET", f"/api/fixes/{run}")
         return run_state if run_state["ended"] else None
 
-    return box.until(finished_run, f"{run} to end", TIMEOUT) or {}
+    return box.wait_until(finished_run, f"{run} to end", TIMEOUT) or {}
 
 
 def all_groups(run: Json) -> list[Json]:
@@ -141,11 +141,11 @@ def test_a_run_continues_after_crashes_of_the_daemon(box: Sandbox) -> None:
     run = box.json("fix", "--no-wait")["id"]
     box.stop(signal.SIGKILL)  # while it measures
     box.start()
-    box.until(lambda: len(box.sessions()) == 3, "one agent per cause", TIMEOUT)
+    box.wait_until(lambda: len(box.sessions()) == 3, "one agent per cause", TIMEOUT)
     box.stop(signal.SIGKILL)  # while agents work
     box.start()
     hold.unlink()
-    box.until(lambda: "Fix:" in box.git("log", "--format=%s", "main"), "the first merge", TIMEOUT)
+    box.wait_until(lambda: "Fix:" in box.git("log", "--format=%s", "main"), "the first merge", TIMEOUT)
     box.stop(signal.SIGKILL)  # while others are verified or merged
     box.start()
     finished = wait_for_run(box, run)
@@ -205,7 +205,7 @@ def test_refusals_name_the_remedy(box: Sandbox) -> None:
     assert "no fixing run F9" in refusal("F9")
     assert "has no branch 'nowhere'" in refusal("--base", "nowhere")
     run = box.json("fix", "--no-wait")["id"]
-    box.until(box.sessions, "an agent", TIMEOUT)
+    box.wait_until(box.sessions, "an agent", TIMEOUT)
     assert f"ao fix --stop {run}" in refusal()
     stopped = box.ao("fix", "--stop", run, check=False)
     assert "was stopped" in stopped.stdout

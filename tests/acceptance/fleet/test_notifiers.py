@@ -17,8 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from agent_orchestrator.testing.chat import ChatServer, Fault, Received
-from agent_orchestrator.testing.chat.server import SECRET
+from agent_orchestrator.testing.chat import ChatFault, ChatServer, ReceivedMessage
+from agent_orchestrator.testing.chat.server import SIGNING_SECRET
 from agent_orchestrator.testing.sandbox import Sandbox
 
 CONFIG = """\
@@ -52,18 +52,18 @@ def chat() -> Iterator[ChatServer]:
 def box(tmp_path: Path, chat: ChatServer) -> Iterator[Sandbox]:
     with Sandbox(tmp_path, "process") as sandbox:
         urls = {"hook": chat.webhook, "slack": chat.slack, "discord": chat.discord, "apprise": chat.apprise}
-        sandbox.repository(config=CONFIG.format(secret=SECRET, **urls))
+        sandbox.repository(config=CONFIG.format(secret=SIGNING_SECRET, **urls))
         sandbox.start()
         yield sandbox
 
 
-def received_of_kind(chat: ChatServer, kind: str) -> list[Received]:
+def received_of_kind(chat: ChatServer, kind: str) -> list[ReceivedMessage]:
     return [item for item in chat.received if item.kind == kind]
 
 
 def request(box: Sandbox, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
     """Send one unauthenticated request over TCP and return its status and body."""
-    url = urlsplit(json.loads(box.home.info.read_text())["url"])
+    url = urlsplit(json.loads(box.home.daemon_info.read_text())["url"])
     link = http.client.HTTPConnection(str(url.hostname), url.port, timeout=60)
     try:
         link.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
@@ -75,7 +75,7 @@ def request(box: Sandbox, method: str, path: str, body: bytes = b"", **headers: 
 
 def origin_of_a_form(box: Sandbox, path: str) -> str:
     """Return the Origin that a browser sends with a form of this page: "null" if its last referrer policy forbids one."""
-    url = str(json.loads(box.home.info.read_text())["url"])
+    url = str(json.loads(box.home.daemon_info.read_text())["url"])
     with urllib.request.urlopen(url + path) as answer:
         return "null" if answer.headers.get_all("Referrer-Policy")[-1] == "no-referrer" else url
 
@@ -90,7 +90,7 @@ def test_every_notifier_can_be_tested(box: Sandbox, chat: ChatServer) -> None:
     ]
     assert sorted(item.kind for item in chat.received) == ["discord", "other", "slack", "webhook"]
     assert chat.refused == []
-    chat.fail(Fault(404))
+    chat.fail(ChatFault(404))
     failed = box.ao("notify", "test", "team", "--json", check=False)
     (attempt,) = json.loads(failed.stdout)["notifiers"]
     assert failed.returncode == 1
@@ -118,8 +118,8 @@ def test_an_answer_link_works_once_and_only_for_the_request_that_was_shown(box: 
     form = {"Accept": "text/html", "Content_Type": "application/x-www-form-urlencoded", "Sec_Fetch_Site": "same-origin"}
     assert request(box, "POST", allow, b"", Origin="null", **form)[0] == 403
     assert request(box, "POST", allow, b"", Origin=origin_of_a_form(box, allow), **form)[0] == 200
-    box.until(lambda: "rm -r build: y" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
-    box.until(lambda: len(received_of_kind(chat, "webhook")) == 2, "the next request to be sent")
+    box.wait_until(lambda: "rm -r build: y" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
+    box.wait_until(lambda: len(received_of_kind(chat, "webhook")) == 2, "the next request to be sent")
     assert request(box, "POST", allow)[0] == 409 and request(box, "POST", deny)[0] == 409
     (permission,) = [event for event in box.events("s") if event["type"] == "permission-answered"]
     assert permission["data"]["command"] == "rm -r build"
@@ -144,8 +144,8 @@ def test_a_slack_button_counts_if_signed_and_pressed_by_a_configured_user(box: S
     assert press_button(box, buttons[2]["value"], "U2")[0] == 200  # a user who is not configured: nothing is done
     assert [event for event in box.events("s") if event["type"] == "permission-answered"] == []
     assert press_button(box, buttons[2]["value"], "U1") == (200, '{"taken":true}')
-    box.until(lambda: "rm -r build: n" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
-    (link_used,) = box.until(
+    box.wait_until(lambda: "rm -r build: n" in box.home.terminal_log("app-s").read_text(), "the answer to arrive")
+    (link_used,) = box.wait_until(
         lambda: [event for event in box.events("s") if event["type"] == "answer-link-used"],
         "the event",
     )
@@ -171,41 +171,41 @@ def press_button(
 
 
 def test_a_failing_notifier_blocks_nothing_and_is_shown_once(box: Sandbox, chat: ChatServer) -> None:
-    chat.fail(*[Fault(404)] * 2)
+    chat.fail(*[ChatFault(404)] * 2)
     box.ao("new", "--name", "a", "--no-wait", "exit 3")
     box.ao("new", "--name", "b", "--no-wait", "exit 3")
     for name in ("a", "b"):
-        box.until(lambda name=name: box.session(name)["status"] == "failed", "its failure")  # type: ignore[misc]
-    box.until(lambda: "hook tells nobody" in box.ao("status").stdout, "the failure to be shown")
-    box.until(lambda: len(chat.refused) == 2, "both to be tried")
+        box.wait_until(lambda name=name: box.session(name)["status"] == "failed", "its failure")  # type: ignore[misc]
+    box.wait_until(lambda: "hook tells nobody" in box.ao("status").stdout, "the failure to be shown")
+    box.wait_until(lambda: len(chat.refused) == 2, "both to be tried")
     failures = [event for event in box.events() if event["type"] == "notifier-failing"]
     assert len(failures) == 1 and failures[0]["data"]["error"].startswith("webhook: 127.0.0.1 answered 404")
     doctor = {event["name"]: event for event in json.loads(box.ao("doctor", "--json", check=False).stdout)["checks"]}
     assert doctor["notifier hook"]["state"] == "warning" and "answered 404" in doctor["notifier hook"]["detail"]
     assert doctor["notifier room"]["state"] == "ok"
     box.ao("new", "--name", "c", "--no-wait", "exit 3")
-    box.until(lambda: received_of_kind(chat, "webhook"), "the next one to arrive")
-    box.until(lambda: "tells nobody" not in box.ao("status").stdout, "the failure to be over")
+    box.wait_until(lambda: received_of_kind(chat, "webhook"), "the next one to arrive")
+    box.wait_until(lambda: "tells nobody" not in box.ao("status").stdout, "the failure to be over")
 
 
 def test_a_notification_interrupted_by_a_crash_is_sent_again_with_the_same_id(box: Sandbox, chat: ChatServer) -> None:
-    chat.fail(Fault("hang"))
+    chat.fail(ChatFault("hang"))
     box.ao("new", "--name", "a", "--no-wait", "exit 3")
-    box.until(lambda: chat.received, "it to be sent")
+    box.wait_until(lambda: chat.received, "it to be sent")
     box.stop(signal.SIGKILL)
     box.start()
-    box.until(lambda: len(chat.received) == 2, "it to be sent again")
+    box.wait_until(lambda: len(chat.received) == 2, "it to be sent again")
     first, second = chat.received
     assert first.headers["x-ao-id"] == second.headers["x-ao-id"]
     settled_type = "notification-settled"
-    box.until(lambda: any(event["type"] == settled_type for event in box.events()), "its end to be recorded")
+    box.wait_until(lambda: any(event["type"] == settled_type for event in box.events()), "its end to be recorded")
     (settled,) = [event["data"] for event in box.events() if event["type"] == settled_type]
     assert (settled["outcome"], settled["notices"]) == ("sent", [first.headers["x-ao-id"]])
 
 
 def test_addresses_of_notifiers_are_not_shown(box: Sandbox, chat: ChatServer) -> None:
     secret = chat.slack.rpartition("/")[2]
-    chat.fail(*[Fault(404)] * 4)
+    chat.fail(*[ChatFault(404)] * 4)
     result = box.ao("notify", "test", check=False)
     config = box.ao("config", "get", "notifiers", check=False)
     log = box.home.log.read_text() + box.ao("events", "--json").stdout
@@ -216,9 +216,9 @@ def test_addresses_of_notifiers_are_not_shown(box: Sandbox, chat: ChatServer) ->
 
 def test_a_link_in_a_notification_merges_a_ready_change(box: Sandbox, chat: ChatServer) -> None:
     box.ao("new", "--name", "m", "--agent", "demo", "[[write: new.txt|x]] [[commit: add]] [[done: ready]]")
-    box.until(lambda: box.session("m")["status"] == "review_pending", "it to be ready")
+    box.wait_until(lambda: box.session("m")["status"] == "review_pending", "it to be ready")
     box.ao("review", "m", "--approve")
-    box.until(
+    box.wait_until(
         lambda: [item for item in received_of_kind(chat, "webhook") if item.body["trigger"] == "approved-and-green"],
         "the offer",
     )
@@ -226,7 +226,7 @@ def test_a_link_in_a_notification_merges_a_ready_change(box: Sandbox, chat: Chat
     assert [item["label"] for item in ready["actions"]] == ["Merge", "Deny"] and ready["level"] == "action"
     status, answer = request(box, "POST", urlsplit(ready["actions"][0]["url"]).path)
     assert (status, json.loads(answer)) == (200, {"session": "app-m", "verb": "allow", "by": "link hook"})
-    box.until(lambda: box.session("m")["status"] == "merged", "the merge")
+    box.wait_until(lambda: box.session("m")["status"] == "merged", "the merge")
     assert (box.repo / "new.txt").exists()
 
 
@@ -263,7 +263,7 @@ def test_a_plugin_notifier_gets_notifications_like_built_in_ones(tmp_path: Path)
         box.start()
         box.ao("notify", "test")
         box.ao("new", "--name", "q", "[[ask: Which database?]]")
-        box.until(lambda: len(log.read_text().splitlines()) == 2, "the notification of the question")
+        box.wait_until(lambda: len(log.read_text().splitlines()) == 2, "the notification of the question")
         question = json.loads(log.read_text().splitlines()[1])
         assert question["session_id"] == "app-q" and question["level"] == "urgent"
         assert "Which database?" in question["message"]

@@ -74,15 +74,15 @@ def test_a_coordinator_spawns_two_workers_gets_digests_and_steers_one(box: Sandb
     state = box.json("orchestrator", goal)
     assert state["session"]["id"] == "app-coordinator"
     assert state["session"]["kind"] == "coordinator"
-    box.until(lambda: {"app-write-one", "app-write-two"} <= {item["id"] for item in box.sessions()}, "the workers")
-    [first, *_] = box.until(lambda: [text for text in digests(box) if "> one is written" in text], "the digest")
-    box.until(lambda: any(item["tool"] == "merge_session" for item in calls(log)), "what it did after that")
+    box.wait_until(lambda: {"app-write-one", "app-write-two"} <= {item["id"] for item in box.sessions()}, "the workers")
+    [first, *_] = box.wait_until(lambda: [text for text in digests(box) if "> one is written" in text], "the digest")
+    box.wait_until(lambda: any(item["tool"] == "merge_session" for item in calls(log)), "what it did after that")
     assert first.startswith("News from app")
     assert "app-write-one (Write one)" in first
     assert "says it is done" in first
     merge_call = next(item for item in calls(log) if item["tool"] == "merge_session")
     assert merge_call["error"], merge_call
-    box.until(
+    box.wait_until(
         lambda: "more" in box.git("log", "--format=%s", box.session("app-write-one")["branch"]), "the steered work"
     )
     workers = [item for item in box.sessions() if item["kind"] == "worker"]
@@ -98,27 +98,27 @@ def test_a_coordinator_makes_no_change_and_occupies_no_slot(box: Sandbox, log: P
     )
     box.start()
     box.ao("orchestrator", "hold on [[write: x.txt|x]] [[commit: mine]] [[sleep: 30]]")
-    box.until(lambda: box.session("app-coordinator")["status"] == "working", "it to be at work")
+    box.wait_until(lambda: box.session("app-coordinator")["status"] == "working", "it to be at work")
     worker = box.json("new", "[[write: a.txt|a]] [[commit: a]] [[done: a]]", "--name", "w")
     assert worker["status"] != "queued", "it occupies a slot"
-    box.until(lambda: box.session("w")["status"] == "review_pending", "the worker's pull request")
+    box.wait_until(lambda: box.session("w")["status"] == "review_pending", "the worker's pull request")
     coordinator = box.session("app-coordinator")
     assert coordinator["pr"] is None
     assert not [item for item in box.json("conflicts")["pairs"] if "app-coordinator" in (item["a"], item["b"])]
     box.ao("merge", "w")
-    box.until(lambda: any(item["type"] == "all-complete" for item in box.events()), "all work to be done")
+    box.wait_until(lambda: any(item["type"] == "all-complete" for item in box.events()), "all work to be done")
 
 
 def test_digests_combine_bursts_and_are_not_repeated_after_a_restart(box: Sandbox, log: Path) -> None:
     repository(box, log)
     box.start()
     box.ao("orchestrator", "[[say: ready]]")
-    box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to rest")
+    box.wait_until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to rest")
     pid = box.session("app-coordinator")["pid"]
     go_file, done_files = box.folder / "go", [box.folder / f"done-{number}" for number in range(4)]
     script = "[[sh: touch {1}.begun; until test -e {2}; do sleep 0.05; done]] [[done: did {0}]] [[sh: touch {1}]]"
     box.ao("new", *(script.format(number, done_files[number], go_file) for number in range(4)), "--no-wait")
-    box.until(
+    box.wait_until(
         lambda: all(path.with_name(f"{path.name}.begun").exists() for path in done_files), "all four to be at work"
     )
     daemon = box.daemon_pid()
@@ -126,17 +126,17 @@ def test_digests_combine_bursts_and_are_not_repeated_after_a_restart(box: Sandbo
     os.kill(daemon, signal.SIGSTOP)
     try:
         go_file.touch()
-        box.until(lambda: all(path.exists() for path in done_files), "all four to be done unnoticed")
+        box.wait_until(lambda: all(path.exists() for path in done_files), "all four to be done unnoticed")
     finally:
         os.kill(daemon, signal.SIGCONT)
-    box.until(lambda: sum(text.count("> did ") for text in digests(box)) == 4, "all four in the digests")
+    box.wait_until(lambda: sum(text.count("> did ") for text in digests(box)) == 4, "all four in the digests")
     assert len(digests(box)) <= 3, digests(box)
     before = len(digests(box))
     box.stop(signal.SIGKILL)
     box.start()
     assert box.session("app-coordinator")["pid"] == pid, "it was not adopted"
     box.ao("new", "[[done: a fifth]]", "--name", "fifth")
-    box.until(lambda: any("> a fifth" in text for text in digests(box)[before:]), "the next digest")
+    box.wait_until(lambda: any("> a fifth" in text for text in digests(box)[before:]), "the next digest")
     assert not any("did " in text for text in digests(box)[before:]), "it was reported again"
 
 
@@ -146,16 +146,18 @@ def test_a_stopped_coordinator_continues_its_conversation(box: Sandbox, log: Pat
     output = box.ao("orchestrator").stdout
     assert "no coordinating agent" in output
     box.ao("orchestrator", "first [[say: here]]")
-    box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to rest")
+    box.wait_until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to rest")
     details = box.ao("orchestrator").stdout
     assert "app-coordinator: idle" in details
     assert "first" in details
     assert "is stopped" in box.ao("orchestrator", "--stop").stdout
     box.ao("new", "[[done: while it was away]]", "--name", "w")
-    box.until(lambda: box.session("w")["progress"] is not None and box.session("w")["activity"] == "idle", "the worker")
+    box.wait_until(
+        lambda: box.session("w")["progress"] is not None and box.session("w")["activity"] == "idle", "the worker"
+    )
     state = box.json("orchestrator", "second [[say: again]]")
     assert state["session"]["id"] == "app-coordinator"
-    box.until(lambda: any("> while it was away" in text for text in digests(box)), "what it missed")
+    box.wait_until(lambda: any("> while it was away" in text for text in digests(box)), "what it missed")
     starts = [json.loads(line) for line in log.read_text().splitlines()]
     assert [entry["resume"] for entry in starts if entry["event"] == "start"] == [False, True]
     other = box.ao("orchestrator", "x", "--model", "another", check=False)
@@ -167,14 +169,14 @@ def test_news_and_goals_restart_an_ended_coordinator(box: Sandbox, log: Path) ->
     repository(box, log)
     box.start()
     box.ao("orchestrator", "[[exit: 0]]")
-    box.until(lambda: not box.session("app-coordinator")["pid"], "its end")
+    box.wait_until(lambda: not box.session("app-coordinator")["pid"], "its end")
     box.ao("new", "[[done: the news]]", "--name", "w")
-    box.until(lambda: any("> the news" in text for text in digests(box)), "a digest that wakes it")
-    box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be awake")
+    box.wait_until(lambda: any("> the news" in text for text in digests(box)), "a digest that wakes it")
+    box.wait_until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be awake")
     os.kill(box.session("app-coordinator")["pid"], signal.SIGKILL)
-    box.until(lambda: box.session("app-coordinator")["status"] == "failed", "its death to be seen")
+    box.wait_until(lambda: box.session("app-coordinator")["status"] == "failed", "its death to be seen")
     box.ao("orchestrator", "[[say: back]]")
-    box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be back")
+    box.wait_until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be back")
     (box.repo / "new.txt").write_text("new")
     box.git("add", "new.txt")
     box.git("commit", "-q", "-m", "the base moves")
@@ -206,7 +208,7 @@ def test_a_coordinator_cannot_reach_another_project(box: Sandbox, log: Path) -> 
             ]
         ),
     )
-    box.until(lambda: len(calls(log)) == 4, "its calls")
+    box.wait_until(lambda: len(calls(log)) == 4, "its calls")
     by_name = {item["tool"]: item for item in calls(log)}
     assert all(by_name[name]["error"] for name in ("send_message", "spawn_session", "get_session")), by_name
     assert "app-mine" in by_name["list_sessions"]["text"]
@@ -217,10 +219,10 @@ def test_a_coordinator_cannot_reach_another_project(box: Sandbox, log: Path) -> 
 def test_ao_start_and_the_configuration_start_one_coordinator(box: Sandbox, log: Path) -> None:
     repository(box, log, ", auto: true")
     box.ao("start", "--no-open", "--port", "0")
-    box.until(
+    box.wait_until(
         lambda: [session for session in box.sessions() if session["kind"] == "coordinator"], "the one that is wanted"
     )
-    box.until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be at rest")
+    box.wait_until(lambda: box.session("app-coordinator")["activity"] == "idle", "it to be at rest")
     assert box.session("app-coordinator")["column"] == "Working"
     done = box.ao("start", "--no-open", "--orchestrator")
     assert "coordinating agent app-coordinator" in done.stdout

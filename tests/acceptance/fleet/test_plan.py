@@ -105,7 +105,7 @@ def test_the_limit_of_parallel_tasks_is_kept(process_box: Sandbox, by_hand: bool
     process_box.ao("plan", goal_text, "--apply", "--max-parallel", "1", *(["--no-start"] if by_hand else []))
     if by_hand:
         process_box.ao("new", "--no-wait", "1", "2")
-    process_box.until(
+    process_box.wait_until(
         lambda: [event["type"] for event in process_box.events()].count("agent-done") == 2, "both to be done", TIMEOUT
     )
     event_types = [event["type"] for event in process_box.events() if event["type"] in ("agent-launched", "agent-done")]
@@ -210,7 +210,7 @@ def test_a_planner_that_is_too_slow_is_stopped(tmp_path: Path) -> None:
         done = box.ao("plan", "[[sleep: 30]]", check=False)
         assert done.returncode == 1 and "demo did not finish in time" in done.stderr
         assert remaining_copies(box) == []
-        box.until(lambda: not planners(box), "the agent to be ended")
+        box.wait_until(lambda: not planners(box), "the agent to be ended")
 
 
 def planners(box: Sandbox) -> list[int]:
@@ -236,13 +236,13 @@ def test_the_repository_is_read_only_for_the_planner(daemon_box: Sandbox) -> Non
 def test_discarding_ends_the_agent(daemon_box: Sandbox) -> None:
     plan = daemon_box.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
     name = plan["id"]
-    daemon_box.until(lambda: planners(daemon_box), "the agent")
+    daemon_box.wait_until(lambda: planners(daemon_box), "the agent")
     shows_progress = lambda: daemon_box.request("GET", f"/api/plans/{name}")["progress"] == "thinking for 60 s"  # noqa: E731
-    daemon_box.until(shows_progress, "what it does")
+    daemon_box.wait_until(shows_progress, "what it does")
     refused = daemon_box.ao("plan", name, "--apply", "--discard", check=False)
     assert refused.returncode == 2
     assert daemon_box.json("plan", name, "--discard")["state"] == "discarded"
-    daemon_box.until(lambda: not planners(daemon_box) and not remaining_copies(daemon_box), "its end")
+    daemon_box.wait_until(lambda: not planners(daemon_box) and not remaining_copies(daemon_box), "its end")
     assert name not in [row["id"] for row in plans(daemon_box)]
     applied = daemon_box.ao("plan", name, "--apply", check=False)
     assert applied.returncode == 1 and f"{name} is discarded" in applied.stderr
@@ -354,14 +354,16 @@ def test_interrupting_ao_plan_leaves_the_plan_running(daemon_box: Sandbox) -> No
         stderr=subprocess.PIPE,
         text=True,
     )
-    name = daemon_box.until(
+    name = daemon_box.wait_until(
         lambda: [row["id"] for row in daemon_box.request("GET", "/api/plans")["plans"] if row["progress"] == thinking],
         "the agent",
     )[0]
     waiting.send_signal(signal.SIGINT)
     _, errors = waiting.communicate(timeout=60)
     assert waiting.returncode == 130 and f"{name} goes on: see ao plan {name}" in errors
-    daemon_box.until(lambda: daemon_box.json("plan", name)["state"] == "draft", "it to go on all the same", TIMEOUT)
+    daemon_box.wait_until(
+        lambda: daemon_box.json("plan", name)["state"] == "draft", "it to go on all the same", TIMEOUT
+    )
 
 
 def test_the_demo_agent_works_in_headless_mode(tmp_path: Path) -> None:
@@ -371,7 +373,7 @@ def test_the_demo_agent_works_in_headless_mode(tmp_path: Path) -> None:
         box.ao("new", "--name", "x", WRITES.format("a"))
         assert wait_for_status(box, "x", "review_pending")["pr"]["state"] == "open"
         box.ao("send", "x", WRITES.format("b"))
-        box.until(
+        box.wait_until(
             lambda: box.git("ls-tree", "--name-only", "feature/x").split()[-1:] == ["b.txt"], "the next turn", TIMEOUT
         )
 
@@ -381,14 +383,16 @@ def test_the_demo_agent_works_in_headless_mode(tmp_path: Path) -> None:
 
 def test_a_killed_daemon_plans_again_after_its_restart(process_box: Sandbox) -> None:
     plan = process_box.request("POST", "/api/plans", {"goal": "[[sleep: 60]]"})
-    [agent] = process_box.until(lambda: planners(process_box), "the agent")
+    [agent] = process_box.wait_until(lambda: planners(process_box), "the agent")
     process_box.stop(signal.SIGKILL)
     process_box.start()
-    again = process_box.until(lambda: [pid for pid in planners(process_box) if pid != agent], "another agent", TIMEOUT)
-    process_box.until(lambda: planners(process_box) == again, "what the first daemon had started to be ended")
+    again = process_box.wait_until(
+        lambda: [pid for pid in planners(process_box) if pid != agent], "another agent", TIMEOUT
+    )
+    process_box.wait_until(lambda: planners(process_box) == again, "what the first daemon had started to be ended")
     assert len(remaining_copies(process_box)) == 1 and len(plans(process_box)) == 1
     process_box.ao("plan", plan["id"], "--discard")
-    process_box.until(lambda: not remaining_copies(process_box), "the copy to be removed")
+    process_box.wait_until(lambda: not remaining_copies(process_box), "the copy to be removed")
 
 
 @pytest.mark.parametrize("at", ["commit: plan-requested", "insert: plan-drafted", "commit: plan-drafted"])

@@ -39,7 +39,7 @@ def test_thirty_tasks_run_on_eight_slots_in_order_of_their_dependencies(box: San
         script = f"[[sleep: {chance.uniform(0.05, 0.4):.2f}]] [[exit: 0]]"
         body = {"name": name, "title": name, "prompt": script, "after": before[name]}
         box.request("POST", "/api/sessions", body)
-    box.until(lambda: all(item["exitCode"] == 0 for item in box.sessions()), "all to be done", 120)
+    box.wait_until(lambda: all(item["exitCode"] == 0 for item in box.sessions()), "all to be done", 120)
 
     running: set[str] = set()
     done: set[str] = set()
@@ -85,8 +85,8 @@ def test_no_issue_is_assigned_twice_even_after_crashes(box: Sandbox) -> None:
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         box.start()
-    box.until(lambda: len(box.sessions()) >= count, "every issue to be taken", 60)
-    box.until(lambda: all(session["pid"] for session in box.sessions()), "every agent to run", 60)
+    box.wait_until(lambda: len(box.sessions()) >= count, "every issue to be taken", 60)
+    box.wait_until(lambda: all(session["pid"] for session in box.sessions()), "every agent to run", 60)
     issues = sorted(int(session["issue"]) for session in box.sessions())
     assert issues == list(range(1, count + 1))
     assert_refused(box.ao("new", "3", check=False), 1, "works on issue 3 already")
@@ -148,7 +148,9 @@ def test_specialist_profiles_take_their_issues_unless_their_runtime_is_missing(t
         box.ao("issue", "new", "Style the page", "--label", "frontend")
         box.ao("issue", "new", "Serve it", "--label", "api", "--label", "ui", "--label", "backend")
         box.ao("issue", "new", "Colours", "--label", "ui")
-        box.until(lambda: {item["issue"] for item in box.sessions()} == {"1", "3"}, "the front end's to be taken", 60)
+        box.wait_until(
+            lambda: {item["issue"] for item in box.sessions()} == {"1", "3"}, "the front end's to be taken", 60
+        )
         front = wait_for_session(box, "style-the-page", lambda now: now["pid"], "its agent")
         assert (front["profile"], front["agent"], front["runtime"]) == ("frontend-specialist", "claude-code", "tmux")
 
@@ -158,7 +160,7 @@ def test_specialist_profiles_take_their_issues_unless_their_runtime_is_missing(t
             assert entry["profile"] == "backend-specialist"
             return next((item for item in entry["reasons"] if "it could not be taken: " in item), "")
 
-        assert "docker" in box.until(refusal, "the back end's to be refused")
+        assert "docker" in box.wait_until(refusal, "the back end's to be refused")
         notices = [item["data"]["title"] for item in box.events() if item["type"] == "notified"]
         assert notices.count("issue 2: backend-specialist could not take it") == 1
         assert_refused(box.ao("new", "2", check=False), 1, "no container engine answers", "docker")
@@ -166,7 +168,7 @@ def test_specialist_profiles_take_their_issues_unless_their_runtime_is_missing(t
 
 def wait_for_session_status(box: Sandbox, session: str, status: str, description: str) -> None:
     """Wait until an automatically created session has this status."""
-    box.until(
+    box.wait_until(
         lambda: (session, status) in [(session["id"], session["status"]) for session in box.sessions()], description, 60
     )
 
@@ -195,7 +197,7 @@ def test_the_tasks_of_a_plan_start_automatically_within_its_limit(box: Sandbox) 
     limit_reason = "no place is free in P1 (1 of 1 taken)"
     assert blocking_reasons() == [f"issue {box.session('do-a')['issue']} is open", limit_reason]
     box.ao("merge", "do-a")
-    box.until(lambda: blocking_reasons() == [limit_reason], "b to wait for c alone")
+    box.wait_until(lambda: blocking_reasons() == [limit_reason], "b to wait for c alone")
     box.ao("stop", "do-c")
     wait_for_session_status(box, "app-do-b", "working", "b to be taken")
 

@@ -19,7 +19,7 @@ def _run_agent_with_usage(box: Sandbox, name: str, *lines: dict[str, object]) ->
     program = box.folder / f"{name}.py"
     program.write_text(AGENT.format(lines=json.dumps(lines)))
     box.ao("new", "use some", "--name", name, "--agent", name)
-    box.until(lambda: box.session(name)["exitCode"] == 0, "its end")
+    box.wait_until(lambda: box.session(name)["exitCode"] == 0, "its end")
 
 
 def test_tokens_and_dollars_are_added_up(process_box: Sandbox) -> None:

@@ -51,12 +51,12 @@ def test_an_agent_gets_its_required_workspace_unless_the_user_chooses_one(carefu
     (careful_box.repo / "agent-orchestrator.yaml").write_text(
         CONFIG.replace("process}", "process, workspace: worktree}")
     )
-    assert careful_box.until(lambda: created_workspace(careful_box) == "worktree", "the project's own setting")
+    assert careful_box.wait_until(lambda: created_workspace(careful_box) == "worktree", "the project's own setting")
 
 
 def test_a_message_is_typed_as_the_plugin_converts_it(careful_box: Sandbox) -> None:
     careful_box.ao("create", "s")
     careful_box.ao("send", "s", "begin")
-    careful_box.until(lambda: careful_box.session("s")["activity"] == "idle", "the agent")
+    careful_box.wait_until(lambda: careful_box.session("s")["activity"] == "idle", "the agent")
     careful_box.ao("send", "s", "[[edit: a.txt|x]] [[commit: say !now]]", "--wait")
-    careful_box.until(lambda: "say bang now" in careful_box.git("log", "--all", "--format=%s"), "what was typed")
+    careful_box.wait_until(lambda: "say bang now" in careful_box.git("log", "--all", "--format=%s"), "what was typed")

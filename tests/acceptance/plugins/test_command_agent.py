@@ -133,7 +133,7 @@ def _wait_for(box: Sandbox, session: str, **expected: Any) -> dict[str, Any]:
         return now if all(now[key] == value for key, value in expected.items()) else {}
 
     try:
-        return box.until(matching_session, f"{session} to be {expected}")
+        return box.wait_until(matching_session, f"{session} to be {expected}")
     except TimeoutError as error:
         raise AssertionError(f"{session} is {box.session(session)}") from error
 
@@ -162,7 +162,7 @@ def test_the_command_gets_its_variables_and_environment(cli: Sandbox) -> None:
     assert Path(env["AO_TASK_FILE"]).read_text() == task
     for name in ("AO_TASK_FILE", "AO_SPOOL", "AO_INBOX"):
         assert Path(env[name]).is_relative_to(private) and Path(env[name]).exists()
-    assert env["AO_URL"] == json.loads(cli.home.info.read_text())["url"]
+    assert env["AO_URL"] == json.loads(cli.home.daemon_info.read_text())["url"]
     ports = [int(env[f"AO_PORT_{number}"]) for number in range(3)]
     assert ports == list(range(ports[0], ports[0] + 3)) and env["PORT"] == str(ports[0])
     assert (env["MY_KEY"], env["PROJECT_VALUE"]) == ("key from outside", "from project")
@@ -221,7 +221,7 @@ def test_a_failed_start_is_reported_once_with_a_hint(cli: Sandbox) -> None:
     created = cli.request("POST", "/api/sessions", {"prompt": "x", "name": "absent", "agent": "absent"})
     updates = []
     with cli.client() as ao, ao.stream("GET", f"/api/sessions/{created['id']}/wait?until=running") as stream:
-        while (line := stream.line()) is not None:
+        while (line := stream.read_line()) is not None:
             updates.append(json.loads(line))
     *states, last = updates
     assert last["session"]["status"] == "failed" and "'no-such-program'" in last["session"]["why"]
@@ -234,7 +234,7 @@ def test_resume_runs_the_resume_command(cli: Sandbox) -> None:
     done = _wait_for(cli, "p-again", activity="exited")
     cli.ao("stop", "again")
     cli.ao("restore", "again", check=False)
-    cli.until(lambda: "--continue" in _read_beside(done, "args.p-again").splitlines(), "the resume command")
+    cli.wait_until(lambda: "--continue" in _read_beside(done, "args.p-again").splitlines(), "the resume command")
     assert _read_inside(done, "left.txt") == "left\n"
 
 
@@ -250,7 +250,7 @@ def test_the_prompt_is_pasted_once_the_program_is_ready(cli: Sandbox) -> None:
     cli.ao("new", "type me", "--agent", "by-paste", "--name", "pasted")
     now = _wait_for(cli, "p-pasted", activity="idle")
     lines = Path(now["workspacePath"]) / "lines.txt"
-    cli.until(lambda: lines.exists() and lines.read_text(), "the prompt")
+    cli.wait_until(lambda: lines.exists() and lines.read_text(), "the prompt")
     assert _read_inside(now, "lines.txt").splitlines() == ["type me"]
     assert _read_inside(now, "first.txt") == "\n"
 
@@ -271,14 +271,16 @@ def test_ready_busy_and_blocked_are_detected_on_the_screen(cli: Sandbox) -> None
     states = {
         message["messageId"]: message for message in cli.request("GET", "/api/sessions/p-scr/messages")["messages"]
     }
-    cli.until(
+    cli.wait_until(
         lambda: cli.request("GET", f"/api/sessions/p-scr/messages/{message_ids[0]}")["state"] == "held",
         "the first to be held",
     )
     assert states[message_ids[1]]["state"] in ("queued", "held")
     assert not (workspace / "words.txt").exists()
     cli.ao("answer", "scr", "--allow")
-    cli.until(lambda: _read_inside(now, "lines.txt").splitlines()[-2:] == ["held one", "held two"], "the held messages")
+    cli.wait_until(
+        lambda: _read_inside(now, "lines.txt").splitlines()[-2:] == ["held one", "held two"], "the held messages"
+    )
     assert _read_inside(now, "words.txt").splitlines() == ["y"]
 
 
@@ -289,7 +291,7 @@ def test_a_message_before_an_agents_first_report_does_not_answer_its_dialog(cli:
     assert not (Path(now["workspacePath"]) / "words.txt").exists()
     cli.ao("answer", "door", "--allow")
     lines = Path(now["workspacePath"]) / "lines.txt"
-    cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
+    cli.wait_until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
     assert _read_inside(now, "words.txt").splitlines() == ["y"]
 
 
@@ -297,9 +299,9 @@ def test_a_message_to_a_silent_agent_is_delivered_only_after_a_timeout(cli: Sand
     """The first thing it shows may be a dialog."""
     cli.request("POST", "/api/sessions", {"projectId": "app", "prompt": "first", "agent": "silent", "name": "still"})
     cli.request("POST", "/api/sessions/p-still/message", {"content": "hello"})
-    workspace = cli.until(lambda: cli.session("p-still").get("workspacePath"), "a workspace")
+    workspace = cli.wait_until(lambda: cli.session("p-still").get("workspacePath"), "a workspace")
     lines = Path(str(workspace)) / "lines.txt"
-    cli.until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
+    cli.wait_until(lambda: lines.exists() and lines.read_text() == "hello\n", "the message")
     events = [json.loads(line) for line in cli.ao("events", "p-still", "--json").stdout.splitlines()]
     at = {event["type"]: datetime.fromisoformat(event["time"]).timestamp() for event in events}
     assert at["message-delivered"] - at["agent-launched"] >= FIRST_REPORT_TIMEOUT
@@ -312,7 +314,7 @@ def test_a_message_to_a_one_shot_agent_runs_it_again(cli: Sandbox) -> None:
     for text in ("second", "third"):
         texts.append(text)
         assert cli.json("send", "shot", text, "--wait")["state"] == "delivered"
-        cli.until(lambda: _read_inside(done, "got.txt").splitlines() == texts, f"the run with {text}")
+        cli.wait_until(lambda: _read_inside(done, "got.txt").splitlines() == texts, f"the run with {text}")
         _wait_for(cli, "p-shot", activity="exited", exitCode=0)  # a message to an agent that ends meanwhile fails
 
 
@@ -340,12 +342,12 @@ def test_a_message_waits_while_a_permission_dialog_is_open(cli: Sandbox) -> None
     _wait_for(cli, "p-hold", status="blocked", waitingFor="Allow it?")
     waiting = cli.json("send", "hold", "later")
     path = f"/api/sessions/p-hold/messages/{waiting['messageId']}"
-    held_message = cli.until(
+    held_message = cli.wait_until(
         lambda: (message := cli.request("GET", path))["state"] == "held" and message, "it to be held"
     )
     assert held_message["reason"]
     (Path(now["workspacePath"]).parent / "unblock.p-hold").touch()
-    cli.until(lambda: cli.request("GET", path)["state"] == "acknowledged", "it to be delivered")
+    cli.wait_until(lambda: cli.request("GET", path)["state"] == "acknowledged", "it to be delivered")
 
 
 def test_a_missing_program_fails_the_session(cli: Sandbox) -> None:
@@ -359,7 +361,7 @@ def test_a_message_reaches_a_program_that_is_resumed(cli: Sandbox) -> None:
     cli.ao("new", "leave this", "--agent", "my-cli", "--name", "cont", check=False)
     done = _wait_for(cli, "p-cont", activity="exited")
     cli.ao("send", "cont", "and now that")
-    cli.until(
+    cli.wait_until(
         lambda: _read_beside(done, "args.p-cont").splitlines()[-2:] == ["--continue", "and now that"], "the second run"
     )
     inbox = (cli.home.path / "sessions/p-cont/inbox.jsonl").read_text().splitlines()

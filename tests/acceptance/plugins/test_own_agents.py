@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -63,22 +64,22 @@ class Own:
             async for line in journal.lines():
                 text = line.data.get("text", "")
                 if line.data["kind"] == "user":
-                    yield journal.heard(line, MessageTakenReport(text), ActivityReport(Activity.ACTIVE))
+                    yield journal.make_batch(line, MessageTakenReport(text), ActivityReport(Activity.ACTIVE))
                 elif line.data["kind"] == "permission":
-                    yield journal.heard(line, PermissionReport("Bash", line.data["command"], "it is in the way"))
+                    yield journal.make_batch(line, PermissionReport("Bash", line.data["command"], "it is in the way"))
                 else:
-                    yield journal.heard(line, TurnReport(text), UsageReport("m", 10, 5), ProgressReport(1, 2, "one"))
+                    yield journal.make_batch(line, TurnReport(text), UsageReport("m", 10, 5), ProgressReport(1, 2, "one"))
             more = await run.changes.next()
 """
 
 HEADLESS = """\
     def turn(self, context, prompt, conversation):
-        from agent_orchestrator.protocols import Turn
+        from agent_orchestrator.protocols import TurnCommand
         say = {"prompt": prompt, "conversation": conversation, "system": context.system}
         code = "import json,sys,time,os; d=json.load(sys.stdin); print(json.dumps({'id': 'c1'})); " \\
             "time.sleep(60) if 'sleep' in d['prompt'] else None; print(json.dumps({'said': d['prompt'].upper(), " \\
             "'went on': d['conversation']})); sys.exit(3 if 'fail' in d['prompt'] else 0)"
-        return Turn((sys.executable, "-c", code), stdin=json.dumps(say))
+        return TurnCommand((sys.executable, "-c", code), stdin=json.dumps(say))
     def read_turn(self, line):
         from agent_orchestrator.protocols import TurnLine
         from agent_orchestrator.protocols.reports import ConversationReport
@@ -112,6 +113,11 @@ def _message_state(box: Sandbox, session: str, message: str) -> str:
     return str(box.request("GET", f"/api/sessions/{session}/messages/{message}")["state"])
 
 
+def _has_states(box: Sandbox, session: str, expected: list[tuple[str, str]]) -> bool:
+    """Return whether these are the states of the session's messages."""
+    return _message_states(box, session) == expected
+
+
 def _message_states(box: Sandbox, session: str) -> list[tuple[str, str]]:
     messages = box.request("GET", f"/api/sessions/{session}/messages")["messages"]
     return [(message["content"], message["state"]) for message in messages]
@@ -121,13 +127,13 @@ def test_an_agents_state_is_read_from_its_records(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "commit it", "--name", "l")
-    box.until(lambda: box.session("l")["pr"], "its pull request")
-    done = box.until(lambda: (now := box.session("l"))["pr"]["state"] == "open" and now, "ready: all is committed")
+    box.wait_until(lambda: box.session("l")["pr"], "its pull request")
+    done = box.wait_until(lambda: (now := box.session("l"))["pr"]["state"] == "open" and now, "ready: all is committed")
     assert done["evidence"]["source"] in ("transcript", "pr")
     assert done["usage"]["input"] == 10 and done["progress"]["done"] == 1 and done["progress"]["step"] == "one"
     sent = box.json("send", "l", "ask me")
-    box.until(lambda: _message_state(box, "l", sent["messageId"]) == "acknowledged", "the acknowledgement")
-    asking = box.until(lambda: (now := box.session("l"))["status"] == "needs_input" and now, "its question")
+    box.wait_until(lambda: _message_state(box, "l", sent["messageId"]) == "acknowledged", "the acknowledgement")
+    asking = box.wait_until(lambda: (now := box.session("l"))["status"] == "needs_input" and now, "its question")
     assert asking["waitingFor"] == "Which database?" and asking["evidence"]["source"] == "transcript"
 
 
@@ -135,13 +141,14 @@ def test_reports_are_recorded_once_despite_crashes_of_the_daemon(bare_box: Sandb
     box = bare_box
     _with_agent(box)
     box.ao("new", "hello", "--name", "l")
-    box.until(lambda: box.session("l")["activity"] == "idle", "the first turn")
+    box.wait_until(lambda: box.session("l")["activity"] == "idle", "the first turn")
     for number in range(3):
         box.ao("send", "l", "the same text")
-        box.until(lambda: _message_states(box, "l") == [("the same text", "acknowledged")] * (number + 1), f"{number}")  # noqa: B023
+        acknowledged = [("the same text", "acknowledged")] * (number + 1)
+        box.wait_until(partial(_has_states, box, "l", acknowledged), f"{number}")
         box.stop(9)
         box.start()
-    box.until(lambda: box.session("l")["usage"]["input"] == 40, "four turns")
+    box.wait_until(lambda: box.session("l")["usage"]["input"] == 40, "four turns")
     types = [event["type"] for event in box.events("l")]
     assert types.count("agent-turn-ended") == 4 and types.count("agent-ack") == 3
 
@@ -150,35 +157,37 @@ def test_a_permission_is_shown_with_tool_and_command_and_answered(bare_box: Sand
     box = bare_box
     _with_agent(box)
     box.ao("new", "needs permission", "--name", "p")
-    box.until(lambda: box.session("p")["status"] == "blocked", "the request")
+    box.wait_until(lambda: box.session("p")["status"] == "blocked", "the request")
     assert box.session("p")["waitingFor"] == "Bash: rm -rf build"
     box.ao("answer", "p", "--allow")
     allowed = Path(box.session("p")["workspacePath"]) / "allowed.txt"
-    box.until(allowed.exists, "what it was allowed to do")
-    box.until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
+    box.wait_until(allowed.exists, "what it was allowed to do")
+    box.wait_until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
 
 
 def test_a_permanent_permission_is_not_asked_again_until_it_is_withdrawn(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "needs permission", "--name", "p")
-    box.until(lambda: box.session("p")["status"] == "blocked", "the request")
+    box.wait_until(lambda: box.session("p")["status"] == "blocked", "the request")
     permission = box.json("answer", "p")["questions"][0]["permission"]
     assert permission == {"tool": "Bash", "command": "rm -rf build", "reason": "it is in the way"}
     box.ao("answer", "p", "--always")
-    box.until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
+    box.wait_until(lambda: box.session("p")["activity"] == "idle", "the end of its turn")
     assert [(rule["tool"], rule["command"]) for rule in box.json("permissions")["permissions"]] == [
         ("Bash", "rm -rf build")
     ]
     box.ao("new", "needs permission", "--name", "q")
-    box.until(lambda: box.session("q")["activity"] == "idle", "the second session, without a person")
+    box.wait_until(lambda: box.session("q")["activity"] == "idle", "the second session, without a person")
     answers = [event["data"] for event in box.events("q") if event["type"] == "permission-answered"]
     assert [(answer["decision"], answer["by"]) for answer in answers] == [("allow", "a person allowed it for good")]
     box.ao("permissions", "--withdraw", "1")
     box.ao("new", "needs permission", "--name", "r")
-    box.until(lambda: box.session("r")["status"] == "blocked", "the request, asked again")
+    box.wait_until(lambda: box.session("r")["status"] == "blocked", "the request, asked again")
     box.ao("answer", "r", "--deny", "use make clean")
-    box.until(lambda: _message_states(box, "r") == [("use make clean", "acknowledged")], "the message with the denial")
+    box.wait_until(
+        lambda: _message_states(box, "r") == [("use make clean", "acknowledged")], "the message with the denial"
+    )
     assert not (Path(box.session("r")["workspacePath"]) / "allowed.txt").exists()
 
 
@@ -192,20 +201,20 @@ def test_each_message_to_a_headless_agent_is_a_turn(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("new", "first task", "--name", "h")
-    box.until(lambda: box.session("h")["activity"] == "idle", "the first turn")
+    box.wait_until(lambda: box.session("h")["activity"] == "idle", "the first turn")
     assert box.session("h")["usage"] == {"input": 7, "output": 3, "usd": 0.01}
     sent = box.json("send", "h", "second", "--wait")
     assert sent["state"] == "acknowledged"
-    box.until(lambda: "SECOND (c1)" in box.ao("logs", "h").stdout, "the second turn, in the same conversation")
-    box.until(lambda: _is_idle_after(box, "h", 2), "the end of the second turn")
+    box.wait_until(lambda: "SECOND (c1)" in box.ao("logs", "h").stdout, "the second turn, in the same conversation")
+    box.wait_until(lambda: _is_idle_after(box, "h", 2), "the end of the second turn")
     sent = box.json("send", "h", "sleep long")
-    box.until(lambda: _message_state(box, "h", sent["messageId"]) == "acknowledged", "the long turn")
-    box.until(lambda: box.session("h")["activity"] == "active", "the long turn")
+    box.wait_until(lambda: _message_state(box, "h", sent["messageId"]) == "acknowledged", "the long turn")
+    box.wait_until(lambda: box.session("h")["activity"] == "active", "the long turn")
     box.ao("send", "h", "after it", "--interrupt")
-    box.until(lambda: "AFTER IT (c1)" in box.ao("logs", "h").stdout, "the message after the interrupted turn")
-    box.until(lambda: _is_idle_after(box, "h", 3), "the end of it")
+    box.wait_until(lambda: "AFTER IT (c1)" in box.ao("logs", "h").stdout, "the message after the interrupted turn")
+    box.wait_until(lambda: _is_idle_after(box, "h", 3), "the end of it")
     box.ao("send", "h", "fail now")
-    failed = box.until(lambda: (now := box.session("h"))["status"] == "needs_input" and now, "the failed turn")
+    failed = box.wait_until(lambda: (now := box.session("h"))["status"] == "needs_input" and now, "the failed turn")
     assert "exit 3" in failed["waitingFor"]
 
 
@@ -216,7 +225,7 @@ def test_a_headless_session_without_a_task_runs_its_first_message_once(bare_box:
     sent = box.json("send", "c", "hello", "--wait")
     assert sent["state"] == "acknowledged"
     box.ao("send", "c", "and more", "--wait")
-    box.until(lambda: "AND MORE (c1)" in box.ao("logs", "c").stdout, "the second turn")
+    box.wait_until(lambda: "AND MORE (c1)" in box.ao("logs", "c").stdout, "the second turn")
     assert box.ao("logs", "c").stdout.count("HELLO (") == 1
 
 
@@ -224,12 +233,12 @@ def test_a_restored_headless_session_continues_its_conversation(bare_box: Sandbo
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("new", "first task", "--name", "h")
-    box.until(lambda: box.session("h")["activity"] == "idle", "the first turn")
+    box.wait_until(lambda: box.session("h")["activity"] == "idle", "the first turn")
     box.ao("stop", "h")
     box.ao("restore", "h")
-    box.until(lambda: box.session("h")["activity"] == "idle", "the restored driver")
+    box.wait_until(lambda: box.session("h")["activity"] == "idle", "the restored driver")
     box.ao("send", "h", "again", "--wait")
-    box.until(lambda: "AGAIN (c1)" in box.ao("logs", "h").stdout, "the same conversation")
+    box.wait_until(lambda: "AGAIN (c1)" in box.ao("logs", "h").stdout, "the same conversation")
     assert box.ao("logs", "h").stdout.count("FIRST TASK") == 1
 
 
@@ -253,14 +262,14 @@ def test_a_conversation_started_by_hand_can_be_resumed(bare_box: Sandbox) -> Non
     box = bare_box
     _with_agent(box, headless=True)
     box.ao("new", "go on", "--name", "h", "--resume-id", "by-hand")
-    box.until(lambda: "GO ON (by-hand)" in box.ao("logs", "h").stdout, "the first turn, in that conversation")
+    box.wait_until(lambda: "GO ON (by-hand)" in box.ao("logs", "h").stdout, "the first turn, in that conversation")
 
 
 def test_a_session_can_continue_an_existing_pull_request(bare_box: Sandbox) -> None:
     box = bare_box
     _with_agent(box)
     box.ao("new", "commit it", "--name", "l")
-    number = box.until(lambda: (box.session("l")["pr"] or {}).get("number"), "its pull request")
+    number = box.wait_until(lambda: (box.session("l")["pr"] or {}).get("number"), "its pull request")
     assert_refused(box.ao("new", "--pr", str(number), check=False), 1, "ao stop app-l")
     box.ao("stop", "l")
     box.ao("new", "--pr", f"#{number}", "--name", "again")
@@ -277,9 +286,9 @@ def test_full_permissions_need_sandbox_none_to_take_effect(bare_box: Sandbox) ->
     full = config.read_text().replace("{app: {path: .}}", "{app: {path: ., agentConfig: {permissions: full}}}")
     config.write_text(full)
     box.ao("new", "needs permission", "--name", "a")
-    box.until(lambda: box.session("a")["status"] == "blocked", "the request: full does not count")
+    box.wait_until(lambda: box.session("a")["status"] == "blocked", "the request: full does not count")
     assert any("sandbox: none" in note for note in box.session("a")["notes"])
     config.write_text(full.replace("path: .,", "path: ., sandbox: none,"))
     box.ao("new", "needs permission", "--name", "b")
-    box.until(lambda: box.session("b")["activity"] == "idle", "everything allowed")
+    box.wait_until(lambda: box.session("b")["activity"] == "idle", "everything allowed")
     assert (Path(box.session("b")["workspacePath"]) / "allowed.txt").exists()

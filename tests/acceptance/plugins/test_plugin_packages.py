@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.cli import scaffold
-from agent_orchestrator.config.projects.plugin_registry import SLOTS, Registry
+from agent_orchestrator.config.projects.plugin_registry import SLOTS, PluginRegistry
 from agent_orchestrator.testing import sandbox
 from agent_orchestrator.testing.sandbox import Sandbox
 
@@ -88,7 +88,7 @@ def test_the_tests_of_a_package_fail_if_its_plugin_is_broken(slot: str, tmp_path
 def test_the_single_file_of_a_package_is_a_plugin_of_its_slot(slot: str, tmp_path: Path) -> None:
     package = new_package(tmp_path, slot, "alone")
     (file,) = package.glob("*.py")
-    registry = Registry([{"path": str(file)}])
+    registry = PluginRegistry([{"path": str(file)}])
     assert registry.problems() == []
     assert "alone" in registry.names(slot)
 
@@ -156,12 +156,12 @@ def test_an_installed_package_works_in_a_session(tmp_path: Path, monkeypatch: py
     with zipfile.ZipFile(wheel) as packed:
         assert {name for name in packed.namelist() if "/" not in name} == {"ao_agent_scribe.py"}
         packed.extractall(tmp_path / "site")
-    monkeypatch.setattr(sandbox, "launch", sandbox.fresh)
+    monkeypatch.setattr(sandbox, "launch", sandbox.launch_fresh)
     with Sandbox(tmp_path / "box", env={"PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{SOURCE}"}) as box:
         box.repository(config=scaffold.usage("agent", "scribe").replace("}", ", runtime: process}") + "\n")
         box.start()
         box.ao("new", "--name", "write", "remember the milk")
-        box.until(lambda: box.session("write")["status"] == "review_pending", "its change to be ready", 60)
+        box.wait_until(lambda: box.session("write")["status"] == "review_pending", "its change to be ready", 60)
         assert "remember the milk" in box.git("show", "feature/write:scribe.md")
         (listed,) = [plugin for plugin in box.json("plugins")["plugins"] if plugin["name"] == "scribe"]
         assert (listed["slot"], listed["inForce"], listed["permissions"]) == ("agent", True, ["processes"])

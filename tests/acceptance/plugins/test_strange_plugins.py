@@ -95,22 +95,22 @@ def test_an_issue_becomes_a_merged_change_with_third_party_plugins(box: Sandbox,
     box.ao("issue", "new", "Remember the milk", "-m", "Write it down")
     assert [item["title"] for item in box.json("issues")["issues"]] == ["Remember the milk"]
     created = box.json("new", "1")
-    box.until(
+    box.wait_until(
         lambda: any(item["state"] == "open" and not item["draft"] for item in pull_requests(box)),
         "its pull request",
         60,
     )
-    session = box.until(lambda: (now := box.session(created["id"]))["pr"] and now, "it to be known", 60)
+    session = box.wait_until(lambda: (now := box.session(created["id"]))["pr"] and now, "it to be known", 60)
     assert (session["agent"], session["runtime"], session["issue"]) == ("odd", "odd", "1")
     assert session["pr"]["number"] == 1
     assert Path(session["workspacePath"], "odd.md").exists()
-    box.until(
+    box.wait_until(
         lambda: box.session(created["id"])["status"] in ("review_pending", "approved", "mergeable"),
         "it to be ready",
         60,
     )
     box.ao("merge", created["id"], "--no-wait")
-    box.until(lambda: box.session(created["id"])["status"] == "merged", "the merge", 60)
+    box.wait_until(lambda: box.session(created["id"])["status"] == "merged", "the merge", 60)
     assert [item["state"] for item in pull_requests(box)] == ["merged"]
     assert "Write it down" in box.git("show", "main:odd.md", cwd=box.folder / "app.git")
 
@@ -118,8 +118,10 @@ def test_an_issue_becomes_a_merged_change_with_third_party_plugins(box: Sandbox,
         (issue,) = json.loads((box.folder / "issues.json").read_text())
         return issue["state"] == "closed" and bool(issue["comments"])
 
-    box.until(is_issue_updated, "the closed issue with a comment about the pull request", 60)
-    box.until(lambda: any("merged" in item["title"] for item in receiver.received), "the notification of the merge", 60)
+    box.wait_until(is_issue_updated, "the closed issue with a comment about the pull request", 60)
+    box.wait_until(
+        lambda: any("merged" in item["title"] for item in receiver.received), "the notification of the merge", 60
+    )
 
 
 def test_the_notifier_plugin_gets_notifications(box: Sandbox, receiver: Receiver) -> None:
@@ -131,7 +133,7 @@ def test_the_terminal_plugin_opens_a_window(box: Sandbox) -> None:
     box.ao("new", "--agent", "demo", "--name", "seen", "[[wait]]")
     done = box.ao("open", "seen", "--terminal", check=False)
     assert done.returncode == 0, done.stderr
-    window_arguments = box.until(
+    window_arguments = box.wait_until(
         lambda: (box.folder / "window").read_text() if (box.folder / "window").exists() else "", "a window"
     )
     assert window_arguments.splitlines()[:2] == ["-T", "app-seen"]

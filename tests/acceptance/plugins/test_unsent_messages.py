@@ -39,9 +39,9 @@ def test_enter_is_pressed_again_for_an_unsent_message(tmp_path: Path, runtime: s
         )
         box.start()
         box.ao("new", "begin", "--name", "l")
-        box.until(lambda: box.session("l")["activity"] == "idle", "the first turn")
+        box.wait_until(lambda: box.session("l")["activity"] == "idle", "the first turn")
         sent = box.json("send", "l", "and now this")
         path = f"/api/sessions/l/messages/{sent['messageId']}"
-        box.until(lambda: box.request("GET", path)["state"] == "acknowledged", "the acknowledgement")
+        box.wait_until(lambda: box.request("GET", path)["state"] == "acknowledged", "the acknowledgement")
         acknowledgements = [event for event in box.events("l") if event["type"] == "agent-ack"]
         assert len(acknowledgements) == 1

@@ -38,7 +38,7 @@ TOKEN_PREFIXES = {
 """Prefixes of tokens unknown to the daemon: in an issue, an agent's output, its spool, its commit, a check's output, a person's message and
 task, a forge's error, and the login shell's environment under a harmless name."""
 _LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZabcdefghjkmnpqrstuvwxyz23456789"
-_LONG = {"github_pat_": 82, "npm_": 36}
+_TOKEN_LENGTHS = {"github_pat_": 82, "npm_": 36}
 
 AGENT_FILES = re.compile(
     r"worktrees/.*|checks/.*/tree/.*|sessions/[^/]+/(terminal\.log|spool\.\d+\.jsonl).*|(token|token\.secret)"
@@ -49,7 +49,7 @@ AGENT_FILES = re.compile(
 def make_canaries() -> dict[str, str]:
     """Return a canary for each source."""
     values = {name: f"{_letters(10)}+{_letters(14)}" for name in KNOWN_BY_VALUE}
-    values |= {name: start + _letters(_LONG.get(start, 36)) for name, start in TOKEN_PREFIXES.items()}
+    values |= {name: start + _letters(_TOKEN_LENGTHS.get(start, 36)) for name, start in TOKEN_PREFIXES.items()}
     return {**values, "remote": f"{_letters(9)}~{_letters(9)}"}
 
 
@@ -186,7 +186,7 @@ class ProcessWatcher:
         self.leaks: set[str] = set()
         self.seen_processes: set[str] = set()
         """The owners of the checked processes: ids of sessions, and `a check`."""
-        self._box, self._canaries, self._mine = box, canaries, own_canaries
+        self._box, self._canaries, self._own_canaries = box, canaries, own_canaries
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -218,7 +218,7 @@ class ProcessWatcher:
         if not session and not check:
             return  # the daemon itself, its Git, its holders
         self.seen_processes.add(session or "a check")
-        own_canaries = self._mine["app" if check else variables[b"AO_PROJECT"].decode()]
+        own_canaries = self._own_canaries["app" if check else variables[b"AO_PROJECT"].decode()]
         others = {name: value for name, value in self._canaries.items() if name not in own_canaries}
         self.leaks.update(find_canaries(others, environ, f"the environment of {session or 'a check'} ({description})"))
 

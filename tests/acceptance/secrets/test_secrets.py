@@ -102,7 +102,9 @@ def _run_sessions(box: Sandbox, canaries: dict[str, str], watch: canary_tools.Pr
     box.ao("new", "-p", "app", "--name", "work", "-", stdin=task)
     box.ao("new", "-p", "hub", "--name", "else", "--no-wait", "[[wait]]", check=False)
     box.ao("new", "-p", "app", "--no-wait", "-", stdin=f"[[wait]] {canaries['task']}")
-    box.until(lambda: watch.seen_processes >= {"app-work", "app-other", "a check"}, "all of them to be seen", TIMEOUT)
+    box.wait_until(
+        lambda: watch.seen_processes >= {"app-work", "app-other", "a check"}, "all of them to be seen", TIMEOUT
+    )
     (box.folder / "seen").touch()
     description = "a check that failed"
     wait_for_session(
@@ -113,7 +115,9 @@ def _run_sessions(box: Sandbox, canaries: dict[str, str], watch: canary_tools.Pr
     )
     box.ao("send", "app-work", "-", stdin=f"also with {canaries['message']} and {canaries['project']}")
     box.request("POST", "/api/sessions/app-work/review", {"verdict": "changes_requested", "body": canaries["message"]})
-    box.until(lambda: "message-delivered" in [item["type"] for item in box.events("app-work")], "a delivery", TIMEOUT)
+    box.wait_until(
+        lambda: "message-delivered" in [item["type"] for item in box.events("app-work")], "a delivery", TIMEOUT
+    )
     box.ao("stop", "app-work")
     wait_for_session(box, "app-work", lambda now: now["status"] == "stopped", "the stop")
     box.ao("restore", "app-work")
@@ -227,7 +231,7 @@ def test_private_keys_are_redacted_in_the_output_of_commands(tmp_path: Path) -> 
         def finished() -> list[dict[str, Any]]:
             return [event["data"] for event in box.events(session) if event["type"] == "command-finished"]
 
-        result = box.until(finished, "the rule's command")[0]
+        result = box.wait_until(finished, "the rule's command")[0]
         with box.client() as client:
             run_output = (
                 client.stream("POST", f"/api/sessions/{session}/run", {"command": ["cat", str(key)]}).read().decode()

@@ -54,7 +54,7 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 
 
 def _tcp(box: Sandbox, path: str, token: str | None, method: str = "GET", body: Any = None) -> tuple[int, Any, Any]:
-    url = json.loads(box.home.info.read_text())["url"]
+    url = json.loads(box.home.daemon_info.read_text())["url"]
     request = Request(url + path, None if body is None else json.dumps(body).encode(), method=method)
     request.add_header("Content-Type", "application/json")
     if token:
@@ -111,7 +111,7 @@ def _has_done(box: Sandbox, number: int) -> bool:
 
 def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
     shared.ao("new", "[[wait]]", "--name", "quick")
-    shared.until(lambda: shared.session("quick")["activity"] == "idle")
+    shared.wait_until(lambda: shared.session("quick")["activity"] == "idle")
     env = shared.request("GET", "/api/sessions/quick/environment")["env"]
     numbers, best = iter(range(100)), 10.0
     while best >= 0.5:  # a moment of load on the machine does not count
@@ -119,7 +119,7 @@ def test_a_spool_line_is_an_event_at_once(shared: Sandbox) -> None:
         with Path(env["AO_SPOOL"]).open("a") as spool:
             spool.write(json.dumps({"event": "progress", "done": number, "total": 999}) + "\n")
         started_at = time.monotonic()
-        shared.until(partial(_has_done, shared, number), "the report")
+        shared.wait_until(partial(_has_done, shared, number), "the report")
         best = min(best, time.monotonic() - started_at)
     assert [e["data"]["done"] for e in shared.events("quick") if e["type"] == "agent-progress"][-1] == number
 
@@ -206,7 +206,7 @@ def test_an_idempotency_key_survives_a_crash_of_the_daemon(process_box: Sandbox)
 
 def test_the_event_stream_can_be_resumed(shared: Sandbox) -> None:
     shared.ao("new", "[[say: x]]", "--name", "sse")
-    shared.until(lambda: shared.session("sse")["activity"] == "idle")
+    shared.wait_until(lambda: shared.session("sse")["activity"] == "idle")
     sequence = [event["seq"] for event in shared.events()]
     after = sequence[-4]
     with socket.socket(socket.AF_UNIX) as sock:

@@ -30,7 +30,7 @@ def entries(box: Sandbox, *argv: str) -> list[dict[str, Any]]:
 
 def request_status(box: Sandbox, token: str, method: str, path: str, body: Any = None) -> int:
     """Send one request over TCP with a token and return its status."""
-    host = str(json.loads(box.home.info.read_text())["url"]).partition("://")[2]
+    host = str(json.loads(box.home.daemon_info.read_text())["url"]).partition("://")[2]
     connection = http.client.HTTPConnection(host, timeout=60)
     try:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -67,7 +67,7 @@ def new_token(box: Sandbox, name: str, role: str) -> str:
 def test_changes_are_recorded_with_the_person_or_token_that_made_them(process_box: Sandbox) -> None:
     box = process_box
     box.ao("new", "--name", "fix", "say hello [[wait]]")
-    box.until(lambda: entries(box, "--actor", "agent"), "a report of its agent")
+    box.wait_until(lambda: entries(box, "--actor", "agent"), "a report of its agent")
     ci, viewer = new_token(box, "ci", "admin"), new_token(box, "eyes", "viewer")
     assert request_status(box, ci, "POST", "/api/sessions/app-fix/message", {"content": "go on"}) == 202
     assert request_status(box, ci, "PUT", "/api/config/value", {"key": "defaults.agent", "value": "demo"}) == 200
@@ -77,7 +77,7 @@ def test_changes_are_recorded_with_the_person_or_token_that_made_them(process_bo
     assert request_status(box, "aot_wrong", "GET", "/api/sessions") == 401
     assert request_status(box, ci, "DELETE", "/api/sessions/app-fix") == 200
     box.ao("token", "revoke", "ci")
-    box.until(lambda: entries(box, "--kind", "session-stopped"))
+    box.wait_until(lambda: entries(box, "--kind", "session-stopped"))
 
     log = entries(box)
     recorded = {(entry["actor"], entry["type"]) for entry in log}
@@ -102,7 +102,7 @@ def test_conflicts_found_during_a_read_are_attributed_to_the_daemon(process_box:
     viewer = new_token(process_box, "eyes", "viewer")
     for name in ("here", "there"):
         process_box.ao("new", "--name", name, f"[[write: a.txt|{name}]] [[commit: {name}]] [[wait]]")
-    process_box.until(
+    process_box.wait_until(
         lambda: (
             request_status(process_box, viewer, "GET", "/api/conflicts?fresh=true")
             and process_box.json("conflicts")["pairs"]
@@ -117,7 +117,7 @@ def test_an_action_of_a_rule_names_the_rule_and_its_cause(process_box: Sandbox) 
     rule = "reactions: {agent-needs-input: {action: notify, delay: 0s}}\n"
     (box.repo / "agent-orchestrator.yaml").write_text(f"defaults: {{agent: demo, runtime: process}}\n{rule}")
     box.ao("new", "--name", "ask", "[[ask: Which port?]]")
-    reaction = box.until(lambda: entries(box, "--actor", "rule", "-s", "app-ask", "--kind", "reacted"))[0]
+    reaction = box.wait_until(lambda: entries(box, "--actor", "rule", "-s", "app-ask", "--kind", "reacted"))[0]
     assert reaction["actor"] == f"rule {reaction['data']['rule']}"
     cause = next(entry for entry in entries(box) if entry["seq"] == reaction["cause"])
     assert (cause["actor"], cause["type"]) == ("agent app-ask", reaction["causeType"])
@@ -136,7 +136,7 @@ def test_refused_requests_of_an_agent_name_the_agent(process_box: Sandbox) -> No
         refused_entries = entries(box, "--actor", "agent app-fix", "--kind", "access-refused")
         return [entry["data"]["path"] for entry in refused_entries]
 
-    box.until(lambda: len(refusals()) == 2, "the refusals to be written")
+    box.wait_until(lambda: len(refusals()) == 2, "the refusals to be written")
     assert refusals() == ["/api/audit", "/api/sessions/app-fix"]
     read = entries(box, "--kind", "environment-read")
     assert [(entry["actor"], entry["session"]) for entry in read] == [(ME, "app-fix")]
@@ -149,7 +149,7 @@ def test_the_audit_log_cannot_be_changed_unnoticed(process_box: Sandbox, tmp_pat
     assert "unbroken" in box.ao("audit", "--verify").stdout
     saved_head = box.ao("audit", "--head").stdout.strip()
     box.ao("shutdown", "--sessions")
-    box.until(lambda: not box.home.info.exists())
+    box.wait_until(lambda: not box.home.daemon_info.exists())
 
     def sql(*statements: str) -> None:
         with closing(sqlite3.connect(box.home.database, timeout=60)) as database:
@@ -170,7 +170,7 @@ def test_the_audit_log_cannot_be_changed_unnoticed(process_box: Sandbox, tmp_pat
     assert box.ao("audit", "--verify", "--kept", saved_head).returncode == 0
     assert box.ao("audit", "--verify", str(file), "--kept", saved_head).returncode == 0
     box.ao("shutdown")
-    box.until(lambda: not box.home.info.exists())
+    box.wait_until(lambda: not box.home.daemon_info.exists())
 
     sql(
         "DROP TRIGGER events_stay",
@@ -195,7 +195,7 @@ def test_the_audit_log_cannot_be_changed_unnoticed(process_box: Sandbox, tmp_pat
 def test_the_table_fits_eighty_columns_and_the_options_filter_it(process_box: Sandbox) -> None:
     box = process_box
     box.ao("new", "--name", "a-rather-long-name-for-a-session", "say hello")
-    box.until(lambda: entries(box, "--actor", "agent"), "a report of its agent")
+    box.wait_until(lambda: entries(box, "--actor", "agent"), "a report of its agent")
     head, *rows = on_terminal(box, 80, "audit")
     assert max(map(len, (head, *rows))) <= 80
     assert head.split()[0] == "#" and head.split()[2:] == ["WHO", "WHAT", "ON", "WHY"]

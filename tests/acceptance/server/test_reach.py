@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,14 @@ def fleet(shared: Sandbox) -> tuple[Sandbox, str]:
     """Return a daemon with two sessions, and the token of one of them."""
     for name in ("mine", "other"):
         shared.ao("new", f"task of {name}", "--name", name)
-        shared.until(lambda name=name: shared.session(f"app-{name}")["activity"] == "idle", f"{name} to be at rest")  # type: ignore[misc]
+        session = f"app-{name}"
+        shared.wait_until(partial(_is_idle, shared, session), f"{name} to be at rest")
     return shared, str(shared.request("GET", "/api/sessions/app-mine/environment")["env"]["AO_TOKEN"])
+
+
+def _is_idle(box: Sandbox, session: str) -> bool:
+    """Return whether the session's agent is idle."""
+    return bool(box.session(session)["activity"] == "idle")
 
 
 def call_mcp(box: Sandbox, token: str, method: str, params: dict[str, Any], **headers: str) -> dict[str, Any]:

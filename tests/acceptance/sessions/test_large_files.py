@@ -10,7 +10,7 @@ from agent_orchestrator.testing.sandbox import Sandbox
 
 def test_a_file_of_300_gb_is_neither_compared_nor_saved_but_kept(box: Sandbox) -> None:
     box.ao("new", "[[edit: small.txt|x]] [[say: ready]]", "--name", "l")
-    box.until(lambda: box.session("l")["activity"] == "idle")
+    box.wait_until(lambda: box.session("l")["activity"] == "idle")
     workspace = Path(box.session("l")["workspacePath"])
     with (workspace / "huge.bin").open("wb") as file:
         file.truncate(300 << 30)
@@ -24,5 +24,5 @@ def test_a_file_of_300_gb_is_neither_compared_nor_saved_but_kept(box: Sandbox) -
     assert time.monotonic() - started_at < 60
     assert (workspace / "huge.bin").stat().st_size == 300 << 30 and (workspace / "small.txt").exists()
     box.ao("restore", "l")
-    box.until(lambda: box.session("l")["activity"] == "idle", "it to be back")
+    box.wait_until(lambda: box.session("l")["activity"] == "idle", "it to be back")
     assert (workspace / "huge.bin").exists() and (workspace / "small.txt").read_text().strip() == "x"

@@ -85,7 +85,7 @@ def box(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 def read_report(box: Sandbox, source: str) -> dict[str, str]:
     """Wait for the report of the script and return the variables and programs in it."""
     file = box.folder / f"seen-{source}"
-    box.until(lambda: file.exists() and "PATH=" in file.read_text(), f"the look of the {source}")
+    box.wait_until(lambda: file.exists() and "PATH=" in file.read_text(), f"the look of the {source}")
     return dict(line.partition("=")[::2] for line in file.read_text().splitlines())
 
 
@@ -113,15 +113,17 @@ def test_a_check_does_not_pass_with_our_tools(box: Sandbox) -> None:
         pull_request = box.session("app-x")["pr"]
         return {check["name"]: check["state"] for check in pull_request["checks"]} if pull_request else {}
 
-    box.until(lambda: set(states().values()) - {"queued", "running"} and states().get("look") == "success", "the check")
-    box.until(lambda: states()["borrowed"] not in ("queued", "running"), "the other check")
+    box.wait_until(
+        lambda: set(states().values()) - {"queued", "running"} and states().get("look") == "success", "the check"
+    )
+    box.wait_until(lambda: states()["borrowed"] not in ("queued", "running"), "the other check")
     assert states()["borrowed"] != "success"
 
 
 def test_ao_works_inside_an_agent(box: Sandbox) -> None:
     box.ao("new", "--name", "x", "[[sh: ao status --json > seen-status]] [[done: it]]")
     file = Path(box.session("app-x")["workspacePath"]) / "seen-status"
-    box.until(lambda: file.exists() and file.read_text().endswith("}\n"), "what the agent asked")
+    box.wait_until(lambda: file.exists() and file.read_text().endswith("}\n"), "what the agent asked")
     assert [entry["name"] for entry in json.loads(file.read_text())["sessions"]] == ["x"]
 
 
@@ -161,7 +163,7 @@ def test_an_environment_activated_at_the_daemons_start_is_not_passed_on(tmp_path
         shell = "[[sh: echo $(command -v foreign):$(command -v tool):$VIRTUAL_ENV > seen]] [[done: it]]"
         box.ao("new", "--name", "x", shell)
         file = Path(box.session("app-x")["workspacePath"]) / "seen"
-        box.until(lambda: file.exists() and file.read_text(), "the agent")
+        box.wait_until(lambda: file.exists() and file.read_text(), "the agent")
         assert file.read_text() == f":{tools}/tool:\n"
         assert box.ao("sh", "app-x", "--", "sh", "-c", "echo $(command -v foreign)$VIRTUAL_ENV").stdout == "\n"
 
@@ -181,7 +183,7 @@ def test_our_environment_is_recognized_through_a_symlink(tmp_path: Path) -> None
         )
         assert done.returncode == 0
         file = Path(box.session("app-x")["workspacePath"]) / "seen"
-        box.until(lambda: file.exists() and "orchestrator\n" in file.read_text(), "the agent")
+        box.wait_until(lambda: file.exists() and "orchestrator\n" in file.read_text(), "the agent")
         assert str(OUR_PROGRAMS) not in file.read_text() and str(link) not in file.read_text()
 
 

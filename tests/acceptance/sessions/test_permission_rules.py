@@ -52,7 +52,7 @@ def test_a_rule_answers_only_requests_that_stay_in_the_workspace(tmp_path: Path)
             "Bash: git checkout HEAD -- own",
             "Bash: git status⟦U+001B⟧[8m; evil",
         ):
-            box.until(lambda request=request: _pending_request(box) == request, request)  # type: ignore[misc]
+            box.wait_until(lambda request=request: _pending_request(box) == request, request)  # type: ignore[misc]
             box.ao("answer", "s", "--allow")
         log = box.home.terminal_log("app-s").read_text()
         assert "own/new.txt: y" in log and "git add own: y" in log, "the first two were answered by the rule"

@@ -14,7 +14,9 @@ def test_a_task_becomes_commits_on_its_own_branch(box: Sandbox) -> None:
     created = box.json("new", "Write the notes")
     assert created["id"] == "app-write-the-notes"
     assert created["branch"] == "feature/write-the-notes"
-    done = box.until(lambda: (now := box.session(created["id"]))["status"] == "review_pending" and now, "its change")
+    done = box.wait_until(
+        lambda: (now := box.session(created["id"]))["status"] == "review_pending" and now, "its change"
+    )
     assert done["column"] == "In review"
     assert done["evidence"]["source"] == "pr"
     assert (done["pr"]["number"], done["pr"]["state"], done["pr"]["head"]) == (1, "open", done["head"])
@@ -29,22 +31,22 @@ def test_a_message_is_acknowledged_once(box: Sandbox) -> None:
     answer = box.json("send", "w", "hello [[edit: a.txt|one]]", "--wait")
     assert answer["state"] == "acknowledged"
     file = Path(box.session("w")["workspacePath"]) / "a.txt"
-    box.until(lambda: file.exists() and file.read_text() == "one\n", "the message to be acted on")
+    box.wait_until(lambda: file.exists() and file.read_text() == "one\n", "the message to be acted on")
     received = [event for event in box.events("w") if event["type"] == "agent-ack"]
     assert [event["data"]["message"] for event in received] == [answer["messageId"]]
 
 
 def test_a_question_waits_for_its_answer(box: Sandbox) -> None:
     box.ao("new", "ask [[ask: Which database?]] [[edit: db.txt|x]]", "--name", "q")
-    box.until(lambda: box.session("q")["status"] == "needs_input", "the question")
+    box.wait_until(lambda: box.session("q")["status"] == "needs_input", "the question")
     assert "Which database?" in box.ao("status").stdout
     box.ao("answer", "q", "postgres")
-    box.until(lambda: box.session("q")["status"] == "idle", "the answer to be used")
+    box.wait_until(lambda: box.session("q")["status"] == "idle", "the answer to be used")
 
 
 def test_agents_survive_a_crash_of_the_daemon(box: Sandbox) -> None:
     box.ao("new", "[[say: ready]]", "--name", "w")
-    before = box.until(lambda: (now := box.session("w"))["activity"] == "idle" and now)
+    before = box.wait_until(lambda: (now := box.session("w"))["activity"] == "idle" and now)
     box.stop(signal.SIGKILL)
     box.start()
     after = box.session("w")
@@ -54,7 +56,7 @@ def test_agents_survive_a_crash_of_the_daemon(box: Sandbox) -> None:
 
 def test_stop_saves_uncommitted_work_and_restore_brings_it_back(box: Sandbox) -> None:
     box.ao("new", "[[write: draft.txt|not committed]] [[wait]]", "--name", "d")
-    path = Path(box.until(lambda: (now := box.session("d"))["activity"] == "idle" and now)["workspacePath"])
+    path = Path(box.wait_until(lambda: (now := box.session("d"))["activity"] == "idle" and now)["workspacePath"])
     output = box.ao("stop", "d").stdout
     assert "refs/ao/rescue/app-d" in output and "ao restore" in output
     assert not path.exists()
@@ -83,25 +85,27 @@ def test_a_restore_during_a_stop_waits_for_the_stop(box: Sandbox) -> None:
         "slow",
     )
     path = Path(box.session("slow")["workspacePath"])
-    box.until((path / "up").exists, "it to be deaf")
+    box.wait_until((path / "up").exists, "it to be deaf")
     with ThreadPoolExecutor() as threads:
         stopping = threads.submit(box.ao, "stop", "slow")
-        box.until(lambda: [event for event in box.events("app-slow") if event["type"] == "stop-requested"], "the stop")
+        box.wait_until(
+            lambda: [event for event in box.events("app-slow") if event["type"] == "stop-requested"], "the stop"
+        )
         assert box.json("restore", "slow")["id"] == "app-slow"
         stopping.result()
     order = [event["type"] for event in box.events("app-slow")]
     assert order.index("session-stopped") < order.index("restore-requested")
-    box.until((path / "draft.txt").exists, "its work")
+    box.wait_until((path / "draft.txt").exists, "its work")
 
 
 def test_exits_and_crashes_are_shown_with_their_exit_code(box: Sandbox) -> None:
     box.ao("new", "[[exit: 3]]", "--name", "three", check=False)
-    failed = box.until(lambda: (now := box.session("three"))["status"] == "failed" and now)
+    failed = box.wait_until(lambda: (now := box.session("three"))["status"] == "failed" and now)
     assert (failed["exitCode"], failed["activity"]) == (3, "exited")
     box.ao("new", "[[exit: 0]]", "--name", "zero", check=False)
-    assert box.until(lambda: (now := box.session("zero"))["status"] == "exited" and now)["exitCode"] == 0
+    assert box.wait_until(lambda: (now := box.session("zero"))["status"] == "exited" and now)["exitCode"] == 0
     box.ao("new", "[[crash]]", "--name", "crash", check=False)
-    assert box.until(lambda: (now := box.session("crash"))["status"] == "failed" and now)["exitCode"] == 137
+    assert box.wait_until(lambda: (now := box.session("crash"))["status"] == "failed" and now)["exitCode"] == 137
 
 
 def test_commits_of_a_clone_reach_the_main_repository(process_box: Sandbox) -> None:
@@ -109,10 +113,10 @@ def test_commits_of_a_clone_reach_the_main_repository(process_box: Sandbox) -> N
         "new", "[[edit: a.txt|x]] [[commit: from a clone]]", "--name", "c", "--workspace", "clone"
     )
     branch = created["branch"]
-    process_box.until(
+    process_box.wait_until(
         lambda: "from a clone" in process_box.git("log", "-1", "--format=%s", branch), "the commit to arrive"
     )
-    process_box.until(
+    process_box.wait_until(
         lambda: process_box.session("c")["head"] == process_box.git("rev-parse", branch), "it to be known"
     )
 
@@ -122,7 +126,7 @@ def test_a_session_on_another_branch_is_restored_on_that_branch(process_box: San
         "new", "[[sh: git checkout -q -b aside]] [[write: a|1]] [[commit: a]] [[done: a]]", "--name", "moved"
     )
     path = Path(
-        process_box.until(lambda: (now := process_box.session("moved"))["status"] == "review_pending" and now)[
+        process_box.wait_until(lambda: (now := process_box.session("moved"))["status"] == "review_pending" and now)[
             "workspacePath"
         ]
     )
@@ -135,7 +139,9 @@ def test_a_session_on_another_branch_is_restored_on_that_branch(process_box: San
 
 def test_a_missing_branch_is_recreated_at_its_last_known_commit(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: b|1]] [[commit: b]] [[sh: git branch -m better]] [[done: b]]", "--name", "named")
-    session = process_box.until(lambda: (now := process_box.session("named"))["status"] == "review_pending" and now)
+    session = process_box.wait_until(
+        lambda: (now := process_box.session("named"))["status"] == "review_pending" and now
+    )
     assert "git branch -m feature/named" in process_box.ao("merge", "named", check=False).stderr
     assert (
         f"commits: up to {session['head'][:8]}; branch feature/named is gone" in process_box.ao("stop", "named").stdout
@@ -147,19 +153,19 @@ def test_a_missing_branch_is_recreated_at_its_last_known_commit(process_box: San
 def test_commits_made_after_a_merge_do_not_count_as_merged(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: c|1]] [[commit: c]] [[write: left|x]] [[done: c]]", "--name", "late")
     path = Path(
-        process_box.until(lambda: (now := process_box.session("late"))["status"] == "review_pending" and now)[
+        process_box.wait_until(lambda: (now := process_box.session("late"))["status"] == "review_pending" and now)[
             "workspacePath"
         ]
     )
     process_box.ao("merge", "late")
-    process_box.until(
+    process_box.wait_until(
         lambda: not path.exists() and not process_box.git("branch", "--list", "feature/late"),
         "the branch to be removed",
     )
     process_box.ao("restore", "late")
     assert (path / "left").read_text() == "x\n", "the file that was not committed before the merge"
     process_box.json("send", "late", "[[commit: late]]", "--wait")
-    process_box.until(lambda: "not landed" in process_box.ao("why", "late").stdout, "the commit to be seen")
+    process_box.wait_until(lambda: "not landed" in process_box.ao("why", "late").stdout, "the commit to be seen")
     result = process_box.ao("merge", "late", check=False)
     assert result.returncode == 1 and "has landed, but not what was committed since" in result.stderr
     assert "left" not in process_box.git("ls-tree", "--name-only", "main").split()
@@ -168,7 +174,9 @@ def test_commits_made_after_a_merge_do_not_count_as_merged(process_box: Sandbox)
 def test_a_workspace_unknown_to_its_repository_is_refused_with_a_remedy(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "lost")
     path = Path(
-        process_box.until(lambda: (now := process_box.session("lost"))["activity"] == "idle" and now)["workspacePath"]
+        process_box.wait_until(lambda: (now := process_box.session("lost"))["activity"] == "idle" and now)[
+            "workspacePath"
+        ]
     )
     shutil.rmtree(process_box.repo / ".git" / "worktrees" / "lost")
     result = process_box.ao("stop", "lost", check=False)
@@ -187,12 +195,14 @@ def test_a_workspace_unknown_to_its_repository_is_refused_with_a_remedy(process_
 def test_files_removed_in_a_kept_workspace_stay_removed(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "kept")
     path = Path(
-        process_box.until(lambda: (now := process_box.session("kept"))["activity"] == "idle" and now)["workspacePath"]
+        process_box.wait_until(lambda: (now := process_box.session("kept"))["activity"] == "idle" and now)[
+            "workspacePath"
+        ]
     )
     assert "refs/ao/rescue/app-kept" in process_box.ao("stop", "--keep", "kept").stdout
     process_box.ao("restore", "kept")
     process_box.json("send", "kept", "[[sh: rm draft]]", "--wait")
-    process_box.until(lambda: not (path / "draft").exists(), "the file to be removed")
+    process_box.wait_until(lambda: not (path / "draft").exists(), "the file to be removed")
     process_box.ao("stop", "kept")
     process_box.ao("restore", "kept")
     assert path.is_dir() and not (path / "draft").exists()
@@ -202,7 +212,9 @@ def test_files_removed_in_a_kept_workspace_stay_removed(process_box: Sandbox) ->
 def test_a_deleted_workspace_is_recreated_after_a_stop(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: draft|x]] [[wait]]", "--name", "gone")
     path = Path(
-        process_box.until(lambda: (now := process_box.session("gone"))["activity"] == "idle" and now)["workspacePath"]
+        process_box.wait_until(lambda: (now := process_box.session("gone"))["activity"] == "idle" and now)[
+            "workspacePath"
+        ]
     )
     process_box.ao("stop", "--keep", "gone")
     shutil.rmtree(path)
@@ -218,7 +230,7 @@ def test_a_deleted_workspace_is_recreated_after_a_stop(process_box: Sandbox) -> 
 
 def test_simultaneous_undos_create_one_revert(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: d|1]] [[commit: d]] [[done: d]]", "--name", "taken")
-    process_box.until(lambda: process_box.session("taken")["status"] == "review_pending", "its change")
+    process_box.wait_until(lambda: process_box.session("taken")["status"] == "review_pending", "its change")
     process_box.ao("merge", "taken")
     with ThreadPoolExecutor(4) as pool:
         outputs = list(pool.map(lambda _: process_box.ao("undo", "taken").stdout, range(4)))
@@ -228,7 +240,9 @@ def test_simultaneous_undos_create_one_revert(process_box: Sandbox) -> None:
 def test_a_temporarily_missing_workspace_is_not_pruned(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: only|staged]] [[sh: git add only; rm only]] [[wait]]", "--name", "away")
     path = Path(
-        process_box.until(lambda: (now := process_box.session("away"))["activity"] == "idle" and now)["workspacePath"]
+        process_box.wait_until(lambda: (now := process_box.session("away"))["activity"] == "idle" and now)[
+            "workspacePath"
+        ]
     )
     path.rename(path.with_name("elsewhere"))
     output = process_box.ao("stop", "away").stdout
@@ -250,10 +264,10 @@ def test_stopping_a_session_in_the_merge_queue_mentions_the_pending_merge(proces
     process_box.git("add", "mine.txt")
     process_box.git("commit", "-q", "-m", "mine")
     process_box.ao("new", "[[write: mine.txt|two]] [[commit: two]] [[done: two]]", "--name", "waits")
-    process_box.until(lambda: process_box.session("waits")["status"] == "review_pending", "its change")
+    process_box.wait_until(lambda: process_box.session("waits")["status"] == "review_pending", "its change")
     (process_box.repo / "mine.txt").write_text("of the person\n")
     process_box.ao("merge", "waits", "--no-wait")
-    process_box.until(lambda: "stands in the way" in process_box.ao("queue").stdout, "the merge to wait")
+    process_box.wait_until(lambda: "stands in the way" in process_box.ao("queue").stdout, "the merge to wait")
     assert (
         "its change is still to land on main; not so: ao merge app-waits --cancel"
         in process_box.ao("stop", "waits").stdout

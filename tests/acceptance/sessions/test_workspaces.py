@@ -64,7 +64,7 @@ def test_the_workspace_settings_take_effect(shared: Sandbox, workspace: str) -> 
     assert (path / "node_modules").is_symlink() and (path / "node_modules" / "m").read_text() == "m\n"
     assert (repo / ".worktrees" / f"one-{workspace}").resolve() == path
     assert shared.git("status", "--porcelain", cwd=path) == ""
-    shared.until(lambda: shared.session(created["id"])["activity"] == "idle")
+    shared.wait_until(lambda: shared.session(created["id"])["activity"] == "idle")
     other = _json(shared, "new", "[[wait]]", "--name", f"two-{workspace}", cwd=repo)
     blocks = [
         shared.ao(
@@ -107,7 +107,9 @@ def test_files_that_only_we_hid_from_git_are_saved(shared: Sandbox, workspace: s
     (path / "plan.txt").write_text("one\ntwo\n")
     assert shared.git("status", "--porcelain", cwd=path) == "?? data/"
     (repo / "agent-orchestrator.yaml").write_text((config + shares).replace("NAME", name))
-    shared.until(lambda: '"value":[]' in shared.ao("config", "get", f"projects.{name}.copy", "--json", cwd=repo).stdout)
+    shared.wait_until(
+        lambda: '"value":[]' in shared.ao("config", "get", f"projects.{name}.copy", "--json", cwd=repo).stdout
+    )
     shared.ao("stop", name, cwd=repo)
     assert not path.exists()
     shared.ao("restore", name, cwd=repo)
@@ -146,7 +148,7 @@ def test_a_failing_post_create_shows_its_output_and_can_be_fixed(shared: Sandbox
     assert (failed["status"], failed["pid"]) == ("failed", None)
     (repo / "agent-orchestrator.yaml").write_text(config.replace("NAME", "post").replace("CMD", "echo fine"))
     assert shared.ao("restore", "pc", cwd=repo).returncode == 0
-    shared.until(lambda: shared.session("post-pc")["status"] == "idle")
+    shared.wait_until(lambda: shared.session("post-pc")["status"] == "idle")
 
 
 def test_stopping_a_failed_session_leaves_nothing_behind(shared: Sandbox) -> None:

@@ -51,7 +51,7 @@ class Board:
 
     def open(self, *, by_header: bool = False) -> None:
         """Request the stream from the start, or after the last frame."""
-        info = json.loads(self.box.home.info.read_text())
+        info = json.loads(self.box.home.daemon_info.read_text())
         after = f"?after={self.last_id}" if self.last_id and not by_header else ""
         headers = {"Authorization": f"Bearer {self.token or self.box.home.token.read_text().strip()}"}
         if self.last_id and by_header:
@@ -130,7 +130,7 @@ def create_session(box: Sandbox, name: str, script: str) -> None:
 
 
 def test_the_stream_sends_the_state_then_changes_and_resumes_without_loss(box: Sandbox) -> None:
-    box.until(box.events, "the daemon's start to be recorded")
+    box.wait_until(box.events, "the daemon's start to be recorded")
     board, other = Board(box), Board(box)
     assert board.frames[0]["complete"] and board.sessions == {}
     create_session(box, "store", "[[ask: Which database?]] [[edit: a.txt|x]] [[commit: a]] [[done: a]] [[wait]]")
@@ -178,7 +178,7 @@ def test_a_silent_session_is_shown_as_stuck_after_the_threshold(box: Sandbox) ->
 def test_the_timeline_work_diff_and_usage_of_a_session(box: Sandbox) -> None:
     begin = "[[usage: input=100 output=20 usd=0.5 model=m]] [[write: broken.txt|x]] [[commit: break]] [[done: broke]]"
     create_session(box, "bad", f"{begin} {FIX_SCRIPT} [[write: loose.txt|y]] [[wait]]")
-    box.until(lambda: box.session("bad")["status"] == "review_pending", "the check to be fixed", 60)
+    box.wait_until(lambda: box.session("bad")["status"] == "review_pending", "the check to be fixed", 60)
     timeline = box.request("GET", "/api/sessions/bad/timeline")
     titles = [(item["kind"], item["title"]) for item in timeline["entries"]]
     assert [item for item in titles if item[0] in ("decided", "acknowledged")] == [
@@ -191,7 +191,9 @@ def test_the_timeline_work_diff_and_usage_of_a_session(box: Sandbox) -> None:
     assert timeline["sentence"] == "Pull request #1 waits for a review"
     assert len(box.request("GET", "/api/sessions/bad/timeline?limit=2")["entries"]) == 2
 
-    box.until(lambda: box.request("GET", "/api/sessions/bad/work")["uncommitted"] == ["loose.txt"], "the loose file")
+    box.wait_until(
+        lambda: box.request("GET", "/api/sessions/bad/work")["uncommitted"] == ["loose.txt"], "the loose file"
+    )
     work, head = box.request("GET", "/api/sessions/bad/work"), box.session("bad")["head"]
     assert (work["head"], work["ahead"], work["pushed"], work["branch"]) == (head, 2, None, "feature/bad")
     assert work["sentence"] == (
@@ -221,7 +223,7 @@ def test_the_overview_shows_slots_bases_and_budgets(box: Sandbox) -> None:
     create_session(
         box, "good", "[[usage: input=10 output=2 usd=0.25]] [[write: g.txt|x]] [[commit: g]] [[done: ok]] [[wait]]"
     )
-    box.until(lambda: box.session("good")["status"] == "review_pending", "its pull request")
+    box.wait_until(lambda: box.session("good")["status"] == "review_pending", "its pull request")
     before = box.request("GET", "/api/overview")
     assert (before["active"], before["limit"], before["waiting"], before["today"]["usd"]) == (0, 3, 0, 0.25)
     assert before["budgets"] == [{"project": "app", "unit": "usd", "spent": 0.25, "budget": 5.0}]
@@ -230,24 +232,24 @@ def test_the_overview_shows_slots_bases_and_budgets(box: Sandbox) -> None:
     ]
     box.request("POST", "/api/sessions/good/review", {"verdict": "approve"})
     box.request("POST", "/api/sessions/good/merge", {})
-    box.until(lambda: box.session("good")["status"] == "merged", "the merge")
+    box.wait_until(lambda: box.session("good")["status"] == "merged", "the merge")
 
     def base() -> tuple[str, list[str]]:
         project = box.request("GET", "/api/overview")["projects"][0]
         return project["baseState"], project["baseFailing"]
 
-    box.until(lambda: base() == ("green", []), "the merged check to count for the base")
+    box.wait_until(lambda: base() == ("green", []), "the merged check to count for the base")
     (box.repo / "broken.txt").write_text("x")
     box.git("add", "broken.txt")
     box.git("commit", "-q", "-m", "break the base")
     create_session(box, "late", "[[write: l.txt|x]] [[commit: l]] [[done: ok]] [[wait]]")
-    box.until(lambda: base() == ("red", ["default"]), "the base to be seen failing")
+    box.wait_until(lambda: base() == ("red", ["default"]), "the base to be seen failing")
     assert box.request("GET", "/api/sessions/good/work")["sentence"].startswith("work safe: landed on main as ")
 
 
 def test_viewers_can_read_and_an_agent_only_its_own_session(box: Sandbox) -> None:
     create_session(box, "one", "[[ask: What?]] [[wait]]")
-    box.until(lambda: box.session("one")["status"] == "needs_input", "the question")
+    box.wait_until(lambda: box.session("one")["status"] == "needs_input", "the question")
     viewer = str(box.json("token", "new", "looker", "--role", "viewer")["token"])
     board = Board(box, viewer)
     assert set(board.sessions) == {"app-one"}
@@ -272,7 +274,7 @@ def test_viewers_can_read_and_an_agent_only_its_own_session(box: Sandbox) -> Non
 
 
 def _status_code(box: Sandbox, path: str, token: str | None) -> int:
-    url = json.loads(box.home.info.read_text())["url"]
+    url = json.loads(box.home.daemon_info.read_text())["url"]
     request = Request(url + path, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urlopen(request, timeout=60) as answer:

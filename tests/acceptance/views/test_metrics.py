@@ -62,10 +62,10 @@ def test_the_metrics_count_what_happened(process_box: Sandbox) -> None:
         "/api/sessions",
         {"name": "a", "title": "a", "prompt": "[[usage: input=120 output=30 usd=0.5]] [[sleep: 7200]]"},
     )
-    process_box.until(lambda: process_box.session("app-a")["usage"]["usd"], "a at work")
+    process_box.wait_until(lambda: process_box.session("app-a")["usage"]["usd"], "a at work")
     process_box.request("POST", "/api/sessions/app-a/message", {"content": "hello"})
     assert request_over_tcp(process_box, "/api/webhooks/github", "", b"{}")[0] == 401
-    process_box.until(
+    process_box.wait_until(
         lambda: sample_sum(read_metrics(process_box)[0], "ao_messages", state="delivered") >= 1, "the message delivered"
     )
     before, names = read_metrics(process_box)
@@ -93,7 +93,7 @@ def test_the_metrics_count_what_happened(process_box: Sandbox) -> None:
 
 def test_requests_cannot_create_new_labels(process_box: Sandbox) -> None:
     process_box.request("POST", "/api/sessions", {"name": "secret-name", "title": "t", "prompt": "[[sleep: 7200]]"})
-    process_box.until(lambda: process_box.session("app-secret-name")["status"] == "working", "it at work")
+    process_box.wait_until(lambda: process_box.session("app-secret-name")["status"] == "working", "it at work")
     before, _ = read_metrics(process_box)
     token = process_box.request("POST", "/api/tokens", {"name": "x", "role": "viewer"})["token"]
     for number in range(20):
@@ -116,7 +116,9 @@ def test_metrics_over_tcp_need_a_token_of_at_least_a_viewer(process_box: Sandbox
 
 
 def request_over_tcp(box: Sandbox, path: str, token: str, body: bytes | None = None) -> tuple[int, str]:
-    request = Request(json.loads(box.home.info.read_text())["url"] + path, body, {"Content-Type": "application/json"})
+    request = Request(
+        json.loads(box.home.daemon_info.read_text())["url"] + path, body, {"Content-Type": "application/json"}
+    )
     if token:
         request.add_header("Authorization", f"Bearer {token}")
     try:

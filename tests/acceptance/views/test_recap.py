@@ -8,10 +8,10 @@ from agent_orchestrator.testing.sandbox import Sandbox
 def test_status_since_summarizes_merges_questions_and_restarts(process_box: Sandbox) -> None:
     process_box.ao("new", "[[write: x.txt|x]] [[commit: x]] [[done: x]]", "--name", "lands")
     process_box.ao("new", "[[ask: Which database?]]", "--name", "asks")
-    process_box.until(lambda: process_box.session("app-asks")["status"] == "needs_input", "the question")
-    process_box.until(lambda: (process_box.session("app-lands")["pr"] or {}).get("number"), "the pull request")
+    process_box.wait_until(lambda: process_box.session("app-asks")["status"] == "needs_input", "the question")
+    process_box.wait_until(lambda: (process_box.session("app-lands")["pr"] or {}).get("number"), "the pull request")
     process_box.ao("merge", "lands", "--force")
-    process_box.until(lambda: process_box.session("app-lands")["status"] == "merged", "the merge")
+    process_box.wait_until(lambda: process_box.session("app-lands")["status"] == "merged", "the merge")
     process_box.stop()
     process_box.start()
     lines = {line["kind"]: line for line in process_box.json("status", "--since", "1h")["lines"]}

@@ -54,7 +54,7 @@ def test_the_effects_of_a_session_are_recorded_as_traces(tmp_path: Path) -> None
         box.repository()
         box.start()
         box.request("POST", "/api/sessions", {"name": "a", "title": "a", "prompt": "[[sleep: 7200]]"})
-        box.until(lambda: box.session("app-a")["status"] == "working", "a at work")
+        box.wait_until(lambda: box.session("app-a")["status"] == "working", "a at work")
         checks = {check["name"]: check for check in box.request("GET", "/api/doctor")["checks"]}
         assert checks["traces"]["state"] == "ok" and url in checks["traces"]["detail"]
         box.stop()
@@ -73,7 +73,7 @@ def test_a_missing_receiver_blocks_nothing(tmp_path: Path) -> None:
         box.repository()
         box.start()
         box.request("POST", "/api/sessions", {"name": "a", "title": "a", "prompt": "[[sleep: 7200]]"})
-        box.until(lambda: box.session("app-a")["status"] == "working", "a at work")
+        box.wait_until(lambda: box.session("app-a")["status"] == "working", "a at work")
         box.stop()
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.faults.scenarios.changes import Merge, Review, Stacked
-from tests.faults.scenarios.rules import Command, Reviewed, Spawned
+from tests.faults.scenarios.changes import MergeScenario, ReviewScenario, StackedScenario
+from tests.faults.scenarios.rules import AgentReviewScenario, CommandScenario, SpawnScenario
 from tests.faults.scenarios.scenario import Scenario
-from tests.faults.scenarios.sessions import Answers, Life, Messages, Typed
+from tests.faults.scenarios.sessions import AnswersScenario, MessagesScenario, RestoreScenario, TypedScenario
 
 SCENARIOS: dict[str, Callable[[str], Scenario]] = {
-    "messages": Messages,
-    "typed": Typed,
-    "landing": Merge,
-    "review": Review,
-    "life": Life,
-    "answers": Answers,
-    "command": Command,
-    "spawn": Spawned,
-    "judged": Reviewed,
-    "stacked": Stacked,
+    "messages": MessagesScenario,
+    "typed": TypedScenario,
+    "landing": MergeScenario,
+    "review": ReviewScenario,
+    "life": RestoreScenario,
+    "answers": AnswersScenario,
+    "command": CommandScenario,
+    "spawn": SpawnScenario,
+    "judged": AgentReviewScenario,
+    "stacked": StackedScenario,
 }

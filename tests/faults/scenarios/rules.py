@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.faults.scenarios.scenario import Scenario
-from tests.faults.scenarios.stage import Stage
+from tests.faults.scenarios.stage import CrashStage
 
 
-class Command(Scenario):
+class CommandScenario(Scenario):
     """A rule's command runs to its end; one that a crash interrupted is repeated and marked so; never two at once."""
 
     script = "echo begun $$ 0$AO_REPEATED >>$COMMAND_LOG; sleep 1; echo ended $$ >>$COMMAND_LOG"
@@ -18,21 +18,21 @@ class Command(Scenario):
         "  deploy-ready: {{action: command, command: '{script}', timeout: 20s}}\n"
     )
 
-    def prepare(self, stage: Stage) -> None:
+    def prepare(self, stage: CrashStage) -> None:
         script = self.script.replace("$COMMAND_LOG", str(stage.box.folder / "ran"))
         stage.box.repository(config=self.config.format(runtime=self.runtime, script=script))
 
-    def play(self, stage: Stage) -> None:
+    def play(self, stage: CrashStage) -> None:
         stage.ao("new", "[[report: deploy-ready|to=staging]]", "--name", "ship")
 
-    def _reports(self, stage: Stage) -> list[dict[str, Any]]:
-        return [event["data"] for page in stage.pages() for event in page if event["type"] == "command-finished"]
+    def _reports(self, stage: CrashStage) -> list[dict[str, Any]]:
+        return [event["data"] for page in stage.event_pages() for event in page if event["type"] == "command-finished"]
 
-    def settled(self, stage: Stage) -> bool:
+    def is_settled(self, stage: CrashStage) -> bool:
         return bool(self._reports(stage)) and stage.session("ship")["status"] == "idle"
 
-    def wrong(self, stage: Stage) -> list[str]:
-        reports, kills = self._reports(stage), len(stage.traced()[1])
+    def problems(self, stage: CrashStage) -> list[str]:
+        reports, kills = self._reports(stage), len(stage.statements_and_kills()[1])
         lines = [line.split() for line in (stage.box.folder / "ran").read_text().splitlines()]
         starts = [(pid, repeated == "01") for kind, pid, *rest in lines if kind == "begun" for repeated in rest]
         ended = [pid for kind, pid, *_ in lines if kind == "ended"]
@@ -45,10 +45,14 @@ class Command(Scenario):
             wrong.append(f"of {starts} these came to their end: {ended}")
         order = [pid for _, pid, *_ in lines]
         runs = [pid for index, pid in enumerate(order) if index == 0 or order[index - 1] != pid]
-        return wrong + [f"two ran at once: {lines}"] * (len(runs) != len({*runs})) + stage.once("app-ship", [])
+        return (
+            wrong
+            + [f"two ran at once: {lines}"] * (len(runs) != len({*runs}))
+            + stage.delivery_problems("app-ship", [])
+        )
 
 
-class Spawned(Scenario):
+class SpawnScenario(Scenario):
     """A rule starts another agent on a session's commit; an issue without a session is started because of its label."""
 
     config = (
@@ -59,31 +63,31 @@ class Spawned(Scenario):
         "  label-added: {{condition: \"label == 'agent'\", action: spawn, auto: true, message: '[[say: {{{{issue.title}}}}]]'}}\n"
     )
 
-    def play(self, stage: Stage) -> None:
+    def play(self, stage: CrashStage) -> None:
         task = "[[write: a.txt|x]] [[commit: a]] [[report: deploy-ready]]"
         stage.ao("new", task, "--name", "lead", "--agent", "lead")
-        stage.until(lambda: stage.session("say-help-app-lead")["status"] == "idle", "the helper")
+        stage.wait_until(lambda: stage.session("say-help-app-lead")["status"] == "idle", "the helper")
         stage.ao("issue", "new", "Tidy")
         stage.ao("issue", "label", "2", "agent")
 
-    def _tasks(self, stage: Stage) -> dict[str, str]:
+    def _tasks(self, stage: CrashStage) -> dict[str, str]:
         sessions = stage.ask("/api/sessions?all=1")["sessions"]
         return {session["id"]: stage.ask(f"/api/sessions/{session['id']}/prompt")["prompt"] for session in sessions}
 
-    def settled(self, stage: Stage) -> bool:
+    def is_settled(self, stage: CrashStage) -> bool:
         sessions = stage.ask("/api/sessions?all=1")["sessions"]
         return len(sessions) >= 3 and all(session["activity"] == "idle" for session in sessions)
 
-    def wrong(self, stage: Stage) -> list[str]:
+    def problems(self, stage: CrashStage) -> list[str]:
         created = {name: text for name, text in self._tasks(stage).items() if name != "app-lead"}
         expected = {"app-say-help-app-lead": "[[say: help app-lead]]", "app-tidy": "[[say: Tidy]]"}
         wrong = [] if created == expected else [f"the sessions that were made are {created}"]
         files = stage.box.git("ls-tree", "--name-only", "feature/say-help-app-lead").split()
         wrong += [] if "a.txt" in files else [f"the helper began at {files}"]
-        return wrong + stage.once("app-lead", [], starts=(3, 0))
+        return wrong + stage.delivery_problems("app-lead", [], starts=(3, 0))
 
 
-class Reviewed(Scenario):
+class AgentReviewScenario(Scenario):
     """A rule has an agent review a change: it requests changes, then approves, once each, and is cleaned up."""
 
     config = (
@@ -99,10 +103,10 @@ class Reviewed(Scenario):
     )
     task = "Write a\n[[write: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] [[write: a.txt|y]] [[commit: b]] [[done: b]] [[wait]]"
 
-    def play(self, stage: Stage) -> None:
+    def play(self, stage: CrashStage) -> None:
         stage.ao("new", self.task, "--name", "work")
 
-    def settled(self, stage: Stage) -> bool:
+    def is_settled(self, stage: CrashStage) -> bool:
         sessions = {session["id"]: session for session in stage.ask("/api/sessions?all=1")["sessions"]}
         reviewer = sessions.get("app-review-work")
         return bool(
@@ -113,7 +117,7 @@ class Reviewed(Scenario):
             and "review/" not in stage.box.git("branch", "--format=%(refname:short)")
         )
 
-    def wrong(self, stage: Stage) -> list[str]:
+    def problems(self, stage: CrashStage) -> list[str]:
         review = stage.ask("/api/sessions/work/review")
         verdicts = [(record["verdict"], record["body"], record["author"]) for record in review["reviews"]]
         expected = [("changes_requested", "not yet", "critic"), ("approved", "good now", "critic")]
@@ -122,14 +126,14 @@ class Reviewed(Scenario):
         wrong += [] if comments == ["why x?"] else [f"the comments are {comments}"]
         rounds = [
             record["data"].get("round", 1)
-            for page in stage.pages()
+            for page in stage.event_pages()
             for record in page
             if record["type"] == "review-requested"
         ]
         wrong += [] if rounds == [1, 2] else [f"it was asked for in rounds {rounds}"]
-        heard = stage.heard()
+        heard = stage.delivered_messages()
         was_heard = (
             len(heard) == 2 and heard[0].startswith("CHANGE") and "why x?" in heard[0] and "moved on" in heard[1]
         )
         wrong += [] if was_heard else [f"the agents heard {heard}"]
-        return wrong + stage.once("app-work", heard, starts=(2, 0))
+        return wrong + stage.delivery_problems("app-work", heard, starts=(2, 0))

@@ -12,31 +12,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent_orchestrator.client.daemon_client import alive
+from agent_orchestrator.base.processes import is_process_running
 from agent_orchestrator.errors import AoError, Unreachable
 from agent_orchestrator.testing.sandbox import Sandbox
 from tests.faults import forked_processes
-from tests.faults.crash_points import KILLED
+from tests.faults.crash_points import KILL_MARK
 
 T = TypeVar("T")
 
-PATIENCE = 90.0
-LITTER = ("launch.", "spec.", "message.")
+TIMEOUT = 90.0
+TEMPORARY_PREFIXES = ("launch.", "spec.", "message.")
 """Prefixes of files with an environment or a message, which are read once and removed."""
 PROGRAMS = (b"from demo_agent.", b"reader_agent.py")
 """Parts of the command lines of agents."""
-LOST = ("Traceback", "unexpectedly", "level=error")
+LOGGED_FAULTS = ("Traceback", "unexpectedly", "level=error")
 
 
-class Stage:
+class CrashStage:
     """A home, a repository, a daemon that is killed at a statement, and the person who continues as if nothing had happened."""
 
     def __init__(self, box: Sandbox) -> None:
         self.box = box
-        self.truth = Path(box.env["AO_DEMO_LOG"])
+        self.agent_log = Path(box.env["AO_DEMO_LOG"])
         self.plan, self.trace = box.folder / "plan", box.folder / "trace"
         box.env["AO_CRASH_PLAN"] = str(self.plan)
-        self.daemon: forked_processes.Child | None = None
+        self.daemon: forked_processes.ForkedProcess | None = None
         self.refused: list[str] = []
 
     # -- the daemon ----------------------------------------------------------------------------------------------------
@@ -48,61 +48,61 @@ class Stage:
 
     def _fork(self) -> None:
         """Start a daemon and wait until it serves or is dead."""
-        self.box.home.info.unlink(missing_ok=True)
-        self.daemon = started = forked_processes.daemon(self.box.env, self.box.folder / "early.log")
-        self.box.until(
-            lambda: not self.lives() or self.box.daemon_pid() == started.pid, "the daemon to serve or die", 30
+        self.box.home.daemon_info.unlink(missing_ok=True)
+        self.daemon = started = forked_processes.fork_daemon(self.box.env, self.box.folder / "early.log")
+        self.box.wait_until(
+            lambda: not self.is_running() or self.box.daemon_pid() == started.pid, "the daemon to serve or die", 30
         )
 
-    def lives(self) -> bool:
+    def is_running(self) -> bool:
         """Return whether the last started daemon runs."""
         return self.daemon is not None and self.daemon.poll() is None
 
-    def traced(self) -> tuple[list[str], list[str]]:
+    def statements_and_kills(self) -> tuple[list[str], list[str]]:
         """Return all statements so far, and those at which a daemon was killed."""
         lines = self.trace.read_text().splitlines() if self.trace.exists() else []
         entries = [line.partition(" ")[::2] for line in lines]
-        return [words for first, words in entries if first != KILLED], [
-            words for first, words in entries if first == KILLED
+        return [words for first, words in entries if first != KILL_MARK], [
+            words for first, words in entries if first == KILL_MARK
         ]
 
     def end(self) -> None:
         """Stop the daemon with SIGTERM if it runs; it may be killed meanwhile."""
-        if self.daemon is not None and self.lives():
+        if self.daemon is not None and self.is_running():
             os.kill(self.daemon.pid, signal.SIGTERM)
-            self.box.until(lambda: not self.lives(), "the daemon to end", 60)
+            self.box.wait_until(lambda: not self.is_running(), "the daemon to end", 60)
 
     def close(self) -> None:
         """Kill the daemon that serves."""
-        own = self.daemon.pid if self.daemon is not None and self.lives() else None
+        own = self.daemon.pid if self.daemon is not None and self.is_running() else None
         for pid in {own, self.box.daemon_pid()}:
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        self.box.until(lambda: not self.lives(), "the daemon to end")
-        self.box.home.info.unlink(missing_ok=True)
+        self.box.wait_until(lambda: not self.is_running(), "the daemon to end")
+        self.box.home.daemon_info.unlink(missing_ok=True)
 
     # -- the person ----------------------------------------------------------------------------------------------------
 
     def ao(self, *argv: str) -> str:
         """Run a command and return its output; failures are recorded in `refused`."""
-        completed = forked_processes.command(argv, self.box.env, self.box.repo, self.box.folder)
+        completed = forked_processes.fork_command(argv, self.box.env, self.box.repo, self.box.folder)
         if completed.code:
             self.refused.append(f"ao {' '.join(argv)}: exit {completed.code}: {completed.err.strip()}")
         return completed.out
 
     def ask(self, path: str) -> Any:
         """Send a GET request, starting the daemon again if it is dead."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             pid = self.box.daemon_pid()
-            if not self.lives() and (pid is None or not alive(pid)):
+            if not self.is_running() and (pid is None or not is_process_running(pid)):
                 self._fork()
             try:
                 return self.box.request("GET", path)
             except Unreachable:  # it is dying, or the next one is starting
                 if time.monotonic() > end:
-                    raise TimeoutError(f"no daemon answers within {PATIENCE:g} s") from None
+                    raise TimeoutError(f"no daemon answers within {TIMEOUT:g} s") from None
                 time.sleep(0.05)
 
     def session(self, name: str) -> dict[str, Any]:
@@ -113,9 +113,9 @@ class Stage:
         messages: list[dict[str, Any]] = self.ask(f"/api/sessions/{name}/messages")["messages"]
         return messages
 
-    def until(self, condition: Callable[[], T], what: str) -> T:
+    def wait_until(self, condition: Callable[[], T], what: str) -> T:
         """Poll until the condition is true and return its value; raise `TimeoutError`."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while True:
             with contextlib.suppress(AoError):
                 if value := condition():
@@ -125,17 +125,17 @@ class Stage:
                     (session["id"], session["status"], session["why"])
                     for session in self.ask("/api/sessions?all=1")["sessions"]
                 ]
-                raise TimeoutError(f"waited {PATIENCE:g} s in vain for {what}; the sessions: {states}")
+                raise TimeoutError(f"waited {TIMEOUT:g} s in vain for {what}; the sessions: {states}")
             time.sleep(0.05)
 
     # -- evidence ------------------------------------------------------------------------------------------------------
 
     def log(self, event: str) -> list[dict[str, Any]]:
         """Return the records of one event in the agents' log."""
-        lines = self.truth.read_text(errors="replace").splitlines() if self.truth.exists() else []
+        lines = self.agent_log.read_text(errors="replace").splitlines() if self.agent_log.exists() else []
         return [entry for line in lines if (entry := json.loads(line))["event"] == event]
 
-    def heard(self) -> list[str]:
+    def delivered_messages(self) -> list[str]:
         """Return the messages that reached an agent, in order."""
         return [entry["text"] for entry in self.log("message")]
 
@@ -160,7 +160,7 @@ class Stage:
                     pids_by_session.setdefault(variable.partition(b"=")[2].decode(), []).append(int(entry.name))
         return pids_by_session
 
-    def wrong(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the problems that are independent of the scenario."""
         wrong = list(self.refused)
         agents = self.agents()
@@ -170,13 +170,15 @@ class Stage:
             pids, pid = agents.get(session, []), pids_by_session.get(session)
             if pids != ([] if pid is None else [pid]):
                 wrong.append(f"{session}: agents {pids} live, {pid} is shown")
-        events = [each for page in self.pages() for each in page]
+        events = [each for page in self.event_pages() for each in page]
         if [each["seq"] for each in events] != list(range(1, len(events) + 1)):
             wrong.append("the event log has gaps")
         twice = [key for key, count in Counter(each["key"] for each in events).items() if count > 1]
         wrong += [f"event {key} is in the log twice" for key in twice]
         text = self.box.home.log.read_text(errors="replace") if self.box.home.log.exists() else ""
-        wrong += [f"the daemon's log: {line}" for line in text.splitlines() if any(word in line for word in LOST)]
+        wrong += [
+            f"the daemon's log: {line}" for line in text.splitlines() if any(word in line for word in LOGGED_FAULTS)
+        ]
         changed = self.box.git("status", "--porcelain", "--untracked-files=no")
         wrong += [f"the user's checkout is changed: {changed}"] if changed else []
         expected = {each["workspacePath"] for each in sessions if each["workspacePath"]} | {str(self.box.repo)}
@@ -187,21 +189,23 @@ class Stage:
         wrong += [f"links to nowhere are left behind: {links}"] * bool(links)
         locks = [str(path) for path in (self.box.repo / ".git").rglob("*.lock")]
         wrong += [f"locks are left behind: {locks}"] * bool(locks)
-        litter = [path.name for path in self.box.home.path.glob("sessions/*/*") if path.name.startswith(LITTER)]
+        litter = [
+            path.name for path in self.box.home.path.glob("sessions/*/*") if path.name.startswith(TEMPORARY_PREFIXES)
+        ]
         return wrong + [f"files with secrets or messages are left behind: {litter}"] * bool(litter)
 
-    def pages(self) -> Any:
+    def event_pages(self) -> Any:
         """Yield all events in pages."""
         last = 0
         while page := self.ask(f"/api/events?after={last}&limit=1000")["events"]:
             yield page
             last = page[-1]["seq"]
 
-    def once(self, session: str, expected: list[str], starts: tuple[int, int] = (1, 0)) -> list[str]:
+    def delivery_problems(self, session: str, expected: list[str], starts: tuple[int, int] = (1, 0)) -> list[str]:
         """Return the differences from the expected messages, starts and resumes of an agent."""
         wrong = []
-        if self.heard() != expected:
-            wrong.append(f"{session} heard {self.heard()}, not {expected}")
+        if self.delivered_messages() != expected:
+            wrong.append(f"{session} heard {self.delivered_messages()}, not {expected}")
         start_counts = Counter(bool(entry["resume"]) for entry in self.log("start"))
         if (start_counts[False], start_counts[True]) != starts:
             wrong.append(

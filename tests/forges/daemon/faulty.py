@@ -45,7 +45,7 @@ class ForgeDaemon:
 
     @property
     def address(self) -> str:
-        return f"{json.loads(self.box.home.info.read_text())['url']}/api/webhooks/{self.kind}"
+        return f"{json.loads(self.box.home.daemon_info.read_text())['url']}/api/webhooks/{self.kind}"
 
     def configure(self, token: str, tracker: str = "local") -> None:
         text = CONFIG.format(kind=self.kind, url=self.forge.url, token=token, tracker=tracker)
@@ -76,7 +76,7 @@ class ForgeDaemon:
 
     def wait_until_sent(self, *texts: str) -> None:
         """Wait until the agent was sent each of these texts; check that it was sent once."""
-        self.box.until(
+        self.box.wait_until(
             lambda: all(text in "".join(self.sent_messages()) for text in texts), f"{texts} to be sent", 2 * TIMEOUT
         )
         for text in texts:
@@ -99,7 +99,7 @@ class ForgeDaemon:
             return bool(now["status"] == "mergeable" and now["head"] == pull.head_sha)
 
         self.forge.review(pull, "APPROVE", by="rev")
-        self.box.until(is_mergeable, "one to be mergeable", TIMEOUT)
+        self.box.wait_until(is_mergeable, "one to be mergeable", TIMEOUT)
         self.box.ao("merge", "one")
         assert pull.merged
 
@@ -109,7 +109,7 @@ class ForgeDaemon:
 
     def wait_for_event(self, kind: str) -> None:
         """Wait until an event of this type is recorded."""
-        self.box.until(lambda: any(event["type"] == kind for event in self.box.events()), kind, TIMEOUT)
+        self.box.wait_until(lambda: any(event["type"] == kind for event in self.box.events()), kind, TIMEOUT)
 
     def wait_for_doctor(self, text: str) -> Json:
         """Wait for a failing check of the doctor whose detail contains the text, and return it."""
@@ -118,7 +118,7 @@ class ForgeDaemon:
             checks = self.box.request("GET", "/api/doctor")["checks"]
             return next((check for check in checks if text in check["detail"] and check["state"] != "ok"), {})
 
-        return self.box.until(matching_check, f"the doctor to say {text!r}", TIMEOUT)
+        return self.box.wait_until(matching_check, f"the doctor to say {text!r}", TIMEOUT)
 
     def wait_for_delay(self, kind: str, text: str) -> Json:
         """Wait until the session's events and `ao why` say why an effect is delayed; return the event's data."""
@@ -134,7 +134,7 @@ class ForgeDaemon:
                 {},
             )
 
-        delays = self.box.until(matching_delay, f"{kind} to be delayed for {text!r}", TIMEOUT)
+        delays = self.box.wait_until(matching_delay, f"{kind} to be delayed for {text!r}", TIMEOUT)
         assert any(line.startswith(f"Effect {kind}: pending, ") for line in self.box.json("why", "one")["lines"])
         return delays
 

@@ -54,7 +54,7 @@ def doctor_finding(box: Sandbox, config: str, name: str, state: str, *words: str
         text = f"{check.get('detail')} | {check.get('remedy')}"
         return text if check.get("state") == state and all(word in text for word in words) else None
 
-    return str(box.until(matching_check, f"{name} {state}: {words}", TIMEOUT / 3))
+    return str(box.wait_until(matching_check, f"{name} {state}: {words}", TIMEOUT / 3))
 
 
 def in_three_days(style: str) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.testing.forge.hooks import post
+from agent_orchestrator.testing.forge.hooks import post_delivery
 from agent_orchestrator.testing.github import GitHubServer
-from agent_orchestrator.testing.github.hooks import request as signed
+from agent_orchestrator.testing.github.hooks import delivery_request as signed
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.linear import LinearServer
 from tests.acceptance.session_states import wait_for_session
-from tests.forges.client import Client
+from tests.forges.client import ForgeClient
 from tests.forges.daemon.faulty import REPO, Forge, ForgeDaemon, forge_daemon
 
 TWO_COMMITS = (
@@ -82,12 +82,12 @@ def test_a_branch_deleted_under_an_open_merge_request_is_not_pushed_again(
     pull = daemon.open_pull_request()
     head = pull.head_sha
     branches = f"/api/v4/projects/{pull.project.id}/repository/branches"
-    Client(forge, daemon.token)("DELETE", f"{branches}/feature%2Fone")
+    ForgeClient(forge, daemon.token)("DELETE", f"{branches}/feature%2Fone")
     daemon.box.ao("send", "one", "go on")
     daemon.wait_for_delay("push", "somebody deleted feature/one")
     assert daemon.count_requests(4, git=True) <= 30
     daemon.git("push", "-q", "origin", f"{head}:refs/heads/feature/one")
-    daemon.box.until(lambda: pull.head_sha == daemon.box.session("one")["head"] != head, "the push", 60)
+    daemon.box.wait_until(lambda: pull.head_sha == daemon.box.session("one")["head"] != head, "the push", 60)
     daemon.check_and_merge(pull)
 
 
@@ -100,7 +100,7 @@ def test_a_session_continues_after_its_repository_was_renamed(daemon: ForgeDaemo
     forge.rename(REPO, "renamed" if kind == "github" else "acme/renamed")
     forge.thread(pull, "b.txt", 1, "Said after it", by="rev")
     daemon.wait_until_sent("Said after it")
-    daemon.box.until(lambda: pull.head_sha == daemon.box.session("one")["head"] != before, "the push", 60)
+    daemon.box.wait_until(lambda: pull.head_sha == daemon.box.session("one")["head"] != before, "the push", 60)
     assert forge.read("acme/renamed", "feature/one", "c.txt") == "two\n"
     forge.check("acme/renamed", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
@@ -120,7 +120,7 @@ def test_commits_force_pushed_by_another_person_are_not_overwritten(daemon: Forg
     assert daemon.count_requests(4, git=True) <= 30
     assert pull.head_sha == pushed_commit
     daemon.box.ao("send", "one", "take it in")
-    daemon.box.until(lambda: pull.head_sha == daemon.box.session("one")["head"] != pushed_commit, "the push", 60)
+    daemon.box.wait_until(lambda: pull.head_sha == daemon.box.session("one")["head"] != pushed_commit, "the push", 60)
     for name, text in (("theirs.txt", "x\n"), ("b.txt", "one\n"), ("c.txt", "two\n")):
         assert forge.read(REPO, "feature/one", name) == text
     daemon.check_and_merge(pull)
@@ -161,9 +161,9 @@ def test_1000_comments_are_read_and_sent_in_one_message(daemon: ForgeDaemon, for
     def count_read_comments() -> int:
         return sum(event["type"] == "comment-added" for event in all_events(daemon))
 
-    daemon.box.until(lambda: count_read_comments() == 1_000, "all to be read", 120)
-    assert fault.left == 0
-    daemon.box.until(daemon.sent_messages, "the message to be sent", 60)
+    daemon.box.wait_until(lambda: count_read_comments() == 1_000, "all to be read", 120)
+    assert fault.remaining == 0
+    daemon.box.wait_until(daemon.sent_messages, "the message to be sent", 60)
     [message] = daemon.sent_messages()
     assert "Remark 0." in message and "(cut)" in message and len(message) < 20_000
     assert daemon.count_requests(4) <= 60
@@ -250,8 +250,8 @@ def test_a_webhook_body_of_30_mb_is_refused_without_filling_the_daemons_memory(
     body, headers = signed(forge.hooks.sent[-1]) if daemon.kind == "github" else (b"{}", {"X-Gitlab-Token": "s3cret"})  # type: ignore[arg-type]
     large = json.dumps({"action": "x" * 30 * 1024 * 1024}).encode()
     for _ in range(3):
-        assert post(daemon.address, large, headers) == 413
-    assert post(daemon.address, body[:10], headers) in (401, 422)
+        assert post_delivery(daemon.address, large, headers) == 413
+    assert post_delivery(daemon.address, body[:10], headers) in (401, 422)
     assert daemon.memory("VmHWM") - before < 60
     daemon.wait_until_sent("After it")
     daemon.check_and_merge(pull)

@@ -68,7 +68,7 @@ def test_a_session_continues_after_the_forge_refused_requests(
     assert "\n" not in doctor_check["detail"]
     assert daemon.count_requests(5) <= 12
     assert not daemon.sent_messages()
-    fault.left = 0
+    fault.remaining = 0
     daemon.wait_until_sent("Said meanwhile")
     assert not [check for check in daemon.box.request("GET", "/api/doctor")["checks"] if check["name"] == "reading app"]
     daemon.check_and_merge(pull)
@@ -80,7 +80,7 @@ def test_news_read_before_a_poll_failed_is_still_delivered(daemon: ForgeDaemon, 
     fault = forge.fail(500, next=10_000, path="actions/runs|pipelines")
     daemon.comment_on_line(pull, "Said meanwhile")
     daemon.wait_for_doctor("failed with 500")
-    fault.left = 0
+    fault.remaining = 0
     daemon.wait_until_sent("Said meanwhile")
     daemon.check_and_merge(pull)
 
@@ -150,10 +150,10 @@ def test_an_expired_token_is_reported_and_the_session_continues_once_it_is_renew
     assert "ao doctor" in delay["remedy"] and "\n" not in delay["error"]
     assert daemon.count_requests(5, git=True) <= 30
     token.expired = False
-    daemon.box.until(lambda: pull.head_sha == daemon.box.session("one")["head"] and not pull.draft, "the push", 60)
+    daemon.box.wait_until(lambda: pull.head_sha == daemon.box.session("one")["head"] and not pull.draft, "the push", 60)
     assert forge.read(REPO, "feature/one", "c.txt") == "two\n"
     daemon.wait_until_sent("Said meanwhile")
-    daemon.box.until(lambda: pull.head_sha == daemon.box.session("one")["head"], "what came of that", 60)
+    daemon.box.wait_until(lambda: pull.head_sha == daemon.box.session("one")["head"], "what came of that", 60)
     daemon.check_and_merge(pull)
 
 
@@ -208,7 +208,7 @@ def test_refused_pushes_and_pull_requests_are_retried(
     assert daemon.count_requests(4, git=True) <= 30
     delays = [event for event in daemon.box.events("one") if event["type"] == "effect-delayed"]
     assert len(delays) <= 2, delays
-    fault.left = 0
+    fault.remaining = 0
     daemon.check_and_merge(daemon.open_pull_request())
 
 
@@ -226,7 +226,7 @@ def test_an_agents_reply_is_posted_once_the_forge_is_reachable_again(daemon: For
     resume_file.touch()
     daemon.wait_for_delay("reply", "could not be asked")
     forge.up()
-    daemon.box.until(lambda: agent_replies(pull), "the reply", 60)
+    daemon.box.wait_until(lambda: agent_replies(pull), "the reply", 60)
     daemon.check_and_merge(pull)
     assert len(agent_replies(pull)) == 1
 
@@ -243,14 +243,14 @@ def test_partial_graphql_answers_are_requested_again(tmp_path: Path, forge: GitH
         fault = forge.fail("partial", next=3, field="reviewThreads")
         daemon.comment_on_line(pull, "Said meanwhile")
         daemon.wait_until_sent("Said meanwhile")
-        assert fault.left == 0
+        assert fault.remaining == 0
         fault = forge.fail("partial", next=10_000, field="reviewThreads")
         daemon.comment_on_line(pull, "Said much later")
         daemon.wait_for_doctor("is not told whole: comments")
         before = forge.ledger.counts()["graphql"]
-        daemon.box.until(lambda: no_requests_for(forge, 4), "it to be asked for no more", 60)
+        daemon.box.wait_until(lambda: no_requests_for(forge, 4), "it to be asked for no more", 60)
         assert forge.ledger.counts()["graphql"] - before <= 20
-        fault.left = 0
+        fault.remaining = 0
         daemon.comment_on_line(pull, "And another")
         daemon.wait_until_sent("Said much later", "And another")
         daemon.check_and_merge(pull)

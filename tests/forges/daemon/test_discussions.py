@@ -84,7 +84,7 @@ def requested_reviewers(pull: Any) -> set[str]:
 
 def test_resolving_a_discussion_resolves_it_at_the_forge(box: Sandbox, forge: Forge, pull: Any) -> None:
     forge_threads: list[Any] = [forge.thread(pull, "b.txt", 1, f"Question {number}?", by="rev") for number in range(3)]
-    box.until(lambda: len(threads(box)) == 3, "the discussions", TIMEOUT)
+    box.wait_until(lambda: len(threads(box)) == 3, "the discussions", TIMEOUT)
     first, second, third = threads(box)
     assert f"({first['id']})" in box.ao("review", "one").stdout
 
@@ -101,7 +101,7 @@ def test_resolving_a_discussion_resolves_it_at_the_forge(box: Sandbox, forge: Fo
 
     forge.resolve(forge_threads[0], False)
     forge.comment(pull, "Not yet", by="rev")  # that it was taken up again is told by nobody
-    box.until(lambda: not threads(box)[0]["resolved"], "the discussion to be reopened", TIMEOUT)
+    box.wait_until(lambda: not threads(box)[0]["resolved"], "the discussion to be reopened", TIMEOUT)
     events = [event["data"] for event in box.events("one") if event["type"] == "thread-settled"]
     settled = [event["thread"] for event in events if event.get("resolved")]
     assert sorted(settled) == sorted(discussion["id"] for discussion in (first, second, third))
@@ -114,10 +114,10 @@ def test_replies_and_summaries_of_agents_contain_no_commands_to_the_forge(box: S
     now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull: Any = forge.find_pull("acme/app", now["pr"]["number"])
     thread: Any = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
-    box.until(lambda: threads(box), "the discussion", TIMEOUT)
+    box.wait_until(lambda: threads(box), "the discussion", TIMEOUT)
     comment_id = threads(box)[0]["comments"][0]["id"]
     box.ao("send", "one", f"[[reply: {comment_id}|/merge, @ann]]")
-    box.until(lambda: len(thread.comments) == 2, "the reply", TIMEOUT)
+    box.wait_until(lambda: len(thread.comments) == 2, "the reply", TIMEOUT)
     reply = thread.comments[1].body
     for text in (reply, pull.body):
         assert not re.search(r"(?m)^\s*/\w", text), text
@@ -133,7 +133,7 @@ def test_discussions_that_cannot_be_resolved_are_refused_in_one_line(
         box.ao("review", "one", "--resolve", "nothing", check=False), 3, "no discussion nothing", "ao review"
     )
     forge.comment(pull, "In general", by="rev")
-    box.until(lambda: threads(box), "the comment", TIMEOUT)
+    box.wait_until(lambda: threads(box), "the comment", TIMEOUT)
     assert_refused(box.ao("review", "one", "--resolve", threads(box)[0]["id"], check=False), 2, "on the whole", kind)
     assert box.json("review", "one", "--resolve", "all")["threads"][0]["resolved"] is False
     box.request("POST", "/api/sessions", {"name": "two", "title": "Two", "prompt": "[[wait]]"})
@@ -156,7 +156,7 @@ def test_reviewers_are_requested_at_the_forge(box: Sandbox, forge: Forge, pull: 
 def test_requests_to_an_unreachable_forge_are_made_later(box: Sandbox, forge: Forge, pull: Any) -> None:
     """The daemon is killed in between: the discussion is resolved once and recorded once; the repeated request returns the result."""
     thread = forge.thread(pull, "b.txt", 1, "Why?", by="rev")
-    box.until(lambda: threads(box), "the discussion", TIMEOUT)
+    box.wait_until(lambda: threads(box), "the discussion", TIMEOUT)
     thread_id = threads(box)[0]["id"]
     fault = forge.fail(503, next=1000)
 
@@ -171,15 +171,15 @@ def test_requests_to_an_unreachable_forge_are_made_later(box: Sandbox, forge: Fo
     assert first_line.endswith("the forge cannot be reached just now, it is done as soon as it can")
     resolve_thread = threading.Thread(target=resolve_and_ignore_errors)
     resolve_thread.start()
-    box.until(
+    box.wait_until(
         lambda: any(event["type"] == "resolve-requested" for event in box.events("one")), "it to be recorded", TIMEOUT
     )
     box.stop(9)
     resolve_thread.join(TIMEOUT)
-    fault.left = 0
+    fault.remaining = 0
     assert not is_resolved(thread)
     box.start()
-    box.until(lambda: is_resolved(thread) and requested_reviewers(pull) == {"rev"}, "it to be done", TIMEOUT)
+    box.wait_until(lambda: is_resolved(thread) and requested_reviewers(pull) == {"rev"}, "it to be done", TIMEOUT)
     assert resolve_thread_request()["threads"][0]["resolved"]
     types = [event["type"] for event in box.events("one")]
     assert (types.count("resolve-requested"), types.count("thread-settled")) == (1, 1)

@@ -52,16 +52,16 @@ def test_an_unknown_repository_is_refused_with_the_configuration_keys_to_check(b
 
 
 def test_unreadable_issues_are_not_shown_as_no_issues(box: Sandbox, forge: GitHubServer) -> None:
-    box.until(lambda: box.json("issues")["unread"] == [], "the first reading", TIMEOUT)
+    box.wait_until(lambda: box.json("issues")["unread"] == [], "the first reading", TIMEOUT)
     assert "No issue is open" in box.ao("issues").stdout
     token = forge.token("dev")
     edit_config(box, f'token: "{_configured_token(box)}"', 'token: "wrong"')
-    [unread] = box.until(lambda: box.json("issues")["unread"], "the trouble", TIMEOUT)
+    [unread] = box.wait_until(lambda: box.json("issues")["unread"], "the trouble", TIMEOUT)
     assert unread["project"] == "app" and "is not accepted" in unread["why"]
     output = box.ao("issues")
     assert output.stdout == "" and "could not be read" in output.stderr
     edit_config(box, 'token: "wrong"', f'token: "{token}"')  # what is mended counts at once, whatever pause was meant
-    box.until(lambda: box.json("issues")["unread"] == [], "the next reading", 10)
+    box.wait_until(lambda: box.json("issues")["unread"] == [], "the next reading", 10)
 
 
 def _configured_token(box: Sandbox) -> str:
@@ -84,7 +84,7 @@ def test_an_environment_variable_missing_in_the_daemon_is_named(box: Sandbox) ->
 
 def test_assigning_an_unknown_person_leaves_the_assignees_unchanged(box: Sandbox, forge: GitHubServer) -> None:
     issue = forge.issue("acme/app", "Any", by="rev")
-    box.until(lambda: box.json("issues")["issues"], "the issue", TIMEOUT)
+    box.wait_until(lambda: box.json("issues")["issues"], "the issue", TIMEOUT)
     box.ao("issue", "assign", "1", "rev")
     assert_refused(box.ao("issue", "assign", "1", "nobody-there", check=False), 2, "nobody-there")
     assert [user.login for user in issue.assignees] == ["rev"]
@@ -118,7 +118,7 @@ def test_a_check_that_fails_while_the_merge_waits_cancels_the_merge(box: Sandbox
     def refusal() -> list[str]:
         return [event["data"]["cause"] for event in box.events("one") if event["type"] == "landing-failed"]
 
-    assert box.until(refusal, "the refusal", TIMEOUT) == ["checks"]
+    assert box.wait_until(refusal, "the refusal", TIMEOUT) == ["checks"]
     assert not pull.merged
 
 
@@ -131,7 +131,7 @@ def test_issues_are_shown_and_given_by_their_trackers_keys(tmp_path: Path) -> No
         tracker = f'{{plugin: linear, team: LIN, apiUrl: "{linear.api}", token: "{linear.token("dev")}"}}'
         box.repository(config=f"defaults: {{agent: demo}}\nprojects:\n  app: {{path: ., tracker: {tracker}}}\n")
         box.start()
-        box.until(lambda: box.json("issues")["issues"], "the issue", TIMEOUT)
+        box.wait_until(lambda: box.json("issues")["issues"], "the issue", TIMEOUT)
         assert "LIN-1  Count to four" in box.ao("issues").stdout
         assert box.ao("issue", "show", "lin-1").stdout.startswith("LIN-1 Count to four")
         assert_refused(box.ao("issue", "close", "OPS-1", check=False), 3, "OPS-1", "LIN-1")

@@ -33,14 +33,14 @@ def test_a_pull_request_is_taken_over_and_closed(box: Sandbox, forge: GitHubServ
     pull = forge.pull("acme/app", "theirs", "Add c", by="rev")
     session = box.json("new", "--pr", str(pull.number), "[[edit: c.txt|more]] [[commit: more]] [[done: made]]")
     assert (session["branch"], session["base"]) == ("theirs", "main")
-    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", TIMEOUT)
+    box.wait_until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", TIMEOUT)
     session = wait_for_session(
         box, session["name"], lambda session: session["pr"]["head"] == pull.head_sha, "the same commit here and there"
     )
     assert session["pr"]["number"] == pull.number
     assert_refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "works on pull request", "ao stop")
     box.request("POST", f"/api/sessions/{session['name']}/close")
-    box.until(lambda: pull.state == "closed", "it to be closed there", TIMEOUT)
+    box.wait_until(lambda: pull.state == "closed", "it to be closed there", TIMEOUT)
     assert_refused(box.ao("new", "--pr", str(pull.number), check=False), 1, "is closed", "new session")
     assert_refused(box.ao("new", "--pr", "77", check=False), 3, "77")
     assert_refused(
@@ -57,9 +57,9 @@ def test_a_foreign_pull_request_title_cannot_skip_ci_or_mention_people_in_the_me
     wait_for_session(
         box, session["name"], lambda now: now["pr"]["head"] == pull.head_sha != "", "the same commit here and there"
     )
-    box.until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", TIMEOUT)
+    box.wait_until(lambda: forge.read("acme/app", "theirs", "c.txt") == "c\nmore\n", "the push", TIMEOUT)
     box.ao("merge", session["name"], "--force")
-    box.until(lambda: pull.merged, "it to be merged", TIMEOUT)
+    box.wait_until(lambda: pull.merged, "it to be merged", TIMEOUT)
     message = forge.log("acme/app")[0].message
     assert message.replace("\u200c", "").startswith("Add c [skip ci] for @ann")
     assert "[skip ci]" not in message and "@ann" not in message
@@ -74,7 +74,7 @@ def test_the_doctor_shows_the_account_and_whether_webhooks_arrive(box: Sandbox, 
         checks = {check["name"]: check for check in box.json("doctor")["checks"]}
         return checks if checks["github webhooks: app"]["state"] == expected_state else None
 
-    checks = box.until(matching_checks, "the doctor to have heard of it", TIMEOUT)
+    checks = box.wait_until(matching_checks, "the doctor to have heard of it", TIMEOUT)
     assert checks["github: app"]["state"] == "ok" and "as dev" in checks["github: app"]["detail"]
     if way == "polling":
         assert "/api/webhooks/github" in checks["github webhooks: app"]["remedy"]

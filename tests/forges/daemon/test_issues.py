@@ -69,34 +69,36 @@ def issue_sandbox(folder: Path, forge: GitHubServer, way: str, auto: bool = Fals
 
 
 def address(box: Sandbox) -> str:
-    return str(json.loads(box.home.info.read_text())["url"])
+    return str(json.loads(box.home.daemon_info.read_text())["url"])
 
 
 def test_auto_assign_starts_one_session_for_an_issue_and_the_merge_closes_it(box: Sandbox, forge: GitHubServer) -> None:
     other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
     issue = forge.issue("acme/app", "Add a file", SCRIPT, by="rev")
     forge.label_issue(issue, "needs-tests")
-    session = box.until(lambda: box.sessions()[:1], "a session", TIMEOUT)[0]
+    session = box.wait_until(lambda: box.sessions()[:1], "a session", TIMEOUT)[0]
     assert (session["issue"], session["profile"], session["title"]) == (str(issue.number), "tester", "Add a file")
     name = session["name"]
     ready = wait_for_session(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     pull = forge.find_pull("acme/app", ready["pr"]["number"])
     assert f"Closes #{issue.number}" in (pull.body or "")
     labels = {"needs-tests", "reviewing"}
-    box.until(lambda: {label.name for label in issue.labels} == labels, "the issue to be in review", TIMEOUT)
+    box.wait_until(lambda: {label.name for label in issue.labels} == labels, "the issue to be in review", TIMEOUT)
     assert any("/pull/" in (comment.body or "") for comment in issue.comments)
     assert [user.login for user in issue.assignees] == ["dev"]
 
     forge.label_issue(issue, "urgent")
-    box.until(lambda: rule_messages(box, name), "the label to be told", TIMEOUT)
+    box.wait_until(lambda: rule_messages(box, name), "the label to be told", TIMEOUT)
     box.stop()
     box.start()
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
     wait_for_status(box, name, "mergeable")
     box.ao("merge", name)
-    box.until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
-    box.until(lambda: not {"doing", "reviewing"} & {label.name for label in issue.labels}, "its labels to go", TIMEOUT)
+    box.wait_until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
+    box.wait_until(
+        lambda: not {"doing", "reviewing"} & {label.name for label in issue.labels}, "its labels to go", TIMEOUT
+    )
     assert other.state == "open" and len(box.sessions()) == 1
 
 
@@ -116,7 +118,7 @@ def test_issues_are_listed_opened_commented_and_started_by_number(box: Sandbox, 
             if listed_issue["title"] == "Of theirs"
         ]
 
-    assert box.until(listed_numbers, "it to be listed", TIMEOUT) == [other_issue.number]
+    assert box.wait_until(listed_numbers, "it to be listed", TIMEOUT) == [other_issue.number]
     box.ao("new", f"#{new_issue['number']}")
     task = next(box.home.path.glob("sessions/*/task.md")).read_text()
     assert "> Call it b.txt" in task and box.sessions()[0]["issue"] == str(new_issue["number"])
@@ -127,7 +129,7 @@ def test_comments_by_others_are_not_recorded_under_the_person_whose_request_read
 ) -> None:
     with issue_sandbox(tmp_path, forge, "polling") as box:
         issue = forge.issue("acme/app", "Of theirs", "text", by="rev")
-        box.until(lambda: box.json("issues")["issues"], "it to be listed", TIMEOUT)
+        box.wait_until(lambda: box.json("issues")["issues"], "it to be listed", TIMEOUT)
         forge.user("mallory")
         forge.comment(issue, "I am the owner", by="mallory")
         box.ao("issue", "label", str(issue.number), "urgent")

@@ -75,7 +75,7 @@ def authorization_header(forge: Forge) -> str:
 def address(box: Sandbox) -> str:
     import json
 
-    return str(json.loads(box.home.info.read_text())["url"])
+    return str(json.loads(box.home.daemon_info.read_text())["url"])
 
 
 def start_session(box: Sandbox, name: str, script: str, **options: Any) -> None:
@@ -97,16 +97,16 @@ def test_a_labelled_issue_becomes_a_pull_request_and_is_closed_by_the_merge(box:
     issue: Any = forge.issue("acme/app", "Add a file", "[[write: b.txt|one]] [[commit: one]] [[done: made]]", by="rev")
     other = forge.issue("acme/app", "Not for us", "[[done: no]]", by="rev")
     forge.label_issue(issue, "needs-tests")
-    [session] = box.until(box.sessions, "a session", TIMEOUT)
+    [session] = box.wait_until(box.sessions, "a session", TIMEOUT)
     name = session["name"]
     assert (session["profile"], session["title"]) == ("tester", "Add a file")
     ready = wait_for_session(box, name, lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
     labels = {"needs-tests", "reviewing"}
-    box.until(
+    box.wait_until(
         lambda: {str(getattr(label, "name", label)) for label in issue.labels} == labels, "it to be in review", TIMEOUT
     )
     fix_review_and_merge(box, forge, name, ready)
-    box.until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
+    box.wait_until(lambda: issue.state == "closed", "the issue to be closed", TIMEOUT)
     assert other.state != "closed" and len(box.sessions()) == 1
 
 
@@ -114,22 +114,22 @@ def fix_review_and_merge(box: Sandbox, forge: Forge, name: str, draft: Json) -> 
     """Fail a check that the agent fixes, comment as a reviewer so that it replies and changes the file, approve, and merge."""
     pull: Any = forge.find_pull("acme/app", draft["pr"]["number"])
     forge.check("acme/app", pull.head_sha, "tests", "failure", log="collected 1\nE   assert 1 == 2\nFAILED b.txt\n")
-    box.until(lambda: rule_messages(box, name), "the failure to be sent", TIMEOUT)
+    box.wait_until(lambda: rule_messages(box, name), "the failure to be sent", TIMEOUT)
     [message] = rule_messages(box, name)
     assert "assert 1 == 2" in message
     session = wait_for_session(box, name, lambda now: now["head"] != draft["head"], "a commit")
-    box.until(lambda: pull.head_sha == box.session(name)["head"], "the push", TIMEOUT)
+    box.wait_until(lambda: pull.head_sha == box.session(name)["head"], "the push", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     wait_for_session(
         box, name, lambda now: now["pr"]["checks"] and now["pr"]["checks"][0]["state"] == "success", "the check"
     )
 
     forge.thread(pull, "b.txt", 1, "Why? [[reply: {comment}|Because]] [[write: b.txt|two]] [[commit: two]]", by="rev")
-    box.until(lambda: len(rule_messages(box, name)) == 2, "the comment to be sent", TIMEOUT)
-    box.until(
+    box.wait_until(lambda: len(rule_messages(box, name)) == 2, "the comment to be sent", TIMEOUT)
+    box.wait_until(
         lambda: any(comment.body.startswith("Because") for comment in pull.threads[0].comments), "the reply", TIMEOUT
     )
-    box.until(lambda: pull.head_sha not in (draft["head"], session["head"]), "the next push", TIMEOUT)
+    box.wait_until(lambda: pull.head_sha not in (draft["head"], session["head"]), "the next push", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
     wait_for_status(box, name, "mergeable")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.protocols.forge import Waiting
+from agent_orchestrator.protocols.forge import MergeQueued
 from agent_orchestrator.testing.github import GitHubServer
 from agent_orchestrator.testing.gitlab import GitLabServer
 from agent_orchestrator.testing.sandbox import Sandbox
@@ -80,7 +80,7 @@ def hand_over_to_forge(box: Sandbox, forge: Forge) -> Any:
         box, "one", lambda now: now["pr"]["checks"] and now["pr"]["mergeable"] == "yes", "its check to be seen"
     )
     box.ao("merge", "one", "--no-wait")
-    box.until(lambda: forge_will_merge(pull), "the forge to wait for it", TIMEOUT)
+    box.wait_until(lambda: forge_will_merge(pull), "the forge to wait for it", TIMEOUT)
     wait_for_session(box, "one", lambda now: now["waitingFor"], "the session to wait")
     return pull
 
@@ -95,8 +95,8 @@ def test_a_push_before_the_merge_cancels_the_forges_automatic_merge(box: Sandbox
     first = pull.head_sha
     forge.ci("acme/app", lambda repo, sha: forge.check(repo, sha, "tests", "success") and None)  # type: ignore[arg-type]
     box.ao("send", "one", "go on")
-    box.until(lambda: pull.head_sha != first, "the push", TIMEOUT)
-    box.until(lambda: merge_failures(box), "the merge failure to be recorded", TIMEOUT)
+    box.wait_until(lambda: pull.head_sha != first, "the push", TIMEOUT)
+    box.wait_until(lambda: merge_failures(box), "the merge failure to be recorded", TIMEOUT)
     assert [failure["cause"] for failure in merge_failures(box)] == ["moved"]
     forge.review(pull, "APPROVE", by="rev")
     wait_for_status(box, "one", "mergeable")
@@ -109,10 +109,10 @@ def test_a_commit_pushed_by_another_person_is_not_merged(box: Sandbox, forge: Fo
     require_checks(forge)
     pull = hand_over_to_forge(box, forge)
     forge.push("acme/app", pull.head_ref if kind == "github" else pull.branch, {"b.txt": "theirs\n"}, by="rev")
-    box.until(lambda: not forge_will_merge(pull), "the forge not to wait for it any more", TIMEOUT)
+    box.wait_until(lambda: not forge_will_merge(pull), "the forge not to wait for it any more", TIMEOUT)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     if kind == "github":  # GitLab does so itself, and is asked later
-        box.until(lambda: merge_failures(box), "the merge failure to be recorded", TIMEOUT)
+        box.wait_until(lambda: merge_failures(box), "the merge failure to be recorded", TIMEOUT)
         assert merge_failures(box)[0]["cause"] == "moved" and pull.head_sha[:12] in merge_failures(box)[0]["reason"]
     assert not pull.merged
 
@@ -136,15 +136,17 @@ def test_a_reaction_rule_puts_a_pull_request_into_the_forges_queue_again(box: Sa
     first = pull.head_sha
     forge.check("acme/app", first, "tests", "success")
     forge.review(pull, "APPROVE", by="rev")
-    box.until(lambda: forge_will_merge(pull), "the queue", TIMEOUT)
+    box.wait_until(lambda: forge_will_merge(pull), "the queue", TIMEOUT)
     box.ao("send", "one", "go on")
-    box.until(lambda: pull.head_sha != first, "the push", TIMEOUT)
+    box.wait_until(lambda: pull.head_sha != first, "the push", TIMEOUT)
     assert not forge_will_merge(pull)
     forge.check("acme/app", pull.head_sha, "tests", "success")
     forge.review(pull, "APPROVE", by="rev") if isinstance(forge, GitHubServer) else None
-    box.until(lambda: forge_will_merge(pull), "the queue again", TIMEOUT)
+    box.wait_until(lambda: forge_will_merge(pull), "the queue again", TIMEOUT)
     assert not pull.merged
-    group = box.until(lambda: forge.train(pull) if isinstance(forge, GitLabServer) else forge.group(pull), "its group")
+    group = box.wait_until(
+        lambda: forge.train(pull) if isinstance(forge, GitLabServer) else forge.group(pull), "its group"
+    )
     forge.check("acme/app", group or "", "tests", "success")
     merged_session = wait_for_status(box, "one", "merged")
     assert (
@@ -177,7 +179,7 @@ def base_head(forge: Forge) -> str:
 
 def test_a_merge_updates_the_local_base_branch_and_deletes_the_session_branch(box: Sandbox, forge: Forge) -> None:
     merge_session(box, forge)
-    box.until(lambda: box.git("rev-parse", "main") == base_head(forge), "the base to follow", TIMEOUT)
+    box.wait_until(lambda: box.git("rev-parse", "main") == base_head(forge), "the base to follow", TIMEOUT)
     assert box.git("rev-parse", "origin/main") == base_head(forge)
     assert (box.repo / "b.txt").read_text() == "one\n" and not box.git("status", "--porcelain", "-uno")
     assert branches(box) == ["main"]
@@ -189,7 +191,7 @@ def test_uncommitted_files_in_the_users_checkout_stay_unchanged(box: Sandbox, fo
     before = box.git("rev-parse", "main")
     (box.repo / "b.txt").write_text("mine\n")
     merge_session(box, forge)
-    box.until(lambda: box.git("rev-parse", "origin/main") == base_head(forge), "the base to be fetched", TIMEOUT)
+    box.wait_until(lambda: box.git("rev-parse", "origin/main") == base_head(forge), "the base to be fetched", TIMEOUT)
     assert (box.repo / "b.txt").read_text() == "mine\n" and box.git("rev-parse", "main") == before
     assert branches(box) == ["main"]
 
@@ -226,7 +228,7 @@ async def test_the_plugin_cancels_an_automatic_merge(forge: Forge, kind: str, qu
     plugin: Any = gitlab.scm(forge, by="dev") if isinstance(forge, GitLabServer) else github.scm(forge)
     state = await plugin.get(1)
     await plugin.call_off(state)
-    assert isinstance(await plugin.merge(state, github.merge_request(state)), Waiting)
+    assert isinstance(await plugin.merge(state, github.merge_request(state)), MergeQueued)
     assert forge_will_merge(pull)
     if kind == "github" and not queue:  # GitHub keeps it on when somebody who may push does
         forge.push(repo, "feature/x", {"a.txt": "3\n"}, by="dev")
@@ -249,9 +251,9 @@ def test_the_board_shows_the_state_of_the_base_branch_at_the_forge(box: Sandbox,
 
     assert base() == ("unknown", False)
     forge.check("acme/app", "main", "tests", bad)
-    box.until(lambda: base() == ("red", True), "the board to show the base as failing", TIMEOUT)
+    box.wait_until(lambda: base() == ("red", True), "the board to show the base as failing", TIMEOUT)
     forge.check("acme/app", "main", "tests", "success")
-    box.until(lambda: base() == ("green", False), "the board to show the base as passing", TIMEOUT)
+    box.wait_until(lambda: base() == ("green", False), "the board to show the base as passing", TIMEOUT)
 
 
 def test_undo_of_a_merge_at_a_forge_points_to_the_forges_revert(box: Sandbox, forge: Forge, kind: str) -> None:

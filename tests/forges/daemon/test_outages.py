@@ -27,7 +27,7 @@ def test_an_expired_token_and_its_renewal_are_each_notified_once(tmp_path: Path,
         now = wait_for_session(box, "one", lambda now: now["pr"] and now["pr"]["state"] == "open", "a pull request")
         assert "unread" not in box.json("status")
         expire(forge, True)
-        [first] = box.until(lambda: reading_notifications(box), "the notification", TIMEOUT)
+        [first] = box.wait_until(lambda: reading_notifications(box), "the notification", TIMEOUT)
         assert (first["project"], first["level"]) == ("app", "action")
         assert first["title"] == "github of app cannot be read"
         assert "is not accepted by GitHub" in first["message"] and "gh auth login" in first["message"]
@@ -39,13 +39,13 @@ def test_an_expired_token_and_its_renewal_are_each_notified_once(tmp_path: Path,
         box.stop()
         box.start()
         request_count = len(forge.ledger.requests)
-        box.until(lambda: len(forge.ledger.requests) > request_count + 2, "both to be tried again", TIMEOUT)
+        box.wait_until(lambda: len(forge.ledger.requests) > request_count + 2, "both to be tried again", TIMEOUT)
         assert len(reading_notifications(box)) == 1
 
         pull = forge.find_pull("acme/app", now["pr"]["number"])
         forge.check("acme/app", pull.head_sha, "tests", "success")
         expire(forge, False)
-        box.until(lambda: len(reading_notifications(box)) == 2, "the notification of the renewal", TIMEOUT)
+        box.wait_until(lambda: len(reading_notifications(box)) == 2, "the notification of the renewal", TIMEOUT)
         second = reading_notifications(box)[1]
         assert (second["title"], second["level"]) == ("github of app can be read again", "info")
         assert "unread" not in box.json("status") and "cannot be read" not in box.ao("status").stdout

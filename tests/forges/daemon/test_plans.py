@@ -17,7 +17,7 @@ from tests.acceptance.session_states import TIMEOUT
 from tests.forges import fetch
 from tests.forges.conftest import published
 from tests.forges.daemon.test_issues import issue_sandbox
-from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
+from tests.forges.plugins.trackers import JiraBench, LinearBench, TrackerBench
 from tests.forges.published.linear_types import write_schema
 
 CONFIG = """
@@ -31,8 +31,8 @@ projects:
 
 
 @pytest.fixture(params=["linear", "jira"])
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench[Any]]:
-    tracker_bench: Bench[Any]
+def bench(request: pytest.FixtureRequest) -> Iterator[TrackerBench[Any]]:
+    tracker_bench: TrackerBench[Any]
     if request.param == "linear":
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
         tracker_bench = LinearBench(write_schema(published(fetch.LINEAR)))
@@ -43,14 +43,14 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench[Any]]:
 
 
 @pytest.fixture
-def box(tmp_path: Path, bench: Bench[Any]) -> Iterator[Sandbox]:
+def box(tmp_path: Path, bench: TrackerBench[Any]) -> Iterator[Sandbox]:
     with Sandbox(tmp_path, "process") as sandbox:
         sandbox.repository(config=config(bench))
         sandbox.start()
         yield sandbox
 
 
-def config(bench: Bench[Any], auto: str = "false") -> str:
+def config(bench: TrackerBench[Any], auto: str = "false") -> str:
     token = bench.server.token("dev")
     if isinstance(bench, LinearBench):
         options = f'team: LIN, apiUrl: "{bench.server.api}", token: {token}'
@@ -59,17 +59,17 @@ def config(bench: Bench[Any], auto: str = "false") -> str:
     return CONFIG.format(kind=bench.name.partition(" ")[0], options=options, auto=auto)
 
 
-def issue_titles(bench: Bench[Any]) -> list[str]:
+def issue_titles(bench: TrackerBench[Any]) -> list[str]:
     """Return the sorted titles of the tracker's issues."""
     issues = bench.team.issues if isinstance(bench, LinearBench) else bench.project.issues  # type: ignore[attr-defined]
     return sorted(issue.title for issue in issues)
 
 
-def test_the_tasks_of_a_plan_become_issues_and_are_assigned_in_order(box: Sandbox, bench: Bench[Any]) -> None:
+def test_the_tasks_of_a_plan_become_issues_and_are_assigned_in_order(box: Sandbox, bench: TrackerBench[Any]) -> None:
     plan = box.json("plan", goal(task("a"), task("b", "a")), "--apply")
     assert plan["state"] == "applied" and issue_titles(bench) == ["Make a", "Make b"]
     assert [row["issueKey"] for row in plan["tasks"]] == [f"{bench.prefix}-1", f"{bench.prefix}-2"]
-    box.until(
+    box.wait_until(
         lambda: [row["issue"] for row in box.sessions()] == [f"{bench.prefix}-1"], "the first to be taken", TIMEOUT
     )
     time.sleep(1.5)
@@ -78,7 +78,7 @@ def test_the_tasks_of_a_plan_become_issues_and_are_assigned_in_order(box: Sandbo
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_kill_right_after_an_issue_was_opened_does_not_open_it_twice(
-    box: Sandbox, bench: Bench[Any], number: int
+    box: Sandbox, bench: TrackerBench[Any], number: int
 ) -> None:
     if isinstance(bench, LinearBench):
         fault_point = "http mutation AoIssueCreate: host.ask < issues.create < apply._bodies < apply.run"
@@ -93,7 +93,7 @@ def test_a_kill_right_after_an_issue_was_opened_does_not_open_it_twice(
     assert daemon.wait(30) == -signal.SIGKILL
     assert len(issue_titles(bench)) == number
     box.start()
-    plan = box.until(lambda: applied_plan(box), "the plan to be applied", TIMEOUT)
+    plan = box.wait_until(lambda: applied_plan(box), "the plan to be applied", TIMEOUT)
     assert issue_titles(bench) == ["Make a", "Make b", "Make c"]
     assert [row["issue"] for row in plan["tasks"]] == [1, 2, 3]
     blockers = [box.json("issue", "show", str(issue_number))["after"] for issue_number in (1, 2, 3)]
@@ -106,20 +106,22 @@ def applied_plan(box: Sandbox) -> dict[str, Any]:
     return plan if plan["state"] == "applied" else {}
 
 
-def test_applying_a_plan_continues_once_the_tracker_is_up_again(box: Sandbox, bench: Bench[Any]) -> None:
+def test_applying_a_plan_continues_once_the_tracker_is_up_again(box: Sandbox, bench: TrackerBench[Any]) -> None:
     box.ao("plan", goal(task("a"), task("b", "a")))
     bench.server.down()
     assert box.request("POST", "/api/plans/P1/apply", {})["state"] == "applying"
-    progress = box.until(lambda: box.request("GET", "/api/plans/P1")["progress"], "what hinders it", TIMEOUT)
+    progress = box.wait_until(lambda: box.request("GET", "/api/plans/P1")["progress"], "what hinders it", TIMEOUT)
     assert "it is tried again by itself" in progress
     discard = box.ao("plan", "P1", "--discard", check=False)
     assert discard.returncode == 1 and "P1 is applying" in discard.stderr
     bench.server.up()
-    box.until(lambda: applied_plan(box), "the plan to be applied", TIMEOUT)
+    box.wait_until(lambda: applied_plan(box), "the plan to be applied", TIMEOUT)
     assert issue_titles(bench) == ["Make a", "Make b"]
 
 
-def test_a_plan_refused_by_the_tracker_shows_the_reason_and_can_be_corrected(box: Sandbox, bench: Bench[Any]) -> None:
+def test_a_plan_refused_by_the_tracker_shows_the_reason_and_can_be_corrected(
+    box: Sandbox, bench: TrackerBench[Any]
+) -> None:
     if not isinstance(bench, LinearBench):
         pytest.skip("Jira takes any label")
     bench.server.label("area").is_group = True
@@ -138,7 +140,7 @@ def test_a_plan_refused_by_the_tracker_shows_the_reason_and_can_be_corrected(box
     ]
 
 
-def test_a_lost_response_does_not_open_an_issue_twice(box: Sandbox, bench: Bench[Any]) -> None:
+def test_a_lost_response_does_not_open_an_issue_twice(box: Sandbox, bench: TrackerBench[Any]) -> None:
     box.ao("plan", goal(task("a"), task("b", "a")))
     path = "issueCreate" if isinstance(bench, LinearBench) else "/issue "
     bench.server.fail("lost", path=path, method="POST")
@@ -160,7 +162,7 @@ def test_github_issues_of_a_plan_carry_a_hidden_mark_and_are_found_after_a_kill(
         box.request("POST", "/api/plans/P1/apply", {"start": False})
         assert daemon.wait(30) == -signal.SIGKILL
         box.start()
-        plan = box.until(lambda: applied_plan(box), "the plan to be applied", TIMEOUT)
+        plan = box.wait_until(lambda: applied_plan(box), "the plan to be applied", TIMEOUT)
         assert [row["issueKey"] for row in plan["tasks"]] == ["1", "2"]
         bodies = [box.json("issue", "show", number)["body"] for number in ("1", "2")]
         assert all(body.splitlines()[-1].startswith("<!-- ao plan P1 task ") for body in bodies)

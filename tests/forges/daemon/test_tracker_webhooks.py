@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.testing.forge.hooks import post
+from agent_orchestrator.testing.forge.hooks import post_delivery
 from agent_orchestrator.testing.jira import JiraServer
 from agent_orchestrator.testing.linear import LinearServer
 from agent_orchestrator.testing.sandbox import Sandbox
@@ -62,7 +62,7 @@ def box(tmp_path: Path, tracker: Any, kind: str) -> Iterator[Sandbox]:
 
 
 def address(box: Sandbox, kind: str) -> str:
-    return f"{json.loads(box.home.info.read_text())['url']}/api/webhooks/{kind}"
+    return f"{json.loads(box.home.daemon_info.read_text())['url']}/api/webhooks/{kind}"
 
 
 def test_recent_signed_webhooks_are_accepted_and_others_refused(
@@ -76,8 +76,8 @@ def test_recent_signed_webhooks_are_accepted_and_others_refused(
     tracker.hooks.wait()
     assert [sent.status_code for sent in tracker.hooks.sent] == [202, 202]
     body, headers = tracker.signed(tracker.hooks.sent[-1])
-    assert post(url, body + b" ", headers) == 401
-    assert post(url, b"x", {}) == 401
+    assert post_delivery(url, body + b" ", headers) == 401
+    assert post_delivery(url, b"x", {}) == 401
     tracker.targets.clear()
     tracker.hook(url, "another secret")
     tracker.comment(issue, "forged")

@@ -11,7 +11,7 @@ from typing import Any
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.forges.github.issues import GitHubIssues
 from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
-from agent_orchestrator.protocols.forge import Merging, PullState
+from agent_orchestrator.protocols.forge import MergeOptions, PullRequestState
 from agent_orchestrator.testing.github import GitHubServer
 
 
@@ -31,7 +31,7 @@ def tracker(forge: GitHubServer, repo: str = "acme/app", by: str = "dev", **conf
     return GitHubIssues({"repo": repo, "apiUrl": forge.url, **config}, LocalHost())
 
 
-def merge_request(pull: PullState, **changes: Any) -> Merging:
+def merge_request(pull: PullRequestState, **changes: Any) -> MergeOptions:
     fields: dict[str, Any] = {
         "head": pull.head,
         "strategy": "squash",
@@ -39,7 +39,7 @@ def merge_request(pull: PullState, **changes: Any) -> Merging:
         "body": "Because",
         **changes,
     }
-    return Merging(**fields)
+    return MergeOptions(**fields)
 
 
 async def settled_counts(forge: GitHubServer, since: int = 0) -> Counter[str]:

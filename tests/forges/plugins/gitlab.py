@@ -9,7 +9,7 @@ from typing import Any
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.forges.gitlab.issues import GitLabIssues
 from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
-from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
+from agent_orchestrator.testing.gitlab import GitLabMergeRequest, GitLabServer
 
 
 def scm(
@@ -28,6 +28,6 @@ def tracker(forge: GitLabServer, repo: str = "acme/app", by: str = "dev", **conf
     return GitLabIssues({"repo": repo, "apiUrl": forge.url, **config}, LocalHost())
 
 
-def merge_request_id(pull: MergeRequest) -> str:
+def merge_request_id(pull: GitLabMergeRequest) -> str:
     """Return the id that our plugin gives the merge request."""
     return f"{pull.project.id}!{pull.iid}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.protocols.forge import SCM, PullState, Tracker
+from agent_orchestrator.protocols.forge import SCM, PullRequestState, Tracker
 from agent_orchestrator.testing.contracts.scm import Ask, Review, SCMContract
 from agent_orchestrator.testing.contracts.tracker import TrackerContract
 from agent_orchestrator.testing.github import GitHubServer
@@ -43,14 +43,14 @@ class TestGitHub(SCMContract):
 
     @pytest.fixture
     def ask(self, forge: GitHubServer, repo: Any) -> Ask:
-        def ask(pull: PullState, path: str, line: int, text: str) -> None:
+        def ask(pull: PullRequestState, path: str, line: int, text: str) -> None:
             forge.thread(repo.issues[pull.number], path, line, text, by="rev", association="MEMBER")
 
         return ask
 
     @pytest.fixture
     def review(self, forge: GitHubServer, repo: Any) -> Review:
-        def review(pull: PullState, verdict: str, words: str) -> None:
+        def review(pull: PullRequestState, verdict: str, words: str) -> None:
             kind = {"approved": "APPROVE", "changes_requested": "REQUEST_CHANGES"}[verdict]
             forge.review(repo.issues[pull.number], kind, words, by="rev", association="MEMBER")
 
@@ -72,14 +72,14 @@ class TestGitLab(SCMContract):
 
     @pytest.fixture
     def ask(self, gitlab_forge: GitLabServer, repo: Any) -> Ask:
-        def ask(pull: PullState, path: str, line: int, text: str) -> None:
+        def ask(pull: PullRequestState, path: str, line: int, text: str) -> None:
             gitlab_forge.thread(gitlab_forge.find_pull(repo, pull.number), path, line, text, by="rev")
 
         return ask
 
     @pytest.fixture
     def review(self, gitlab_forge: GitLabServer, repo: Any) -> Review:
-        def review(pull: PullState, verdict: str, words: str) -> None:
+        def review(pull: PullRequestState, verdict: str, words: str) -> None:
             kind = {"approved": "APPROVE", "changes_requested": "REQUEST_CHANGES"}[verdict]
             gitlab_forge.review(gitlab_forge.find_pull(repo, pull.number), kind, words, by="rev")
 

@@ -85,7 +85,7 @@ async def test_a_host_that_stays_down_is_tried_three_times(forge: GitHubServer, 
     forge.fail("drop", next=99)
     with pytest.raises(Temporary, match="could not be asked"):
         await plugin.changed([])
-    assert 99 - sum(fault.left for fault in forge.ledger.faults) == 3
+    assert 99 - sum(fault.remaining for fault in forge.ledger.faults) == 3
 
 
 async def test_a_secondary_rate_limit_stops_all_plugins_with_the_same_token(forge: GitHubServer, repo: Repo) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
 from agent_orchestrator.protocols.forge import Hint
-from agent_orchestrator.testing.github import GitHubServer, Pull, Repo
-from agent_orchestrator.testing.github.hooks import request
+from agent_orchestrator.testing.github import GitHubPullRequest, GitHubServer, Repo
+from agent_orchestrator.testing.github.hooks import delivery_request
 
 SECRET = "s3cret"
 
@@ -21,7 +21,7 @@ def forge() -> Iterator[GitHubServer]:
 
 
 @pytest.fixture
-def pull(forge: GitHubServer) -> Pull:
+def pull(forge: GitHubServer) -> GitHubPullRequest:
     repo = forge.repository("acme/app", {"a.txt": "1\n2\n"}, people={"dev": "write", "rev": "write"})
     forge.push(repo, "x", {"a.txt": "1\ntwo\n"}, by="dev")
     pull_request = forge.pull(repo, "x", by="dev")
@@ -34,9 +34,9 @@ def hints_of_deliveries(forge: GitHubServer) -> list[Hint]:
     hooks = GitHubHooks()
     hints = []
     for sent in forge.hooks.sent:
-        body, headers = request(sent)
-        assert hooks.genuine(headers, body, ["another"]) is None
-        delivery = hooks.genuine(headers, body, ["another", SECRET])
+        body, headers = delivery_request(sent)
+        assert hooks.verify(headers, body, ["another"]) is None
+        delivery = hooks.verify(headers, body, ["another", SECRET])
         assert delivery is not None
         assert (delivery.id, delivery.kind) == (sent.guid, sent.event)
         hint = hooks.hint(delivery)
@@ -44,7 +44,7 @@ def hints_of_deliveries(forge: GitHubServer) -> list[Hint]:
     return hints
 
 
-CHANGES: dict[str, Callable[[GitHubServer, Pull], object]] = {
+CHANGES: dict[str, Callable[[GitHubServer, GitHubPullRequest], object]] = {
     "comment": lambda forge, pull: forge.comment(pull, "x", by="rev"),
     "thread": lambda forge, pull: forge.thread(pull, "a.txt", 2, "x", by="rev"),
     "approval": lambda forge, pull: forge.review(pull, "APPROVE", by="rev"),
@@ -58,14 +58,14 @@ CHANGES: dict[str, Callable[[GitHubServer, Pull], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_a_pull_request_names_it(forge: GitHubServer, pull: Pull, change: str) -> None:
+def test_a_change_of_a_pull_request_names_it(forge: GitHubServer, pull: GitHubPullRequest, change: str) -> None:
     CHANGES[change](forge, pull)
     hints = hints_of_deliveries(forge)
     assert all(hint.repo == "acme/app" for hint in hints)
     assert any(hint.pulls == (pull.number,) for hint in hints)
 
 
-def test_a_resolved_discussion_names_it(forge: GitHubServer, pull: Pull) -> None:
+def test_a_resolved_discussion_names_it(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     thread = forge.thread(pull, "a.txt", 2, "x", by="rev")
     forge.hooks.sent.clear()
     forge.resolve(thread)
@@ -73,7 +73,7 @@ def test_a_resolved_discussion_names_it(forge: GitHubServer, pull: Pull) -> None
 
 
 @pytest.mark.parametrize("kind", ["job", "check", "status"])
-def test_a_check_names_its_commit(forge: GitHubServer, pull: Pull, kind: str) -> None:
+def test_a_check_names_its_commit(forge: GitHubServer, pull: GitHubPullRequest, kind: str) -> None:
     if kind == "status":
         forge.status(pull.repo, "x", "ci", "failure")
     else:
@@ -81,7 +81,7 @@ def test_a_check_names_its_commit(forge: GitHubServer, pull: Pull, kind: str) ->
     assert any(pull.head_sha in hint.heads for hint in hints_of_deliveries(forge))
 
 
-def test_webhooks_name_issues_and_branches(forge: GitHubServer, pull: Pull) -> None:
+def test_webhooks_name_issues_and_branches(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     repo: Repo = pull.repo
     issue = forge.issue(repo, "It breaks")
     forge.comment(issue, "yes", by="rev")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.plugins.forges.github.pull_requests import GitHub
-from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPull, PullState
-from agent_orchestrator.testing.github import GitHubServer, Pull
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPullRequest, PullRequestState
+from agent_orchestrator.testing.github import GitHubPullRequest, GitHubServer
 from tests.forges.plugins.github import scm, settled_counts
 
 pytestmark = pytest.mark.anyio
@@ -44,15 +44,15 @@ class Watcher:
     def __init__(self, plugin: GitHub, clock: Clock) -> None:
         self.plugin = plugin
         self.clock = clock
-        self.states: dict[int, tuple[PullState, float]] = {}
+        self.states: dict[int, tuple[PullRequestState, float]] = {}
 
     async def read(self, ids: list[str]) -> None:
         for state in await self.plugin.read(ids):
             self.states[state.number] = (state, self.clock())
 
-    def known_pulls(self) -> list[KnownPull]:
+    def known_pulls(self) -> list[KnownPullRequest]:
         return [
-            KnownPull(state.number, state.id, state.head, _is_settled(state), at)
+            KnownPullRequest(state.number, state.id, state.head, _is_settled(state), at)
             for state, at in self.states.values()
             if state.state == "open"
         ]
@@ -65,11 +65,11 @@ class Watcher:
         return hint
 
 
-def _is_settled(state: PullState) -> bool:
+def _is_settled(state: PullRequestState) -> bool:
     return bool(state.checks) and all(check.state in FINAL_STATES for check in state.checks)
 
 
-def open_pulls(forge: GitHubServer, name: str, count: int) -> list[Pull]:
+def open_pulls(forge: GitHubServer, name: str, count: int) -> list[GitHubPullRequest]:
     """Make a repository with pull requests whose checks have ended."""
     repo = forge.repository(name, {"a.txt": "1\n"}, people={"dev": "write", "rev": "write"})
     pulls = []
@@ -82,7 +82,7 @@ def open_pulls(forge: GitHubServer, name: str, count: int) -> list[Pull]:
 
 async def start_watchers(
     forge: GitHubServer, clock: Clock, sizes: tuple[int, ...]
-) -> tuple[list[Watcher], list[list[Pull]]]:
+) -> tuple[list[Watcher], list[list[GitHubPullRequest]]]:
     """Return watchers of repositories of these sizes that have read everything, and the pull requests."""
     token = forge.token("dev")
     pulls = [open_pulls(forge, f"acme/app{index}", size) for index, size in enumerate(sizes)]
@@ -114,35 +114,35 @@ async def test_fifty_unchanged_pull_requests_cost_no_points(forge: GitHubServer,
     assert counts["rest"] / minutes <= 12
 
 
-def _comment(forge: GitHubServer, pull: Pull) -> None:
+def _comment(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.comment(pull, "look", by="rev")
 
 
-def _thread(forge: GitHubServer, pull: Pull) -> None:
+def _thread(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.thread(pull, "0.txt", 1, "why", by="rev")
 
 
-def _review(forge: GitHubServer, pull: Pull) -> None:
+def _review(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.review(pull, "REQUEST_CHANGES", "no", by="rev")
 
 
-def _label(forge: GitHubServer, pull: Pull) -> None:
+def _label(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.label_issue(pull, "bug")
 
 
-def _push(forge: GitHubServer, pull: Pull) -> None:
+def _push(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.push(pull.repo, pull.head_ref, {"z.txt": "z"}, by="dev")
 
 
-def _force(forge: GitHubServer, pull: Pull) -> None:
+def _force(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.push(pull.repo, pull.head_ref, {"z.txt": "z"}, by="dev", force=True)
 
 
-def _close(forge: GitHubServer, pull: Pull) -> None:
+def _close(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.close(pull)
 
 
-def _merge(forge: GitHubServer, pull: Pull) -> None:
+def _merge(forge: GitHubServer, pull: GitHubPullRequest) -> None:
     forge.merge(pull)
 
 

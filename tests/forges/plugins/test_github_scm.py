@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github.merge import delete_branch, merge_now
-from agent_orchestrator.protocols.forge import SCM, Merged, PullSpec, Unmergeable, Waiting
+from agent_orchestrator.protocols.forge import SCM, Merged, MergeQueued, PullRequestSpec, Unmergeable
 from agent_orchestrator.testing.github import GitHubServer, Repo
 from tests.forges.plugins.github import merge_request, scm, settled_counts
 
@@ -26,7 +26,7 @@ def repo(forge: GitHubServer) -> Repo:
     return repository
 
 
-SPEC = PullSpec("feature/x", "main", "Fix it", "Because", draft=True)
+SPEC = PullRequestSpec("feature/x", "main", "Fix it", "Because", draft=True)
 
 
 async def test_the_plugin_fills_the_scm_slot_and_reports_its_login(forge: GitHubServer, repo: Repo) -> None:
@@ -55,7 +55,7 @@ async def test_opening_a_pull_request_twice_returns_the_first(forge: GitHubServe
 async def test_one_opened_after_an_outdated_listing_is_found(forge: GitHubServer, repo: Repo) -> None:
     """The listing is outdated; GitHub refuses the second pull request with 422."""
     plugin = scm(forge)
-    list_pulls = plugin._listed
+    list_pulls = plugin._list_by_branch
     calls = 0
 
     async def list_late(branch: str) -> Any:
@@ -63,7 +63,7 @@ async def test_one_opened_after_an_outdated_listing_is_found(forge: GitHubServer
         calls += 1
         return [] if calls == 1 else await list_pulls(branch)
 
-    plugin._listed = list_late  # type: ignore[method-assign]
+    plugin._list_by_branch = list_late  # type: ignore[method-assign]
     existing_pull = forge.pull(repo, "feature/x")
     assert (await plugin.open(SPEC)).id == existing_pull.node_id
 
@@ -86,7 +86,7 @@ async def test_a_pull_request_that_cannot_be_opened_is_refused_with_the_reason(
     forge: GitHubServer, repo: Repo, branch: str, reason: str
 ) -> None:
     with pytest.raises(UsageError, match=reason):
-        await scm(forge).open(PullSpec(branch, "main", "T", "", draft=False))
+        await scm(forge).open(PullRequestSpec(branch, "main", "T", "", draft=False))
 
 
 async def test_all_comments_and_reviews_are_read_with_their_authors_rights(forge: GitHubServer, repo: Repo) -> None:
@@ -268,14 +268,14 @@ async def test_a_push_right_before_the_merge_request_prevents_the_merge(forge: G
     forge.pull(repo, "feature/x")
     pull = await plugin.get(1)
     forge.push(repo, "feature/x", {"a.txt": "other\n"})
-    refused = await merge_now(await plugin._at.http(), plugin.repo, pull, merge_request(pull))
+    refused = await merge_now(await plugin._github.http(), plugin.repo, pull, merge_request(pull))
     assert isinstance(refused, Unmergeable) and refused.moved
 
 
 async def test_a_branch_pushed_to_after_the_merge_is_not_deleted(forge: GitHubServer, repo: Repo) -> None:
     plugin = scm(forge)
     pull = forge.pull(repo, "feature/x")
-    http = await plugin._at.http()
+    http = await plugin._github.http()
     newer = forge.push(repo, "feature/x", {"c.txt": "more"})
     await delete_branch(http, plugin.repo, "feature/x", "0" * 40)
     assert repo.head("feature/x") == newer == pull.head_sha
@@ -307,8 +307,8 @@ async def test_a_blocked_merge_waits_for_githubs_auto_merge(forge: GitHubServer,
     pull = await plugin.get(1)
     assert "required checks have not passed: tests" in pull.blocked
     assert "an approving review is required" in pull.blocked
-    assert isinstance(await plugin.merge(pull, merge_request(pull)), Waiting)
-    assert isinstance(await plugin.merge(pull, merge_request(pull)), Waiting)
+    assert isinstance(await plugin.merge(pull, merge_request(pull)), MergeQueued)
+    assert isinstance(await plugin.merge(pull, merge_request(pull)), MergeQueued)
     assert (await plugin.get(1)).queued
     forge.check(repo, "feature/x", "tests", "success")
     forge.review(pull_request, "APPROVE", by="rev")
@@ -324,7 +324,7 @@ async def test_a_merge_queue_is_used_if_the_branch_has_one(forge: GitHubServer, 
     plugin = scm(forge)
     pull = await plugin.get(1)
     outcome = await plugin.merge(pull, merge_request(pull))
-    assert isinstance(outcome, Waiting) and "merge queue" in outcome.reason
+    assert isinstance(outcome, MergeQueued) and "merge queue" in outcome.reason
     assert (await plugin.get(1)).queued
     group = forge.group(pull_request)
     assert group is not None
@@ -378,7 +378,7 @@ async def test_a_fork_is_pushed_to_and_opened_from(forge: GitHubServer, repo: Re
     plugin = scm(forge, by="eve", fork="eve/app")
     assert plugin.push_url()[0] == forge.git_url("eve/app")
     await plugin.login()
-    pull = await plugin.open(PullSpec("fix", "main", "T", ""))
+    pull = await plugin.open(PullRequestSpec("fix", "main", "T", ""))
     assert (pull.head, pull.fork) == (head, "eve/app")
     open_pull = await plugin.find("fix")
     assert open_pull is not None and open_pull.id == pull.id

@@ -10,7 +10,7 @@ import pytest
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
 from agent_orchestrator.protocols.forge import Hint
-from agent_orchestrator.testing.gitlab import GitLabServer, Project
+from agent_orchestrator.testing.gitlab import GitLabProject, GitLabServer
 from tests.forges.plugins.github import merge_request
 from tests.forges.plugins.gitlab import scm, tracker
 
@@ -24,7 +24,7 @@ def forge() -> Iterator[GitLabServer]:
 
 
 @pytest.fixture
-def repo(forge: GitLabServer) -> Project:
+def repo(forge: GitLabServer) -> GitLabProject:
     project = forge.repository("acme/app", {"a.txt": "1\n"}, people={"dev": "developer", "rev": "developer"})
     for number in range(3):
         forge.push(project, f"b{number}", {f"{number}.txt": "x"})
@@ -34,7 +34,7 @@ def repo(forge: GitLabServer) -> Project:
 
 
 @pytest.fixture
-def ids(repo: Project) -> list[str]:
+def ids(repo: GitLabProject) -> list[str]:
     return [f"{repo.id}!{number}" for number in (1, 2, 3)]
 
 
@@ -60,7 +60,7 @@ async def _get(plugin: GitLab) -> object:
 )
 async def test_each_error_status_gives_one_error_with_advice(
     forge: GitLabServer,
-    repo: Project,
+    repo: GitLabProject,
     call_plugin: Callable[[GitLab], Awaitable[object]],
     status: int,
     kind: type[AoError],
@@ -74,16 +74,16 @@ async def test_each_error_status_gives_one_error_with_advice(
     assert type(caught.value) is kind
     assert "\n" not in str(caught.value)
     assert len(forge.ledger.requests) == 1
-    fault.left = 0
+    fault.remaining = 0
     await call_plugin(plugin)
 
 
-async def test_an_expired_token_is_refused(forge: GitLabServer, repo: Project) -> None:
+async def test_an_expired_token_is_refused(forge: GitLabServer, repo: GitLabProject) -> None:
     with pytest.raises(Denied, match="is not accepted"):
         await scm(forge, token=forge.token("dev", expired=True)).get(1)
 
 
-async def test_a_single_failed_request_is_retried(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
+async def test_a_single_failed_request_is_retried(forge: GitLabServer, repo: GitLabProject, ids: list[str]) -> None:
     plugin = scm(forge)
     for fault_kind in (502, "html", "cut", "drop"):
         forge.fail(fault_kind)
@@ -92,15 +92,15 @@ async def test_a_single_failed_request_is_retried(forge: GitLabServer, repo: Pro
         assert isinstance(await plugin.changed([]), Hint)
 
 
-async def test_a_host_that_stays_down_is_tried_three_times(forge: GitLabServer, repo: Project) -> None:
+async def test_a_host_that_stays_down_is_tried_three_times(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
     fault = forge.fail("drop", next=99)
     with pytest.raises(Temporary, match="could not be asked"):
         await plugin.changed([])
-    assert 99 - fault.left == 3
+    assert 99 - fault.remaining == 3
 
 
-async def test_a_rate_limit_stops_all_plugins_with_the_same_token(forge: GitLabServer, repo: Project) -> None:
+async def test_a_rate_limit_stops_all_plugins_with_the_same_token(forge: GitLabServer, repo: GitLabProject) -> None:
     token = forge.token("dev")
     plugin, other = scm(forge, token=token), tracker(forge, token=token)
     forge.set_rate(token, remaining=0, reset=time.time() + 45)
@@ -116,7 +116,9 @@ async def test_a_rate_limit_stops_all_plugins_with_the_same_token(forge: GitLabS
     assert 35 < plugin.pause() <= 46
 
 
-async def test_a_rate_limit_with_a_reset_in_the_past_causes_no_request_loop(forge: GitLabServer, repo: Project) -> None:
+async def test_a_rate_limit_with_a_reset_in_the_past_causes_no_request_loop(
+    forge: GitLabServer, repo: GitLabProject
+) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
     forge.fail(429, next=99)
@@ -128,7 +130,7 @@ async def test_a_rate_limit_with_a_reset_in_the_past_causes_no_request_loop(forg
 
 
 async def test_background_reading_slows_down_before_the_rate_limit_is_used_up(
-    forge: GitLabServer, repo: Project
+    forge: GitLabServer, repo: GitLabProject
 ) -> None:
     token = forge.token("dev")
     plugin = scm(forge, token=token)
@@ -144,7 +146,7 @@ async def test_background_reading_slows_down_before_the_rate_limit_is_used_up(
     [("/discussions", ("comments", "reviews")), ("/jobs", ("checks",)), ("/approvals", ("reviews",))],
 )
 async def test_unreadable_parts_are_unknown_and_the_others_are_used(
-    forge: GitLabServer, repo: Project, ids: list[str], path: str, unread: tuple[str, ...]
+    forge: GitLabServer, repo: GitLabProject, ids: list[str], path: str, unread: tuple[str, ...]
 ) -> None:
     plugin = scm(forge)
     fault = forge.fail(500, next=99, path=path)
@@ -152,11 +154,11 @@ async def test_unreadable_parts_are_unknown_and_the_others_are_used(
         assert state.unread == unread
         if unread == ("checks",):
             assert (state.checks, state.checks_expected) == ((), None)
-    fault.left = 0
+    fault.remaining = 0
     assert all(state.unread == () for state in await plugin.read(ids))
 
 
-async def test_a_truncated_page_is_not_used(forge: GitLabServer, repo: Project, ids: list[str]) -> None:
+async def test_a_truncated_page_is_not_used(forge: GitLabServer, repo: GitLabProject, ids: list[str]) -> None:
     pull = forge.find_pull(repo, 1)
     for number in range(150):
         forge.comment(pull, f"n{number}", by="rev")
@@ -165,7 +167,9 @@ async def test_a_truncated_page_is_not_used(forge: GitLabServer, repo: Project, 
     assert state.unread == ("comments", "reviews") and state.comments == ()
 
 
-async def test_a_comment_whose_response_was_cut_off_is_not_posted_twice(forge: GitLabServer, repo: Project) -> None:
+async def test_a_comment_whose_response_was_cut_off_is_not_posted_twice(
+    forge: GitLabServer, repo: GitLabProject
+) -> None:
     plugin = scm(forge)
     state = await plugin.get(1)
     forge.fail("cut", method="POST", path="notes$")
@@ -175,7 +179,7 @@ async def test_a_comment_whose_response_was_cut_off_is_not_posted_twice(forge: G
     assert [note.body.partition("\n")[0] for note in forge.find_pull(repo, 1).notes] == ["done"]
 
 
-async def test_a_merge_whose_response_was_cut_off_is_found_on_retry(forge: GitLabServer, repo: Project) -> None:
+async def test_a_merge_whose_response_was_cut_off_is_found_on_retry(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
     state = await plugin.get(1)
     forge.fail("cut", method="PUT", path="merge$")
@@ -186,12 +190,12 @@ async def test_a_merge_whose_response_was_cut_off_is_found_on_retry(forge: GitLa
 
 
 async def test_a_deleted_branch_does_not_close_its_merge_request(
-    forge: GitLabServer, repo: Project, ids: list[str]
+    forge: GitLabServer, repo: GitLabProject, ids: list[str]
 ) -> None:
     plugin = scm(forge)
     before = await plugin.get(1)
-    from tests.forges.client import Client
+    from tests.forges.client import ForgeClient
 
-    Client(forge, forge.token("dev"))("DELETE", f"/api/v4/projects/{repo.id}/repository/branches/b0")
+    ForgeClient(forge, forge.token("dev"))("DELETE", f"/api/v4/projects/{repo.id}/repository/branches/b0")
     [state] = await plugin.read(ids[:1])
     assert (state.state, state.head) == ("open", before.head)

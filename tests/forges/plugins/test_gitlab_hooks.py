@@ -8,8 +8,8 @@ import pytest
 
 from agent_orchestrator.plugins.forges.gitlab.webhooks import GitLabHooks
 from agent_orchestrator.protocols.forge import Hint
-from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
-from agent_orchestrator.testing.gitlab.world import request
+from agent_orchestrator.testing.gitlab import GitLabMergeRequest, GitLabServer
+from agent_orchestrator.testing.gitlab.world import delivery_request
 
 SECRET = "s3cret"
 
@@ -21,7 +21,7 @@ def forge() -> Iterator[GitLabServer]:
 
 
 @pytest.fixture
-def pull(forge: GitLabServer) -> MergeRequest:
+def pull(forge: GitLabServer) -> GitLabMergeRequest:
     repo = forge.repository(
         "acme/tools/app", {"a.txt": "1\n2\n"}, people={"dev": "developer", "rev": "developer", "boss": "maintainer"}
     )
@@ -36,9 +36,9 @@ def hints_of_deliveries(forge: GitLabServer) -> list[Hint]:
     hooks = GitLabHooks()
     hints = []
     for delivery_sent in forge.hooks.sent:
-        body, headers = request(delivery_sent, forge.url)
-        assert hooks.genuine(headers, body, ["another"]) is None
-        delivery = hooks.genuine(headers, body, ["another", SECRET])
+        body, headers = delivery_request(delivery_sent, forge.url)
+        assert hooks.verify(headers, body, ["another"]) is None
+        delivery = hooks.verify(headers, body, ["another", SECRET])
         assert delivery is not None
         assert (delivery.id, delivery.kind) == (delivery_sent.key, delivery_sent.event)
         hint = hooks.hint(delivery)
@@ -46,7 +46,7 @@ def hints_of_deliveries(forge: GitLabServer) -> list[Hint]:
     return hints
 
 
-CHANGES: dict[str, Callable[[GitLabServer, MergeRequest], object]] = {
+CHANGES: dict[str, Callable[[GitLabServer, GitLabMergeRequest], object]] = {
     "comment": lambda forge, pull: forge.comment(pull, "x", by="rev"),
     "thread": lambda forge, pull: forge.thread(pull, "a.txt", 2, "x", by="rev"),
     "approval": lambda forge, pull: forge.review(pull, "APPROVE", by="rev"),
@@ -61,21 +61,25 @@ CHANGES: dict[str, Callable[[GitLabServer, MergeRequest], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_webhook_of_a_change_names_the_merge_request(forge: GitLabServer, pull: MergeRequest, change: str) -> None:
+def test_the_webhook_of_a_change_names_the_merge_request(
+    forge: GitLabServer, pull: GitLabMergeRequest, change: str
+) -> None:
     CHANGES[change](forge, pull)
     hints = hints_of_deliveries(forge)
     assert all(hint.repo == "acme/tools/app" for hint in hints)
     assert any(hint.pulls == (pull.iid,) for hint in hints)
 
 
-def test_the_webhook_of_a_job_names_its_commit(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_the_webhook_of_a_job_names_its_commit(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     forge.check(pull.project, "x", "one", None)
     forge.hooks.sent.clear()
     forge.check(pull.project, "x", "two", "failed")
     assert any(pull.head_sha in hint.heads for hint in hints_of_deliveries(forge))
 
 
-def test_the_webhook_of_a_forks_pipeline_names_the_target_project(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_the_webhook_of_a_forks_pipeline_names_the_target_project(
+    forge: GitLabServer, pull: GitLabMergeRequest
+) -> None:
     fork = forge.fork(pull.project, "dev")
     forge.push(fork, "far", {"f.txt": "f"}, by="dev")
     fork_request = forge.pull(pull.project, "far", by="dev", source=fork)
@@ -87,7 +91,7 @@ def test_the_webhook_of_a_forks_pipeline_names_the_target_project(forge: GitLabS
     )
 
 
-def test_webhooks_name_issues_and_branches(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_webhooks_name_issues_and_branches(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     issue = forge.issue(pull.project, "It breaks")
     forge.comment(issue, "yes", by="rev")
     forge.push(pull.project, "main", {"c": "c"})
@@ -96,7 +100,9 @@ def test_webhooks_name_issues_and_branches(forge: GitLabServer, pull: MergeReque
     assert "main" in {branch for hint in hints for branch in hint.branches}
 
 
-def test_a_repeated_delivery_keeps_its_id_and_other_events_have_others(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_a_repeated_delivery_keeps_its_id_and_other_events_have_others(
+    forge: GitLabServer, pull: GitLabMergeRequest
+) -> None:
     forge.comment(pull, "x", by="rev")
     forge.comment(pull, "x", by="rev")
     first, second = forge.hooks.sent
@@ -106,7 +112,7 @@ def test_a_repeated_delivery_keeps_its_id_and_other_events_have_others(forge: Gi
 
 
 def _delivery_id(forge: GitLabServer, sent: object) -> str:
-    body, headers = request(sent, forge.url)  # type: ignore[arg-type]
-    delivery = GitLabHooks().genuine(headers, body, [SECRET])
+    body, headers = delivery_request(sent, forge.url)  # type: ignore[arg-type]
+    delivery = GitLabHooks().verify(headers, body, [SECRET])
     assert delivery is not None
     return delivery.id

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from agent_orchestrator.plugins.forges.gitlab.merge_requests import GitLab
-from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPull, PullState
-from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest
+from agent_orchestrator.protocols.forge import BaseChecks, Hint, KnownPullRequest, PullRequestState
+from agent_orchestrator.testing.gitlab import GitLabMergeRequest, GitLabServer
 from tests.forges.plugins.gitlab import merge_request_id, scm
 
 pytestmark = pytest.mark.anyio
@@ -43,15 +43,15 @@ class Watcher:
     def __init__(self, plugin: GitLab, clock: Clock) -> None:
         self.plugin = plugin
         self.clock = clock
-        self.states: dict[int, tuple[PullState, float]] = {}
+        self.states: dict[int, tuple[PullRequestState, float]] = {}
 
     async def read(self, ids: list[str]) -> None:
         for state in await self.plugin.read(ids):
             self.states[state.number] = (state, self.clock())
 
-    def known_pulls(self) -> list[KnownPull]:
+    def known_pulls(self) -> list[KnownPullRequest]:
         return [
-            KnownPull(state.number, state.id, state.head, _is_settled(state), at)
+            KnownPullRequest(state.number, state.id, state.head, _is_settled(state), at)
             for state, at in self.states.values()
             if state.state == "open"
         ]
@@ -64,11 +64,11 @@ class Watcher:
         return hint
 
 
-def _is_settled(state: PullState) -> bool:
+def _is_settled(state: PullRequestState) -> bool:
     return bool(state.checks) and not any(check.state in ACTIVE_STATES for check in state.checks)
 
 
-def open_requests(forge: GitLabServer, path: str, count: int) -> list[MergeRequest]:
+def open_requests(forge: GitLabServer, path: str, count: int) -> list[GitLabMergeRequest]:
     """Make a project with merge requests whose jobs have ended."""
     project = forge.repository(path, {"a.txt": "1\n"}, people={"dev": "developer", "rev": "developer"})
     requests = []
@@ -81,7 +81,7 @@ def open_requests(forge: GitLabServer, path: str, count: int) -> list[MergeReque
 
 async def start_watchers(
     forge: GitLabServer, clock: Clock, sizes: tuple[int, ...]
-) -> tuple[list[Watcher], list[list[MergeRequest]]]:
+) -> tuple[list[Watcher], list[list[GitLabMergeRequest]]]:
     """Return watchers of projects of these sizes that have read everything, and the merge requests."""
     token = forge.token("dev")
     pulls = [open_requests(forge, f"acme/app{index}", size) for index, size in enumerate(sizes)]
@@ -112,7 +112,7 @@ async def test_fifty_unchanged_merge_requests_cost_at_most_twelve_requests_a_min
     assert counts["rest"] / minutes <= 12
 
 
-CHANGES: dict[str, Callable[[GitLabServer, MergeRequest], object]] = {
+CHANGES: dict[str, Callable[[GitLabServer, GitLabMergeRequest], object]] = {
     "comment": lambda forge, pull: forge.comment(pull, "look", by="rev"),
     "thread": lambda forge, pull: forge.thread(pull, "0.txt", 1, "why", by="rev"),
     "approval": lambda forge, pull: forge.review(pull, "APPROVE", by="rev"),

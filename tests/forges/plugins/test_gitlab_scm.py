@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.protocols.forge import SCM, Merged, PullSpec, Unmergeable, Waiting
-from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest, Project
+from agent_orchestrator.protocols.forge import SCM, Merged, MergeQueued, PullRequestSpec, Unmergeable
+from agent_orchestrator.testing.gitlab import GitLabMergeRequest, GitLabProject, GitLabServer
 from tests.forges.plugins.github import merge_request
 from tests.forges.plugins.gitlab import merge_request_id, scm
 
 pytestmark = pytest.mark.anyio
 
-SPEC = PullSpec("feature/x", "main", "Fix it", "Because", draft=True)
+SPEC = PullRequestSpec("feature/x", "main", "Fix it", "Because", draft=True)
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def forge() -> Iterator[GitLabServer]:
 
 
 @pytest.fixture
-def repo(forge: GitLabServer) -> Project:
+def repo(forge: GitLabServer) -> GitLabProject:
     people = {"dev": "developer", "rev": "developer", "eve": "reporter", "boss": "maintainer"}
     project = forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people=people)
     forge.push(project, "feature/x", {"a.txt": "1\ntwo\n3\n"}, by="dev")
@@ -35,11 +35,11 @@ def repo(forge: GitLabServer) -> Project:
 
 
 @pytest.fixture
-def pull(forge: GitLabServer, repo: Project) -> MergeRequest:
+def pull(forge: GitLabServer, repo: GitLabProject) -> GitLabMergeRequest:
     return forge.pull(repo, "feature/x", "Fix it", by="dev")
 
 
-async def test_the_plugin_fills_the_scm_slot_and_reports_its_login(forge: GitLabServer, repo: Project) -> None:
+async def test_the_plugin_fills_the_scm_slot_and_reports_its_login(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
     assert isinstance(plugin, SCM)
     assert await plugin.configured()
@@ -53,13 +53,13 @@ async def test_the_plugin_fills_the_scm_slot_and_reports_its_login(forge: GitLab
     [("dev", ("read_api",), "lacks the scope api"), ("eve", ("api",), "may not write to acme/app")],
 )
 async def test_login_names_what_the_token_lacks(
-    forge: GitLabServer, repo: Project, by: str, scopes: tuple[str, ...], reason: str
+    forge: GitLabServer, repo: GitLabProject, by: str, scopes: tuple[str, ...], reason: str
 ) -> None:
     with pytest.raises(Denied, match=reason):
         await scm(forge, token=forge.token(by, scopes)).login()
 
 
-async def test_opening_a_merge_request_twice_returns_the_first(forge: GitLabServer, repo: Project) -> None:
+async def test_opening_a_merge_request_twice_returns_the_first(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
     assert await plugin.find("feature/x") is None
     first = await plugin.open(SPEC)
@@ -76,9 +76,9 @@ async def test_opening_a_merge_request_twice_returns_the_first(forge: GitLabServ
     assert (forge.find_pull(repo, 1).title, forge.find_pull(repo, 1).draft) == ("Fix it", False)
 
 
-async def test_one_opened_after_an_outdated_listing_is_found(forge: GitLabServer, repo: Project) -> None:
+async def test_one_opened_after_an_outdated_listing_is_found(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
-    list_requests = plugin._listed
+    list_requests = plugin._list_by_branch
     calls = 0
 
     async def list_late(branch: str) -> Any:
@@ -86,12 +86,12 @@ async def test_one_opened_after_an_outdated_listing_is_found(forge: GitLabServer
         calls += 1
         return [] if calls == 1 else await list_requests(branch)
 
-    plugin._listed = list_late  # type: ignore[method-assign]
+    plugin._list_by_branch = list_late  # type: ignore[method-assign]
     existing_request = forge.pull(repo, "feature/x")
     assert (await plugin.open(SPEC)).id == merge_request_id(existing_request)
 
 
-async def test_a_closed_one_does_not_prevent_opening_a_new_one(forge: GitLabServer, repo: Project) -> None:
+async def test_a_closed_one_does_not_prevent_opening_a_new_one(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
     first = await plugin.open(SPEC)
     await plugin.close(first)
@@ -100,17 +100,17 @@ async def test_a_closed_one_does_not_prevent_opening_a_new_one(forge: GitLabServ
     assert (await plugin.open(SPEC)).number == 2
 
 
-async def test_unknown_branches_and_merge_requests_are_refused(forge: GitLabServer, repo: Project) -> None:
+async def test_unknown_branches_and_merge_requests_are_refused(forge: GitLabServer, repo: GitLabProject) -> None:
     plugin = scm(forge)
     with pytest.raises(UsageError, match="push the branch first"):
-        await plugin.open(PullSpec("nowhere", "main", "T", "", draft=False))
+        await plugin.open(PullRequestSpec("nowhere", "main", "T", "", draft=False))
     with pytest.raises(NotFound, match="no merge request !9"):
         await plugin.get(9)
     assert await plugin.read([f"{repo.id}!9"]) == []
 
 
 async def test_all_comments_and_reviews_are_read_with_their_authors_rights(
-    forge: GitLabServer, pull: MergeRequest
+    forge: GitLabServer, pull: GitLabMergeRequest
 ) -> None:
     thread = forge.thread(pull, "a.txt", 2, "Why two?", by="rev")
     forge.reply(thread, "And how?", by="eve")
@@ -132,7 +132,7 @@ async def test_all_comments_and_reviews_are_read_with_their_authors_rights(
     assert rights["project_7_bot_ab12"] == ("bot", "no")
 
 
-async def test_the_rights_of_a_member_are_read_once(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_the_rights_of_a_member_are_read_once(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     forge.comment(pull, "one", by="rev")
     plugin = scm(forge)
     for text in ("two", "three"):
@@ -142,14 +142,16 @@ async def test_the_rights_of_a_member_are_read_once(forge: GitLabServer, pull: M
     assert len(member_requests) == 1
 
 
-async def test_a_thousand_comments_are_read(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_a_thousand_comments_are_read(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     for number in range(1000):
         forge.comment(pull, f"n{number}", by="rev")
     [state] = await scm(forge).read([merge_request_id(pull)])
     assert len(state.comments) == 1000
 
 
-async def test_job_states_are_read_as_check_states(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_job_states_are_read_as_check_states(
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
+) -> None:
     states: dict[str, tuple[str, dict[str, Any]]] = {
         "good": ("success", {}),
         "bad": ("failed", {}),
@@ -179,7 +181,7 @@ async def test_job_states_are_read_as_check_states(forge: GitLabServer, repo: Pr
     }
 
 
-async def test_three_hundred_jobs_are_read(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_three_hundred_jobs_are_read(forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest) -> None:
     for number in range(300):
         forge.check(repo, pull.head_sha, f"job {number}", "success")
     [state] = await scm(forge).read([merge_request_id(pull)])
@@ -187,7 +189,7 @@ async def test_three_hundred_jobs_are_read(forge: GitLabServer, repo: Project, p
 
 
 async def test_statuses_of_external_services_are_read_as_checks(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     plugin = scm(forge)
     forge.check(repo, pull.head_sha, "tests", "success")
@@ -204,7 +206,7 @@ async def test_statuses_of_external_services_are_read_as_checks(
 
 
 async def test_a_pipeline_with_invalid_yaml_is_a_failed_check(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     broken = forge.pipeline(repo, pull.head_sha)
     broken.yaml_errors, broken.status = "jobs:tests config should implement a script", "failed"
@@ -214,7 +216,9 @@ async def test_a_pipeline_with_invalid_yaml_is_a_failed_check(
     assert "implement a script" in check.summary
 
 
-async def test_the_pipeline_of_an_old_head_is_ignored(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_the_pipeline_of_an_old_head_is_ignored(
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
+) -> None:
     forge.check(repo, pull.head_sha, "tests", "success")
     forge.push(repo, "feature/x", {"b.txt": "b"}, by="dev")
     assert pull.head_pipeline is not None and pull.head_pipeline.sha != pull.head_sha
@@ -223,19 +227,19 @@ async def test_the_pipeline_of_an_old_head_is_ignored(forge: GitLabServer, repo:
 
 
 async def test_the_pipeline_of_a_merge_train_counts_for_the_head(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     forge.protect(repo, merge_trains=True)
     plugin = scm(forge)
     [state] = await plugin.read([merge_request_id(pull)])
     outcome = await plugin.merge(state, merge_request(state))
-    assert isinstance(outcome, Waiting) and "train" in outcome.reason
+    assert isinstance(outcome, MergeQueued) and "train" in outcome.reason
     sha = forge.train(pull)
     assert sha is not None
     forge.check(repo, sha, "tests", None)
     [state] = await plugin.read([merge_request_id(pull)])
     assert state.queued and {check.name: check.state for check in state.checks} == {"tests": "running"}
-    assert isinstance(await plugin.merge(state, merge_request(state)), Waiting)
+    assert isinstance(await plugin.merge(state, merge_request(state)), MergeQueued)
     forge.check(repo, sha, "tests", "success")
     [state] = await plugin.read([merge_request_id(pull)])
     assert (state.state, state.merged_as) == ("merged", repo.head("main"))
@@ -244,7 +248,7 @@ async def test_the_pipeline_of_a_merge_train_counts_for_the_head(
 
 @pytest.mark.parametrize("config", [None, "jobs: {}\n"])
 async def test_checks_are_expected_only_with_a_ci_configuration(
-    forge: GitLabServer, repo: Project, pull: MergeRequest, config: str | None
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest, config: str | None
 ) -> None:
     if config:
         forge.push(repo, "feature/x", {".gitlab-ci.yml": config}, by="dev")
@@ -257,7 +261,7 @@ async def test_checks_are_expected_only_with_a_ci_configuration(
 
 
 async def test_the_end_of_a_job_log_is_read_without_control_characters(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     forge.check(repo, pull.head_sha, "tests", "failed", log="collecting\n\x1b[31mE   assert 1 == 2\x1b[0m\n")
     plugin = scm(forge)
@@ -272,7 +276,9 @@ async def test_the_end_of_a_job_log_is_read_without_control_characters(
         await plugin.log("../user", 20)
 
 
-async def test_only_the_end_of_a_long_log_is_kept(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_only_the_end_of_a_long_log_is_kept(
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
+) -> None:
     def lines() -> Iterator[bytes]:
         for _ in range(20 * 1024):
             yield b"x" * 1023 + b"\n"
@@ -285,7 +291,7 @@ async def test_only_the_end_of_a_long_log_is_kept(forge: GitLabServer, repo: Pro
     assert log_end.endswith(b"the end\n") and len(log_end) == 4096
 
 
-async def test_failed_jobs_are_rerun(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_failed_jobs_are_rerun(forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest) -> None:
     forge.check(repo, pull.head_sha, "tests", "failed")
     forge.check(repo, pull.head_sha, "lint", "success")
     plugin = scm(forge)
@@ -297,7 +303,7 @@ async def test_failed_jobs_are_rerun(forge: GitLabServer, repo: Project, pull: M
 
 
 async def test_approvals_and_requested_changes_are_reviews(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     plugin = scm(forge)
     forge.review(pull, "REQUEST_CHANGES", by="rev")
@@ -332,7 +338,7 @@ async def test_approvals_and_requested_changes_are_reviews(
 
 
 async def test_comments_and_replies_are_posted_once_and_recognized_as_ours(
-    forge: GitLabServer, pull: MergeRequest
+    forge: GitLabServer, pull: GitLabMergeRequest
 ) -> None:
     thread = forge.thread(pull, "a.txt", 2, "Why?", by="rev")
     plugin = scm(forge)
@@ -360,7 +366,7 @@ async def test_comments_and_replies_are_posted_once_and_recognized_as_ours(
         await plugin.reply(state, f"{merge_request_id(pull)}!abc", "x", "k4")
 
 
-async def test_requesting_a_review_keeps_the_other_reviewers(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_requesting_a_review_keeps_the_other_reviewers(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     plugin = scm(forge)
     [state] = await plugin.read([merge_request_id(pull)])
     await plugin.request_review(state, ["@rev"])
@@ -370,7 +376,7 @@ async def test_requesting_a_review_keeps_the_other_reviewers(forge: GitLabServer
         await plugin.request_review(state, ["nobody"])
 
 
-async def test_a_merge_status_that_gitlab_still_computes_is_unknown(forge: GitLabServer, repo: Project) -> None:
+async def test_a_merge_status_that_gitlab_still_computes_is_unknown(forge: GitLabServer, repo: GitLabProject) -> None:
     forge.world.unknown_first = 1
     pull = forge.pull(repo, "feature/x")
     plugin = scm(forge)
@@ -395,17 +401,17 @@ async def test_a_merge_status_that_gitlab_still_computes_is_unknown(forge: GitLa
     ],
 )
 async def test_a_blocked_merge_shows_the_reason_and_merges_once_it_is_resolved(
-    forge: GitLabServer, repo: Project, pull: MergeRequest, requirement: dict[str, Any], reason: str
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest, requirement: dict[str, Any], reason: str
 ) -> None:
     forge.protect(repo, **requirement)
     thread = forge.thread(pull, "a.txt", 2, "Why?", by="rev") if "discussions_must_be_resolved" in requirement else None
     plugin = scm(forge, by="boss")
     [state] = await plugin.read([merge_request_id(pull)])
     assert state.blocked == reason
-    assert isinstance(await plugin.merge(state, merge_request(state)), Waiting)
+    assert isinstance(await plugin.merge(state, merge_request(state)), MergeQueued)
     [state] = await plugin.read([merge_request_id(pull)])
     assert state.queued
-    assert isinstance(await plugin.merge(state, merge_request(state)), Waiting)
+    assert isinstance(await plugin.merge(state, merge_request(state)), MergeQueued)
     if thread:
         await plugin.resolve(state.comments[0].thread or "")
     forge.check(repo, pull.head_sha, "tests", "success")
@@ -414,7 +420,9 @@ async def test_a_blocked_merge_shows_the_reason_and_merges_once_it_is_resolved(
     assert pull.merged
 
 
-async def test_only_the_named_commit_is_merged(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_only_the_named_commit_is_merged(
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
+) -> None:
     plugin = scm(forge)
     [state] = await plugin.read([merge_request_id(pull)])
     outcome = await plugin.merge(state, merge_request(state, head="0" * 40))
@@ -427,7 +435,7 @@ async def test_only_the_named_commit_is_merged(forge: GitLabServer, repo: Projec
 
 
 async def test_a_merge_commit_has_our_message_and_the_branch_can_be_kept(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     plugin = scm(forge)
     [state] = await plugin.read([merge_request_id(pull)])
@@ -440,7 +448,9 @@ async def test_a_merge_commit_has_our_message_and_the_branch_can_be_kept(
     assert repo.head("feature/x") == state.head
 
 
-async def test_a_fast_forward_project_requires_a_rebase(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_a_fast_forward_project_requires_a_rebase(
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
+) -> None:
     repo.merge_method = "ff"
     forge.push(repo, "main", {"c.txt": "c"})
     plugin = scm(forge)
@@ -449,14 +459,16 @@ async def test_a_fast_forward_project_requires_a_rebase(forge: GitLabServer, rep
     assert isinstance(await plugin.merge(state, merge_request(state)), Unmergeable)
 
 
-async def test_a_merge_without_permission_is_refused(forge: GitLabServer, repo: Project, pull: MergeRequest) -> None:
+async def test_a_merge_without_permission_is_refused(
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
+) -> None:
     plugin = scm(forge, by="eve")
     [state] = await plugin.read([merge_request_id(pull)])
     outcome = await plugin.merge(state, merge_request(state))
     assert isinstance(outcome, Unmergeable) and "may not merge" in outcome.reason
 
 
-async def test_closed_and_draft_merge_requests_are_not_merged(forge: GitLabServer, pull: MergeRequest) -> None:
+async def test_closed_and_draft_merge_requests_are_not_merged(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     plugin = scm(forge)
     forge.edit(pull, title="Draft: Fix it")
     [state] = await plugin.read([merge_request_id(pull)])
@@ -467,7 +479,7 @@ async def test_closed_and_draft_merge_requests_are_not_merged(forge: GitLabServe
 
 
 async def test_a_renamed_project_keeps_its_merge_requests(
-    forge: GitLabServer, repo: Project, pull: MergeRequest
+    forge: GitLabServer, repo: GitLabProject, pull: GitLabMergeRequest
 ) -> None:
     plugin = scm(forge)
     [before] = await plugin.read([merge_request_id(pull)])
@@ -479,13 +491,13 @@ async def test_a_renamed_project_keeps_its_merge_requests(
     assert (await scm(forge).get(1)).id == before.id
 
 
-async def test_a_fork_is_pushed_to_and_merged_from(forge: GitLabServer, repo: Project, tmp_path: Path) -> None:
+async def test_a_fork_is_pushed_to_and_merged_from(forge: GitLabServer, repo: GitLabProject, tmp_path: Path) -> None:
     fork = forge.fork(repo, "dev")
     forge.push(fork, "mine", {"b.txt": "b"}, by="dev")
     plugin = scm(forge, fork="dev/app")
-    state = await plugin.open(PullSpec("mine", "main", "From afar", "", draft=False))
+    state = await plugin.open(PullRequestSpec("mine", "main", "From afar", "", draft=False))
     assert (state.fork, state.branch, state.number) == ("dev/app", "mine", 1)
-    assert (await plugin.open(PullSpec("mine", "main", "From afar", "", draft=False))).id == state.id
+    assert (await plugin.open(PullRequestSpec("mine", "main", "From afar", "", draft=False))).id == state.id
     forge.check(fork, state.head, "tests", "failed", log="no")
     [state] = await plugin.read([state.id])
     assert [check.state for check in state.checks] == ["failure"]
@@ -493,7 +505,9 @@ async def test_a_fork_is_pushed_to_and_merged_from(forge: GitLabServer, repo: Pr
     assert plugin.push_url()[0] == forge.git_url("dev/app")
 
 
-async def test_git_pushes_with_the_token_without_showing_it(forge: GitLabServer, repo: Project, tmp_path: Path) -> None:
+async def test_git_pushes_with_the_token_without_showing_it(
+    forge: GitLabServer, repo: GitLabProject, tmp_path: Path
+) -> None:
     url, env = scm(forge).push_url()
     assert "glpat" not in url
     options = {"cwd": tmp_path, "env": {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), **env}, "check": True}

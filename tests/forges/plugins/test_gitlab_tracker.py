@@ -8,7 +8,7 @@ import pytest
 
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.protocols.forge import Tracker
-from agent_orchestrator.testing.gitlab import GitLabServer, Project
+from agent_orchestrator.testing.gitlab import GitLabProject, GitLabServer
 from tests.forges.plugins.gitlab import tracker
 
 pytestmark = pytest.mark.anyio
@@ -21,11 +21,11 @@ def forge() -> Iterator[GitLabServer]:
 
 
 @pytest.fixture
-def repo(forge: GitLabServer) -> Project:
+def repo(forge: GitLabServer) -> GitLabProject:
     return forge.repository("acme/app", people={"dev": "developer", "rev": "developer"})
 
 
-async def test_an_issue_is_read_with_its_comments_and_attachments(forge: GitLabServer, repo: Project) -> None:
+async def test_an_issue_is_read_with_its_comments_and_attachments(forge: GitLabServer, repo: GitLabProject) -> None:
     issue = forge.issue(
         repo,
         "It breaks",
@@ -62,6 +62,8 @@ async def test_an_issue_is_read_with_its_comments_and_attachments(forge: GitLabS
 
 
 @pytest.mark.parametrize("reference", ["nine", "LIN-3", "99", "https://other.example/o/n/-/issues/1"])
-async def test_an_unknown_issue_reference_is_not_found(forge: GitLabServer, repo: Project, reference: str) -> None:
+async def test_an_unknown_issue_reference_is_not_found(
+    forge: GitLabServer, repo: GitLabProject, reference: str
+) -> None:
     with pytest.raises(NotFound):
         await tracker(forge).get(reference)

@@ -110,7 +110,7 @@ async def test_query_complexity_has_a_separate_limit(bench: LinearBench) -> None
     assert [line.partition(":")[0] for line in lines] == ["complexity", "core"]
     assert "4,999 of 5,000" in lines[1]
     assert "used by others" not in " ".join(lines)
-    bench.server.grants["dev"]["complexity"].used = 250_000
+    bench.server.rate_limits["dev"]["complexity"].used = 250_000
     with pytest.raises(Temporary, match="takes no more requests"):
         await plugin.get("LIN-1")
     assert plugin.pause() > 3_000
@@ -118,7 +118,7 @@ async def test_query_complexity_has_a_separate_limit(bench: LinearBench) -> None
     with pytest.raises(Temporary, match="takes no more requests"):
         await plugin.get("LIN-1")
     assert len(bench.server.ledger.requests) == request_count
-    assert bench.plugin()._at.http().budget.requests == request_count
+    assert bench.plugin()._linear.http().budget.request_count == request_count
 
 
 async def test_half_of_the_rate_limit_slows_background_reading(bench: LinearBench) -> None:
@@ -127,7 +127,7 @@ async def test_half_of_the_rate_limit_slows_background_reading(bench: LinearBenc
     assert plugin.pause() == 0
     await plugin.get("1")
     assert plugin.pause() == 0
-    bench.server.grants["dev"]["requests"].used = 3_500
+    bench.server.rate_limits["dev"]["requests"].used = 3_500
     await plugin.get("1")
     assert 0 < plugin.pause() < 60
     assert (await plugin.get("1")).title == "x"

@@ -12,7 +12,7 @@ from agent_orchestrator.errors import Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.protocols.forge import Author, IssueChange, Tracker
 from tests.forges import fetch
 from tests.forges.conftest import published
-from tests.forges.plugins.trackers import Bench, JiraBench, LinearBench
+from tests.forges.plugins.trackers import JiraBench, LinearBench, TrackerBench
 from tests.forges.published.linear_types import write_schema
 
 pytestmark = pytest.mark.anyio
@@ -34,8 +34,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=["linear", "jira cloud", "jira server"])
-def bench(request: pytest.FixtureRequest, clock: Clock) -> Iterator[Bench[Any]]:
-    tracker_bench: Bench[Any]
+def bench(request: pytest.FixtureRequest, clock: Clock) -> Iterator[TrackerBench[Any]]:
+    tracker_bench: TrackerBench[Any]
     if request.param == "linear":
         pytest.importorskip("graphql", reason="graphql-core is not installed: make test-forges")
         tracker_bench = LinearBench(write_schema(published(fetch.LINEAR)), clock)
@@ -50,7 +50,7 @@ def _lower_name(author: Author) -> str:
     return author.name.lower().partition(" (")[0]
 
 
-async def test_an_issue_is_read_with_its_comments_and_attachments(bench: Bench[Any]) -> None:
+async def test_an_issue_is_read_with_its_comments_and_attachments(bench: TrackerBench[Any]) -> None:
     issue = bench.issue("It breaks", "see the log", by="eve", labels=("bug",))
     link = bench.attach(issue)
     bench.comment(issue, "me too", by="rev")
@@ -83,12 +83,12 @@ async def test_an_issue_is_read_with_its_comments_and_attachments(bench: Bench[A
 
 
 @pytest.mark.parametrize("reference", ["nine", "XYZ-99999", "99999", "https://other.example/nothing"])
-async def test_an_unknown_issue_reference_is_not_found(bench: Bench[Any], reference: str) -> None:
+async def test_an_unknown_issue_reference_is_not_found(bench: TrackerBench[Any], reference: str) -> None:
     with pytest.raises(NotFound):
         await bench.plugin().get(reference)
 
 
-async def test_issues_are_listed_by_filters_with_all_pages(bench: Bench[Any], clock: Clock) -> None:
+async def test_issues_are_listed_by_filters_with_all_pages(bench: TrackerBench[Any], clock: Clock) -> None:
     for number in range(300):
         clock.now += 1
         labels = ("bug", "ui") if number % 2 else ("bug",)
@@ -106,7 +106,7 @@ async def test_issues_are_listed_by_filters_with_all_pages(bench: Bench[Any], cl
     assert len(await plugin.list(state="all")) == 301
 
 
-async def test_only_issues_changed_since_the_given_time_are_listed(bench: Bench[Any], clock: Clock) -> None:
+async def test_only_issues_changed_since_the_given_time_are_listed(bench: TrackerBench[Any], clock: Clock) -> None:
     old, young = bench.issue("old"), bench.issue("young")
     clock.now += 600
     since = clock.now
@@ -120,7 +120,7 @@ async def test_only_issues_changed_since_the_given_time_are_listed(bench: Bench[
     assert await plugin.list(since=clock.now + 1) == []
 
 
-async def test_an_issue_follows_the_states_of_the_work(bench: Bench[Any]) -> None:
+async def test_an_issue_follows_the_states_of_the_work(bench: TrackerBench[Any]) -> None:
     plugin = bench.plugin()
     new_issue = await plugin.create("New", "body\n\n- one\n- two", ["bug"])
     assert (new_issue.id, new_issue.title, new_issue.labels, new_issue.state) == (
@@ -157,7 +157,7 @@ async def test_an_issue_follows_the_states_of_the_work(bench: Bench[Any]) -> Non
     assert bench.status(issue) == "In Progress"
 
 
-async def test_an_issue_in_the_wanted_state_is_not_changed(bench: Bench[Any]) -> None:
+async def test_an_issue_in_the_wanted_state_is_not_changed(bench: TrackerBench[Any]) -> None:
     issue = bench.issue("x")
     bench.move(issue, "In Review")
     bench.server.hook("http://127.0.0.1:9/", "s")
@@ -165,7 +165,7 @@ async def test_an_issue_in_the_wanted_state_is_not_changed(bench: Bench[Any]) ->
     assert bench.server.hooks.sent == []
 
 
-async def test_states_have_the_names_that_the_configuration_gives(bench: Bench[Any]) -> None:
+async def test_states_have_the_names_that_the_configuration_gives(bench: TrackerBench[Any]) -> None:
     issue = bench.issue("x")
     plugin = bench.plugin(states={"inProgress": "in review", "closed": "In Progress"})
     await plugin.change("1", IssueChange(state="in_progress"))
@@ -178,13 +178,13 @@ async def test_states_have_the_names_that_the_configuration_gives(bench: Bench[A
         bench.plugin(states=["x"])
 
 
-async def test_assigning_an_unknown_person_is_refused(bench: Bench[Any]) -> None:
+async def test_assigning_an_unknown_person_is_refused(bench: TrackerBench[Any]) -> None:
     bench.issue("x")
     with pytest.raises(UsageError, match="nobody"):
         await bench.plugin().change("1", IssueChange(assignee="nobody-there"))
 
 
-async def test_a_comment_is_posted_once_per_key(bench: Bench[Any]) -> None:
+async def test_a_comment_is_posted_once_per_key(bench: TrackerBench[Any]) -> None:
     issue = bench.issue("x")
     plugin = bench.plugin()
     comment_id = await plugin.comment("1", "see https://ao.example/1 and `code`", "k:1")
@@ -201,7 +201,9 @@ async def test_a_comment_is_posted_once_per_key(bench: Bench[Any]) -> None:
 
 
 @pytest.mark.parametrize("fault_kind", ["lost", "cut", 500])
-async def test_a_comment_is_posted_once_even_if_the_response_was_lost(bench: Bench[Any], fault_kind: int | str) -> None:
+async def test_a_comment_is_posted_once_even_if_the_response_was_lost(
+    bench: TrackerBench[Any], fault_kind: int | str
+) -> None:
     issue = bench.issue("x")
     bench.server.fail(fault_kind, path=bench.posts, method="POST")
     try:
@@ -213,7 +215,7 @@ async def test_a_comment_is_posted_once_even_if_the_response_was_lost(bench: Ben
     assert len(issue.comments) == 1
 
 
-async def test_our_mark_in_another_persons_comment_is_ignored(bench: Bench[Any]) -> None:
+async def test_our_mark_in_another_persons_comment_is_ignored(bench: TrackerBench[Any]) -> None:
     issue = bench.issue("x")
     other = await bench.plugin("rev").comment("1", "hello", "k:1")
     read_issue = await bench.plugin().get("1")
@@ -223,7 +225,7 @@ async def test_our_mark_in_another_persons_comment_is_ignored(bench: Bench[Any])
         assert len(issue.comments) == 2
 
 
-async def test_a_thousand_comments_are_read_in_order(bench: Bench[Any], clock: Clock) -> None:
+async def test_a_thousand_comments_are_read_in_order(bench: TrackerBench[Any], clock: Clock) -> None:
     issue = bench.issue("x")
     for number in range(1000):
         clock.now += 1
@@ -235,7 +237,7 @@ async def test_a_thousand_comments_are_read_in_order(bench: Bench[Any], clock: C
     assert [comment.body for comment in read_issue.comments] == [*(f"c{number}" for number in range(1000)), "here"]
 
 
-async def test_a_wrong_token_is_refused_without_showing_it(bench: Bench[Any]) -> None:
+async def test_a_wrong_token_is_refused_without_showing_it(bench: TrackerBench[Any]) -> None:
     bench.issue("x")
     with pytest.raises(Denied, match=r"tracker\.token") as caught:
         await bench.plugin(token="lin_api_wrong_secret").get("1")
@@ -243,7 +245,9 @@ async def test_a_wrong_token_is_refused_without_showing_it(bench: Bench[Any]) ->
     assert caught.value.remedy
 
 
-async def test_a_missing_token_is_refused_with_a_remedy(bench: Bench[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_missing_token_is_refused_with_a_remedy(
+    bench: TrackerBench[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("LINEAR_API_KEY", "JIRA_API_TOKEN", "JIRA_EMAIL"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(Denied, match="there is no token") as caught:
@@ -251,7 +255,7 @@ async def test_a_missing_token_is_refused_with_a_remedy(bench: Bench[Any], monke
     assert "LINEAR_API_KEY" in caught.value.remedy or "JIRA_API_TOKEN" in caught.value.remedy
 
 
-async def test_no_request_is_made_until_the_rate_limit_resets(bench: Bench[Any], clock: Clock) -> None:
+async def test_no_request_is_made_until_the_rate_limit_resets(bench: TrackerBench[Any], clock: Clock) -> None:
     bench.issue("x")
     plugin = bench.plugin()
     await plugin.get("1")
@@ -272,7 +276,7 @@ async def test_no_request_is_made_until_the_rate_limit_resets(bench: Bench[Any],
 
 @pytest.mark.parametrize("fault_kind", [500, 502, 503, "html", "drop", "cut"])
 async def test_a_single_failed_request_is_retried_or_gives_a_temporary_error(
-    bench: Bench[Any], fault_kind: int | str
+    bench: TrackerBench[Any], fault_kind: int | str
 ) -> None:
     bench.issue("x")
     plugin = bench.plugin()
@@ -284,7 +288,7 @@ async def test_a_single_failed_request_is_retried_or_gives_a_temporary_error(
     assert (await plugin.get("1")).title == "x"
 
 
-async def test_an_unreachable_server_is_a_temporary_error(bench: Bench[Any]) -> None:
+async def test_an_unreachable_server_is_a_temporary_error(bench: TrackerBench[Any]) -> None:
     bench.issue("x")
     plugin = bench.plugin()
     await plugin.get("1")
@@ -296,14 +300,14 @@ async def test_an_unreachable_server_is_a_temporary_error(bench: Bench[Any]) -> 
 
 
 @pytest.mark.parametrize("status", [403, 404])
-async def test_a_refused_request_raises_an_error(bench: Bench[Any], status: int) -> None:
+async def test_a_refused_request_raises_an_error(bench: TrackerBench[Any], status: int) -> None:
     bench.issue("x")
     bench.server.fail(status)
     with pytest.raises((Denied, NotFound)):
         await bench.plugin().get("1")
 
 
-async def test_texts_that_are_too_long_are_cut(bench: Bench[Any]) -> None:
+async def test_texts_that_are_too_long_are_cut(bench: TrackerBench[Any]) -> None:
     plugin = bench.plugin()
     new_issue = await plugin.create("t" * 1000, "long " * 30_000)
     assert len(new_issue.title) == 250
@@ -313,7 +317,7 @@ async def test_texts_that_are_too_long_are_cut(bench: Bench[Any]) -> None:
 
 
 @pytest.mark.parametrize("change", ["comment", "label", "move", "create"])
-def test_the_webhook_of_a_change_names_the_issue(bench: Bench[Any], clock: Clock, change: str) -> None:
+def test_the_webhook_of_a_change_names_the_issue(bench: TrackerBench[Any], clock: Clock, change: str) -> None:
     issue = bench.issue("x")
     bench.server.hook("http://127.0.0.1:9/", "s3cret")
     if change == "comment":
@@ -328,9 +332,9 @@ def test_the_webhook_of_a_change_names_the_issue(bench: Bench[Any], clock: Clock
     hints = []
     for sent in bench.server.hooks.sent:
         body, headers = bench.server.signed(sent)
-        assert bench.hooks.genuine(headers, body, ["another"]) is None
-        assert bench.hooks.genuine(headers, body + b" ", ["s3cret"]) is None
-        delivery = bench.hooks.genuine(headers, body, ["another", "s3cret"])
+        assert bench.hooks.verify(headers, body, ["another"]) is None
+        assert bench.hooks.verify(headers, body + b" ", ["s3cret"]) is None
+        delivery = bench.hooks.verify(headers, body, ["another", "s3cret"])
         assert delivery is not None
         assert (delivery.id, delivery.kind, delivery.at) == (sent.id, sent.event, clock.now)
         hints.append(bench.hooks.hint(delivery))

@@ -21,7 +21,7 @@ from agent_orchestrator.testing.linear import LinearServer
 Server = TypeVar("Server", bound=TrackerServer)
 
 
-class Bench(ABC, Generic[Server]):
+class TrackerBench(ABC, Generic[Server]):
     """A project with the members `dev` (whose token we have) and `rev`, and the outsider `eve`."""
 
     name: str
@@ -54,7 +54,7 @@ class Bench(ABC, Generic[Server]):
     def attach(self, issue: Any) -> str: ...
 
 
-class LinearBench(Bench[LinearServer]):
+class LinearBench(TrackerBench[LinearServer]):
     name, prefix, posts = "linear", "LIN", "commentCreate"
     hooks = LinearHooks()
 
@@ -90,7 +90,7 @@ class LinearBench(Bench[LinearServer]):
         return "https://files.example/trace.txt"
 
 
-class JiraBench(Bench[JiraServer]):
+class JiraBench(TrackerBench[JiraServer]):
     prefix, posts = "APP", "/comment"
     hooks = JiraHooks()
 

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 
 
-class Description:
+class OpenApiDescription:
     def __init__(self, path: Path) -> None:
         document = json.loads(path.read_text())
         self._paths: dict[str, Any] = document["paths"]

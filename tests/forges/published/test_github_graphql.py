@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
-from tests.forges.client import Client
+from tests.forges.client import ForgeClient
 
 PULL = """query ($id: ID!) { node(id: $id) { ... on PullRequest {
   state isDraft mergeable mergeStateStatus reviewDecision isInMergeQueue headRefOid baseRefOid mergeQueueEntry { state position }
@@ -16,18 +16,18 @@ PULL = """query ($id: ID!) { node(id: $id) { ... on PullRequest {
 
 
 @pytest.fixture
-def dev(forge: GitHubServer) -> Client:
+def dev(forge: GitHubServer) -> ForgeClient:
     forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people={"dev": "write", "rev": "write"})
     forge.push("acme/app", "fix", {"a.txt": "1\n2\n3\n4\n"}, by="dev")
-    return Client(forge, forge.token("dev"))
+    return ForgeClient(forge, forge.token("dev"))
 
 
-def test_the_published_schema_refuses_unknown_fields(dev: Client) -> None:
+def test_the_published_schema_refuses_unknown_fields(dev: ForgeClient) -> None:
     answer = dev.graphql("{ viewer { login nonsense } }")
     assert "Cannot query field 'nonsense' on type 'User'" in answer["errors"][0]["message"]
 
 
-def test_a_pull_request_is_followed_to_its_merge_by_graphql(forge: GitHubServer, dev: Client) -> None:
+def test_a_pull_request_is_followed_to_its_merge_by_graphql(forge: GitHubServer, dev: ForgeClient) -> None:
     forge.protect("acme/app", checks=("tests",), approvals=1)
     forge.world.unknown_first = 1
     pull = forge.pull("acme/app", "fix", by="dev", draft=True)
@@ -72,7 +72,7 @@ def test_a_pull_request_is_followed_to_its_merge_by_graphql(forge: GitHubServer,
     assert read_pull()["state"] == "MERGED"
 
 
-def test_the_merge_queue_merges_once_its_group_passes_the_checks(forge: GitHubServer, dev: Client) -> None:
+def test_the_merge_queue_merges_once_its_group_passes_the_checks(forge: GitHubServer, dev: ForgeClient) -> None:
     forge.protect("acme/app", checks=("tests",), merge_queue=True)
     pull = forge.pull("acme/app", "fix", by="dev")
     forge.check("acme/app", "fix", "tests", "success")
@@ -92,7 +92,7 @@ def test_the_merge_queue_merges_once_its_group_passes_the_checks(forge: GitHubSe
     assert pull.repo.head("main") == group
 
 
-def test_node_ids_stay_valid_after_a_rename(forge: GitHubServer, dev: Client) -> None:
+def test_node_ids_stay_valid_after_a_rename(forge: GitHubServer, dev: ForgeClient) -> None:
     pull = forge.pull("acme/app", "fix", by="dev")
     forge.rename("acme/app", "engine")
     answer = dev.graphql(
@@ -104,7 +104,7 @@ def test_node_ids_stay_valid_after_a_rename(forge: GitHubServer, dev: Client) ->
     assert dev("GET", location)["node_id"] == pull.node_id
 
 
-def test_the_cost_of_queries_is_counted_as_documented(forge: GitHubServer, dev: Client) -> None:
+def test_the_cost_of_queries_is_counted_as_documented(forge: GitHubServer, dev: ForgeClient) -> None:
     query = """{ rateLimit { cost nodeCount remaining } viewer { login }
       repository(owner: "acme", name: "app") { issues(first: 50) { nodes { comments(first: 60) { nodes { id } } } } } }"""
     rate_limit = dev.graphql(query)["data"]["rateLimit"]
@@ -116,7 +116,7 @@ def test_the_cost_of_queries_is_counted_as_documented(forge: GitHubServer, dev: 
     assert dev.headers["x-ratelimit-remaining"] == str(5000 - 32)
 
 
-def test_an_answer_can_contain_errors_and_data(forge: GitHubServer, dev: Client) -> None:
+def test_an_answer_can_contain_errors_and_data(forge: GitHubServer, dev: ForgeClient) -> None:
     pull = forge.pull("acme/app", "fix", by="dev")
     forge.fail("partial", field="reviewDecision", path="/graphql")
     answer = dev.graphql(
@@ -132,7 +132,7 @@ def test_an_answer_can_contain_errors_and_data(forge: GitHubServer, dev: Client)
     assert unpaged["errors"][0]["type"] == "MISSING_PAGINATION_BOUNDARIES"
 
 
-def test_a_used_up_rate_limit_refuses_queries(forge: GitHubServer, dev: Client) -> None:
+def test_a_used_up_rate_limit_refuses_queries(forge: GitHubServer, dev: ForgeClient) -> None:
     forge.set_rate(dev.token, remaining=0, kind="graphql")
     assert dev.graphql("{ viewer { login } }")["errors"][0]["type"] == "RATE_LIMITED"
     assert dev.headers["x-ratelimit-remaining"] == "0"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.plugins.forges.github.graphql_documents import DOCUMENTS
-from agent_orchestrator.plugins.forges.github.host import VIEWER
+from agent_orchestrator.plugins.forges.github.host import VIEWER_QUERY
 from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
 from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 from tests.forges import fetch
@@ -21,19 +21,19 @@ from tests.forges.conftest import published
 def test_each_query_matches_the_published_schema(schema: Path, name: str) -> None:
     import graphql
 
-    from agent_orchestrator.testing.github.graphql.endpoint import load
+    from agent_orchestrator.testing.github.graphql.endpoint import load_schema
 
-    document = graphql.parse({**DOCUMENTS, "viewer": VIEWER}[name])
-    assert [error.message for error in graphql.validate(load(schema), document)] == []
+    document = graphql.parse({**DOCUMENTS, "viewer": VIEWER_QUERY}[name])
+    assert [error.message for error in graphql.validate(load_schema(schema), document)] == []
 
 
 def test_a_wrong_field_fails_validation(schema: Path) -> None:
     import graphql
 
-    from agent_orchestrator.testing.github.graphql.endpoint import load
+    from agent_orchestrator.testing.github.graphql.endpoint import load_schema
 
     document = graphql.parse(DOCUMENTS["read"].replace("mergeStateStatus", "mergeStateStatu"))
-    assert graphql.validate(load(schema), document)
+    assert graphql.validate(load_schema(schema), document)
 
 
 @pytest.fixture(scope="module")

@@ -6,19 +6,19 @@ import pytest
 
 from agent_orchestrator.testing.github import GitHubServer
 from tests.forges import fetch
-from tests.forges.client import Client
+from tests.forges.client import ForgeClient
 from tests.forges.conftest import published
 
 pytest.importorskip("jsonschema", reason="jsonschema is not installed: make test-forges")
-from tests.forges.published.openapi import Description
+from tests.forges.published.openapi import OpenApiDescription
 
 
 @pytest.fixture(scope="module")
-def description() -> Description:
-    return Description(published(fetch.OPENAPI))
+def description() -> OpenApiDescription:
+    return OpenApiDescription(published(fetch.OPENAPI))
 
 
-def test_all_answers_match_the_published_description(description: Description) -> None:
+def test_all_answers_match_the_published_description(description: OpenApiDescription) -> None:
     with GitHubServer() as forge:
         client = play_pull_request(forge)
     problems = {problem for answer in client.answers for problem in description.problems(*answer)}
@@ -26,11 +26,11 @@ def test_all_answers_match_the_published_description(description: Description) -
     assert len(client.answers) > 70
 
 
-def play_pull_request(forge: GitHubServer) -> Client:
+def play_pull_request(forge: GitHubServer) -> ForgeClient:
     """Play issue, branch, pull request, failing CI, review, threads, fix, approval and merge with many requests; return the client."""
     repo = forge.repository("acme/app", {"a.txt": "1\n2\n3\n"}, people={"dev": "admin", "rev": "write"})
     forge.protect(repo, checks=("tests",), approvals=1)
-    dev, rev = Client(forge, forge.token("dev")), Client(forge, forge.token("rev"))
+    dev, rev = ForgeClient(forge, forge.token("dev")), ForgeClient(forge, forge.token("rev"))
     rev.answers = dev.answers
     base = "/repos/acme/app"
     for path in ("/user", "/users/rev", "/meta", "/rate_limit", base, f"{base}/branches", f"{base}/branches/main"):

@@ -15,7 +15,7 @@ import pytest
 
 from agent_orchestrator.testing.github import GitHubServer, merges, pulls
 from tests.forges import fetch
-from tests.forges.client import Client
+from tests.forges.client import ForgeClient
 from tests.forges.conftest import published
 from tests.forges.published.test_github_rest import play_pull_request
 
@@ -133,7 +133,7 @@ def play_rare_events(forge: GitHubServer) -> None:
     closed_pull = forge.pull(repo, "gone")
     forge.delete_branch(repo, "gone")
     assert closed_pull.state == "closed"
-    pulls.refs_moved(forge.world, repo, repo.owner)
+    pulls.process_ref_changes(forge.world, repo, repo.owner)
 
 
 def test_deliveries_are_signed_and_can_be_lost_repeated_and_reordered(inbox: Inbox) -> None:
@@ -169,7 +169,7 @@ def test_deliveries_are_signed_and_can_be_lost_repeated_and_reordered(inbox: Inb
 def test_a_webhook_created_by_rest_gets_a_ping(inbox: Inbox) -> None:
     with GitHubServer() as forge:
         forge.repository("acme/app")
-        client = Client(forge, forge.token("acme"))
+        client = ForgeClient(forge, forge.token("acme"))
         client(
             "POST",
             "/repos/acme/app/hooks",

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.testing.gitlab import GitLabServer, MergeRequest, Project
+from agent_orchestrator.testing.gitlab import GitLabMergeRequest, GitLabProject, GitLabServer
 from tests.forges import fetch
-from tests.forges.client import Client
+from tests.forges.client import ForgeClient
 from tests.forges.conftest import published
-from tests.forges.published.typescript import Declarations
+from tests.forges.published.typescript import TypeScriptDeclarations
 
 OPTIONAL_FIELDS = {
     "JobSchema": {"artifacts_file"},
@@ -34,8 +34,8 @@ webhook's user, and two of another type."""
 
 
 @pytest.fixture(scope="module")
-def types() -> Declarations:
-    return Declarations(published(fetch.GITLAB))
+def types() -> TypeScriptDeclarations:
+    return TypeScriptDeclarations(published(fetch.GITLAB))
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def forge() -> Iterator[GitLabServer]:
 
 
 @pytest.fixture
-def pull(forge: GitLabServer) -> MergeRequest:
+def pull(forge: GitLabServer) -> GitLabMergeRequest:
     people = {"dev": "developer", "rev": "developer", "boss": "maintainer"}
     repo = forge.repository("acme/app", {"a.txt": "1\n2\n"}, people=people)
     forge.push(repo, "x", {"a.txt": "1\ntwo\n"}, by="dev")
@@ -60,8 +60,10 @@ def pull(forge: GitLabServer) -> MergeRequest:
     return merge_request
 
 
-def test_every_answer_matches_the_published_types(forge: GitLabServer, pull: MergeRequest, types: Declarations) -> None:
-    client = Client(forge, forge.token("boss"))
+def test_every_answer_matches_the_published_types(
+    forge: GitLabServer, pull: GitLabMergeRequest, types: TypeScriptDeclarations
+) -> None:
+    client = ForgeClient(forge, forge.token("boss"))
     job = pull.head_pipeline.jobs[0] if pull.head_pipeline else None
     assert job is not None
     root = f"/api/v4/projects/{pull.project.id}"
@@ -102,7 +104,7 @@ def test_every_answer_matches_the_published_types(forge: GitLabServer, pull: Mer
 
 
 def test_every_webhook_matches_the_published_types(
-    forge: GitLabServer, pull: MergeRequest, types: Declarations
+    forge: GitLabServer, pull: GitLabMergeRequest, types: TypeScriptDeclarations
 ) -> None:
     forge.push(pull.project, "x", {"b.txt": "b"}, by="dev")
     forge.check(pull.project, "x", "tests", "success")
@@ -130,15 +132,15 @@ def _field_of(problem: str) -> str:
 
 
 @pytest.fixture
-def client(forge: GitLabServer, pull: MergeRequest) -> Any:
+def client(forge: GitLabServer, pull: GitLabMergeRequest) -> Any:
     gitlab = pytest.importorskip("gitlab", reason="python-gitlab is not installed: make test-forges")
     return gitlab.Gitlab(forge.url, private_token=forge.token("boss"))
 
 
-def test_python_gitlab_can_open_review_and_merge(forge: GitLabServer, pull: MergeRequest, client: Any) -> None:
+def test_python_gitlab_can_open_review_and_merge(forge: GitLabServer, pull: GitLabMergeRequest, client: Any) -> None:
     client.auth()
     assert client.user.username == "boss"
-    repo: Project = pull.project
+    repo: GitLabProject = pull.project
     project = client.projects.get("acme/app")
     assert project.id == repo.id
     forge.push(repo, "y", {"y.txt": "y"}, by="dev")
@@ -188,7 +190,7 @@ def test_python_gitlab_can_open_review_and_merge(forge: GitLabServer, pull: Merg
     hook.delete()
 
 
-def test_pages_are_followed_by_links_and_by_keyset(forge: GitLabServer, pull: MergeRequest, client: Any) -> None:
+def test_pages_are_followed_by_links_and_by_keyset(forge: GitLabServer, pull: GitLabMergeRequest, client: Any) -> None:
     project = client.projects.get("acme/app")
     for number in range(45):
         forge.issue(pull.project, f"n{number}")
@@ -200,10 +202,10 @@ def test_pages_are_followed_by_links_and_by_keyset(forge: GitLabServer, pull: Me
     assert len(client.projects.list(get_all=True, pagination="keyset", order_by="id", per_page=10)) == 31
 
 
-def test_refusals_have_the_status_codes_of_gitlab(forge: GitLabServer, pull: MergeRequest) -> None:
+def test_refusals_have_the_status_codes_of_gitlab(forge: GitLabServer, pull: GitLabMergeRequest) -> None:
     root = f"/api/v4/projects/{pull.project.id}"
     merge_request_path = f"{root}/merge_requests/1"
-    developer, stranger = Client(forge, forge.token("dev")), Client(forge, forge.token("stranger"))
+    developer, stranger = ForgeClient(forge, forge.token("dev")), ForgeClient(forge, forge.token("stranger"))
     assert developer.ask("PUT", f"{merge_request_path}/merge", {"sha": "0" * 40})[0] == 409
     assert stranger.ask("PUT", f"{merge_request_path}/merge", {})[0] == 401
     assert (
@@ -217,7 +219,7 @@ def test_refusals_have_the_status_codes_of_gitlab(forge: GitLabServer, pull: Mer
     assert developer.ask("GET", "/api/v4/projects/9999")[0] == 404
     pull.project.private = True
     assert stranger.ask("GET", root)[0] == 404
-    reader = Client(forge, forge.token("dev", ("read_api",)))
+    reader = ForgeClient(forge, forge.token("dev", ("read_api",)))
     assert reader.ask("POST", f"{merge_request_path}/notes", {"body": "x"}) == (
         403,
         {

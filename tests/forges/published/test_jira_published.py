@@ -24,9 +24,9 @@ pytestmark = pytest.mark.anyio
 @pytest.fixture(scope="session")
 def description() -> Any:
     pytest.importorskip("jsonschema", reason="jsonschema is not installed: make test-forges")
-    from tests.forges.published.openapi import Description
+    from tests.forges.published.openapi import OpenApiDescription
 
-    return Description(published(fetch.JIRA))
+    return OpenApiDescription(published(fetch.JIRA))
 
 
 async def test_every_answer_matches_the_description(description: Any) -> None:
@@ -45,7 +45,7 @@ async def test_every_answer_matches_the_description(description: Any) -> None:
         await plugin.list(assignee="@me")
         with pytest.raises(NotFound):
             await plugin.get("APP-99")
-        answers = list(server.answers)
+        answers = list(server.answer_log)
     problems = []
     for method, path, status, body in answers:
         if path.endswith("/search/jql"):
@@ -89,8 +89,12 @@ async def test_a_sent_comment_matches_the_description(description: Any) -> None:
 
 @pytest.mark.parametrize("api", [2, 3])
 async def test_a_workflow_without_a_direct_transition_is_followed_step_by_step(api: int) -> None:
-    ways = {"To Do": ["In Progress"], "In Progress": ["To Do", "In Review"], "In Review": ["In Progress", "Done"]}
-    bench = JiraBench(api, ways=ways)
+    transitions = {
+        "To Do": ["In Progress"],
+        "In Progress": ["To Do", "In Review"],
+        "In Review": ["In Progress", "Done"],
+    }
+    bench = JiraBench(api, transitions=transitions)
     with bench.server:
         issue = bench.issue("x")
         await bench.plugin().change("1", IssueChange(state="closed"))
@@ -171,7 +175,7 @@ async def test_a_user_with_a_hidden_address_is_found_by_the_exact_address() -> N
     bench = JiraBench(3)
     with bench.server as server:
         issue = bench.issue("x")
-        server.user("rev").shy = True
+        server.user("rev").has_hidden_email = True
         await bench.plugin().change("1", IssueChange(assignee="rev@acme.example"))
         assert issue.assignee is server.user("rev")
         with pytest.raises(UsageError, match="nobody"):
@@ -189,7 +193,7 @@ async def test_login_works_with_email_and_token_or_with_a_token_alone() -> None:
 async def test_pages_smaller_than_requested_lose_nothing() -> None:
     for api in (2, 3):
         bench = JiraBench(api)
-        bench.server.pages = 7
+        bench.server.page_size = 7
         with bench.server:
             issue = bench.issue("x")
             for number in range(30):

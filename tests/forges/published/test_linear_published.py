@@ -36,9 +36,9 @@ def test_the_converted_schema_is_complete(schema: Any) -> None:
     assert {"first", "after", "filter", "orderBy"} <= set(schema.type_map["Query"].fields["issues"].args)
 
 
-@pytest.mark.parametrize("name", graphql_documents.ALL)
+@pytest.mark.parametrize("name", graphql_documents.DOCUMENTS)
 def test_every_query_is_valid(schema: Any, name: str) -> None:
-    document = graphql.parse(graphql_documents.ALL[name])
+    document = graphql.parse(graphql_documents.DOCUMENTS[name])
     assert [error.message for error in graphql.validate(schema, document)] == []
     assert complexity(document) < MAX_COMPLEXITY
 
@@ -49,7 +49,7 @@ def test_all_queries_are_listed() -> None:
         for name, value in vars(graphql_documents).items()
         if isinstance(value, str) and re.match(r"\s*(query|mutation) ", value) and name.isupper()
     ]
-    assert sorted(texts) == sorted(graphql_documents.ALL.values())
+    assert sorted(texts) == sorted(graphql_documents.DOCUMENTS.values())
 
 
 def test_a_wrong_query_fails_validation(schema: Any) -> None:

@@ -14,7 +14,7 @@ _BASE = re.compile(r"(?:MappedOmit|Omit)<(\w+), ([^>]*)>|(\w+)(?:<[^>]*>)?")
 _PLAIN: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "boolean": bool}
 
 
-class Declarations:
+class TypeScriptDeclarations:
     def __init__(self, path: Path) -> None:
         self._text = path.read_text()
         self._fields: dict[str, Fields] = {}

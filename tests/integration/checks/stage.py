@@ -16,14 +16,14 @@ from tests.integration.rescue.world import git
 
 
 @dataclass
-class Stage:
+class CheckStage:
     """Everything a test of checks needs; `outside` is a folder that no checkout touches."""
 
     repo: Path
     home: Home
     outside: Path
     host: LocalHost = field(default_factory=LocalHost)
-    limits: Limits = field(default_factory=lambda: Limits(grace=0.2))
+    limits: Limits = field(default_factory=lambda: Limits(kill_timeout=0.2))
 
     def __post_init__(self) -> None:
         self.checks = Checks(self.home, self.host, limits=self.limits)

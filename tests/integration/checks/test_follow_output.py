@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.changes.checks.log import Log
-from agent_orchestrator.changes.checks.log_tail import RERUN_NOTICE, follow
+from agent_orchestrator.changes.checks.log_follower import RERUN_NOTICE, follow_log
 from agent_orchestrator.changes.checks.spec import Limits
-from agent_orchestrator.protocols import Report
+from agent_orchestrator.protocols import LineCallback
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def watch() -> AsyncIterator[Watch]:
-    file_watch = Watch()
+async def watch() -> AsyncIterator[FileWatcher]:
+    file_watch = FileWatcher()
     yield file_watch
     file_watch.close()
 
@@ -27,13 +27,13 @@ async def watch() -> AsyncIterator[Watch]:
 class Follower:
     """Reads a log while it is written; `ended` is the answer when it polls for the end."""
 
-    def __init__(self, path: Path, watch: Watch) -> None:
+    def __init__(self, path: Path, watch: FileWatcher) -> None:
         self.text, self.poll_count, self.ended = b"", 0, False
         self.changed = asyncio.Event()
         self.task = asyncio.create_task(self._read(path, watch))
 
-    async def _read(self, path: Path, watch: Watch) -> None:
-        async for chunk in follow(path, watch, self.changed, self._is_over):
+    async def _read(self, path: Path, watch: FileWatcher) -> None:
+        async for chunk in follow_log(path, watch, self.changed, self._is_over):
             self.text += chunk
 
     def _is_over(self) -> bool:
@@ -54,11 +54,11 @@ class Follower:
 
 
 def open_log(path: Path, **limits: int) -> Log:
-    report: Report = lambda _line: None  # noqa: E731
+    report: LineCallback = lambda _line: None  # noqa: E731
     return Log(path, Limits(**limits), report)
 
 
-async def test_existing_output_is_read_first_and_new_output_follows(tmp_path: Path, watch: Watch) -> None:
+async def test_existing_output_is_read_first_and_new_output_follows(tmp_path: Path, watch: FileWatcher) -> None:
     path = tmp_path / "check.log"
     with open_log(path) as log:
         log.write(b"one\n")
@@ -70,7 +70,7 @@ async def test_existing_output_is_read_first_and_new_output_follows(tmp_path: Pa
     assert await follower.end() == b"one\ntwo\nend\n"
 
 
-async def test_following_waits_for_a_missing_log(tmp_path: Path, watch: Watch) -> None:
+async def test_following_waits_for_a_missing_log(tmp_path: Path, watch: FileWatcher) -> None:
     path = tmp_path / "check.log"
     follower = Follower(path, watch)
     await asyncio.sleep(0.05)
@@ -80,7 +80,7 @@ async def test_following_waits_for_a_missing_log(tmp_path: Path, watch: Watch) -
     assert await follower.end() == b"here\n"
 
 
-async def test_following_continues_into_the_second_run_without_loss(tmp_path: Path, watch: Watch) -> None:
+async def test_following_continues_into_the_second_run_without_loss(tmp_path: Path, watch: FileWatcher) -> None:
     path = tmp_path / "check.log"
     first = open_log(path)
     first.write(b"first ")
@@ -93,7 +93,7 @@ async def test_following_continues_into_the_second_run_without_loss(tmp_path: Pa
     assert await follower.end() == b"first run\n" + RERUN_NOTICE + b"second run, which is longer\n"
 
 
-async def test_held_back_output_arrives_at_the_end(tmp_path: Path, watch: Watch) -> None:
+async def test_held_back_output_arrives_at_the_end(tmp_path: Path, watch: FileWatcher) -> None:
     path = tmp_path / "check.log"
     with open_log(path, log_head=4, log_tail=4) as log:
         log.write(b"0123456789")
@@ -103,7 +103,7 @@ async def test_held_back_output_arrives_at_the_end(tmp_path: Path, watch: Watch)
     assert output.startswith(b"0123\n") and output.endswith(b"6789") and b"left out" in output
 
 
-async def test_an_unchanged_log_is_not_polled(tmp_path: Path, watch: Watch) -> None:
+async def test_an_unchanged_log_is_not_polled(tmp_path: Path, watch: FileWatcher) -> None:
     path = tmp_path / "check.log"
     path.write_bytes(b"x")
     follower = Follower(path, watch)

@@ -12,7 +12,7 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.checks.runner import Checks
-from tests.integration.checks.stage import Stage
+from tests.integration.checks.stage import CheckStage
 from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ HANGING_COMMAND = (
 )
 
 
-def kill_daemon_during(stage: Stage, *argv: str) -> None:
+def kill_daemon_during(stage: CheckStage, *argv: str) -> None:
     env = {**os.environ, "OUT": str(stage.outside)}
     daemon = subprocess.Popen([sys.executable, "-c", DAEMON, str(stage.repo), str(stage.home.path), *argv], env=env)
     try:
@@ -46,7 +46,9 @@ def kill_daemon_during(stage: Stage, *argv: str) -> None:
 
 
 @pytest.mark.parametrize("argv", [(HANGING_COMMAND,), ("true", HANGING_COMMAND)], ids=["check", "set-up"])
-async def test_a_killed_daemons_check_is_cleaned_up_and_the_next_one_runs(stage: Stage, argv: tuple[str, ...]) -> None:
+async def test_a_killed_daemons_check_is_cleaned_up_and_the_next_one_runs(
+    stage: CheckStage, argv: tuple[str, ...]
+) -> None:
     kill_daemon_during(stage, *argv)
     assert len(stage.alive("pids")) == 4
     assert len(stage.checkout_names()) == 1
@@ -59,7 +61,7 @@ async def test_a_killed_daemons_check_is_cleaned_up_and_the_next_one_runs(stage:
     assert (await stage.checks.run(stage.spec("true"))).state == "success"
 
 
-async def test_a_prepared_checkout_is_reused_after_a_restart(stage: Stage) -> None:
+async def test_a_prepared_checkout_is_reused_after_a_restart(stage: CheckStage) -> None:
     spec = stage.spec("true", post_create=("echo x >>$OUT/set-ups",))
     await stage.checks.run(spec)
     checks = Checks(stage.home, stage.host)
@@ -68,7 +70,7 @@ async def test_a_prepared_checkout_is_reused_after_a_restart(stage: Stage) -> No
     assert len(stage.lines("set-ups")) == 1
 
 
-async def test_a_prepared_checkout_that_was_in_use_is_removed(stage: Stage) -> None:
+async def test_a_prepared_checkout_that_was_in_use_is_removed(stage: CheckStage) -> None:
     await stage.checks.run(stage.spec("true", post_create=(":",)))
     for folder in (stage.home.path / "checks" / "work").glob("*/*"):
         (folder / "run.json").write_text("torn")
@@ -76,7 +78,7 @@ async def test_a_prepared_checkout_that_was_in_use_is_removed(stage: Stage) -> N
     assert stage.checkout_names() == []
 
 
-async def test_no_process_is_killed_after_a_reboot(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_process_is_killed_after_a_reboot(stage: CheckStage, monkeypatch: pytest.MonkeyPatch) -> None:
     checkout = stage.home.path / "checks" / "work" / "app" / "x-1"
     (checkout / "tree").mkdir(parents=True)
     bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
@@ -95,7 +97,7 @@ async def test_no_process_is_killed_after_a_reboot(stage: Stage, monkeypatch: py
         bystander.wait()
 
 
-async def test_a_reused_pid_is_not_killed(stage: Stage) -> None:
+async def test_a_reused_pid_is_not_killed(stage: CheckStage) -> None:
     bystander = subprocess.Popen(["sleep", "300"], start_new_session=True)
     try:
         checkout = stage.home.path / "checks" / "work" / "app" / "x-1"
@@ -110,7 +112,7 @@ async def test_a_reused_pid_is_not_killed(stage: Stage) -> None:
         bystander.wait()
 
 
-async def test_old_results_are_removed(stage: Stage) -> None:
+async def test_old_results_are_removed(stage: CheckStage) -> None:
     result = await stage.checks.run(stage.spec("true"))
     await stage.checks.recover()
     assert result.log.exists()

@@ -8,9 +8,9 @@ import pytest
 
 from agent_orchestrator.changes.checks.assessment import Assessment, assess
 from agent_orchestrator.changes.checks.ownership import owned_failures
-from tests.integration.checks.stage import Stage
+from tests.integration.checks.stage import CheckStage
 from tests.unit.changes.checks.record import RECORDED
-from tests.unit.changes.checks.runners import RUNNERS, Runner
+from tests.unit.changes.checks.runners import RUNNERS, RecordedRunner
 
 pytestmark = pytest.mark.anyio
 REPLAY = "if [ -e report ]; then cp report junit-written.xml; fi; cat output; exit $(cat code)"
@@ -28,7 +28,7 @@ def drops_tests(assessment: Assessment) -> bool:
     return bool(assessment.vanished or assessment.newly_skipped or assessment.fewer)
 
 
-def recorded_files(runner: Runner, case: str, mark: str) -> dict[str, str]:
+def recorded_files(runner: RecordedRunner, case: str, mark: str) -> dict[str, str]:
     """Return the files of a commit whose command prints the runner's recorded output of this case."""
     head, _, output = (RECORDED / runner.name / f"{case}.txt").read_text().partition("\n")
     report = RECORDED / runner.name / f"{case}.xml"
@@ -41,7 +41,9 @@ def recorded_files(runner: Runner, case: str, mark: str) -> dict[str, str]:
     return {**assessment, "report": report.read_text()} if report.exists() else assessment
 
 
-async def assess_change(stage: Stage, runner: Runner, base: str, head: str, *, mark: str = "2") -> Assessment:
+async def assess_change(
+    stage: CheckStage, runner: RecordedRunner, base: str, head: str, *, mark: str = "2"
+) -> Assessment:
     """Return the assessment of a change from the one recorded case to the other."""
     before = stage.commit(recorded_files(runner, base, "1"))
     stage.commit({"mark": "0"})
@@ -51,7 +53,7 @@ async def assess_change(stage: Stage, runner: Runner, base: str, head: str, *, m
 
 
 @runners
-async def test_new_and_known_failures_are_distinguished(stage: Stage, runner: Runner) -> None:
+async def test_new_and_known_failures_are_distinguished(stage: CheckStage, runner: RecordedRunner) -> None:
     adds, subtracts, _ = runner.names
     assessment = await assess_change(stage, runner, "one", "two")
     assert (assessment.state, set(assessment.new), set(assessment.known_failures)) == ("failure", {subtracts}, {adds})
@@ -63,7 +65,7 @@ async def test_new_and_known_failures_are_distinguished(stage: Stage, runner: Ru
 
 
 @runners
-async def test_tests_that_no_longer_run_are_named_or_counted(stage: Stage, runner: Runner) -> None:
+async def test_tests_that_no_longer_run_are_named_or_counted(stage: CheckStage, runner: RecordedRunner) -> None:
     if runner.name in ("go", "prove"):
         pytest.skip(f"{runner.command} says nothing of single tests that pass")
     subtracts = runner.names[1]
@@ -77,14 +79,14 @@ async def test_tests_that_no_longer_run_are_named_or_counted(stage: Stage, runne
 
 
 @runners
-async def test_a_missing_runner_gives_no_result(stage: Stage, runner: Runner) -> None:
+async def test_a_missing_runner_gives_no_result(stage: CheckStage, runner: RecordedRunner) -> None:
     assessment = await assess_change(stage, runner, "no_runner", "no_runner")
     assert assessment.state == "not_set_up" and assessment.reason.endswith("not found") and not assessment.new
     assessment = await assess_change(stage, runner, "pass", "no_runner", mark="3")
     assert assessment.state == "failure" and assessment.new, "the base shows that it is there"
 
 
-async def test_a_module_missing_only_in_the_change_is_its_failure(stage: Stage) -> None:
+async def test_a_module_missing_only_in_the_change_is_its_failure(stage: CheckStage) -> None:
     runner = next(entry for entry in RUNNERS if entry.name == "pytest-junit")
     assessment = await assess_change(stage, runner, "pass", "missing")
     assert (assessment.state, set(assessment.new), assessment.vanished) == ("failure", {"test_sums.py"}, ())
@@ -92,7 +94,7 @@ async def test_a_module_missing_only_in_the_change_is_its_failure(stage: Stage) 
     assert (assessment.state, assessment.reason) == ("not_set_up", "module no_such_thing not found")
 
 
-async def test_a_failure_with_varying_output_is_known(stage: Stage, tmp_path: Path) -> None:
+async def test_a_failure_with_varying_output_is_known(stage: CheckStage, tmp_path: Path) -> None:
     stage.commit({"a.txt": "x\n"})
     command = "date +%N%s >>$OUT/times; echo error: it took $(tail -n 1 $OUT/times | rev); echo odd; exit 3"
     base = stage.commit({"b.txt": "x\n"})

@@ -9,7 +9,7 @@ import pytest
 
 from agent_orchestrator.changes.checks.runner import Checks
 from agent_orchestrator.changes.checks.spec import Limits
-from tests.integration.checks.stage import Stage
+from tests.integration.checks.stage import CheckStage
 from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ SET_UP = (
 )
 
 
-async def test_the_set_up_runs_once_for_the_same_lock_files(stage: Stage) -> None:
+async def test_the_set_up_runs_once_for_the_same_lock_files(stage: CheckStage) -> None:
     stage.commit({"package-lock.json": "1\n"})
     spec = stage.spec(
         "cat node_modules/p/made; cat a.txt; git status --porcelain | grep -v '??'; true", post_create=SET_UP
@@ -42,7 +42,7 @@ async def test_the_set_up_runs_once_for_the_same_lock_files(stage: Stage) -> Non
     assert len(stage.lines("set-ups")) == 3
 
 
-async def test_only_the_set_up_of_an_earlier_check_is_kept(stage: Stage) -> None:
+async def test_only_the_set_up_of_an_earlier_check_is_kept(stage: CheckStage) -> None:
     listing = "find . -path ./.git -prune -o -print | sort; git config a.b; git log --oneline | wc -l"
     dirty = (
         "; echo x >drop; mkdir -p new/folder; echo x >new/folder/f; echo x >node_modules/drop; echo x >d/empty/drop;"
@@ -63,7 +63,7 @@ async def test_only_the_set_up_of_an_earlier_check_is_kept(stage: Stage) -> None
 @pytest.mark.parametrize(
     "harm", ["echo x >>node_modules/p/made", "rm -r node_modules", "rmdir d/empty", "chmod 700 node_modules/p/made"]
 )
-async def test_a_set_up_changed_by_a_check_is_repeated(stage: Stage, harm: str) -> None:
+async def test_a_set_up_changed_by_a_check_is_repeated(stage: CheckStage, harm: str) -> None:
     await stage.checks.run(stage.spec(harm, post_create=SET_UP))
     result = await stage.checks.run(stage.spec("test -d d/empty && test ! -s node_modules/p/made", post_create=SET_UP))
     assert result.state == "success", result.summary
@@ -71,7 +71,7 @@ async def test_a_set_up_changed_by_a_check_is_repeated(stage: Stage, harm: str) 
     assert len(stage.checkout_names()) == 1
 
 
-async def test_a_failing_set_up_fails_the_check_and_is_not_cached(stage: Stage) -> None:
+async def test_a_failing_set_up_fails_the_check_and_is_not_cached(stage: CheckStage) -> None:
     spec = stage.spec(
         "touch $OUT/ran", post_create=("echo first", "echo 'error: no network'; exit 4", "touch $OUT/third")
     )
@@ -85,7 +85,7 @@ async def test_a_failing_set_up_fails_the_check_and_is_not_cached(stage: Stage) 
     assert await stage.checks.stored_result(spec) is None
 
 
-async def test_copies_and_symlinks_are_made_as_in_a_workspace(stage: Stage) -> None:
+async def test_copies_and_symlinks_are_made_as_in_a_workspace(stage: CheckStage) -> None:
     (stage.repo / ".env").write_text("A=1\n")
     (stage.repo / "vendor").mkdir()
     (stage.repo / "vendor" / "lib").write_text("lib\n")
@@ -100,7 +100,7 @@ async def test_copies_and_symlinks_are_made_as_in_a_workspace(stage: Stage) -> N
     assert lines[2:] == ["A=2", "lib"]
 
 
-async def test_a_set_up_changed_with_an_old_timestamp_is_repeated(stage: Stage) -> None:
+async def test_a_set_up_changed_with_an_old_timestamp_is_repeated(stage: CheckStage) -> None:
     spec = stage.spec("cat tool", post_create=("echo good >tool; touch -d 2020-01-01 tool; echo 1 >>$OUT/set-ups",))
     await stage.checks.run(replace(spec, command="echo evil >tool; truncate -s 5 tool; touch -d 2020-01-01 tool"))
     lines: list[str] = []
@@ -108,8 +108,8 @@ async def test_a_set_up_changed_with_an_old_timestamp_is_repeated(stage: Stage) 
     assert lines[-1] == "good" and stage.lines("set-ups") == ["1", "1"]
 
 
-async def test_only_the_most_recently_used_checkouts_are_kept(stage: Stage) -> None:
-    checks = Checks(stage.home, stage.host, limits=Limits(prepared=2))
+async def test_only_the_most_recently_used_checkouts_are_kept(stage: CheckStage) -> None:
+    checks = Checks(stage.home, stage.host, limits=Limits(max_prepared=2))
     for number in (0, 1, 0, 2):
         spec = stage.spec("true", post_create=(f"echo {number} >>$OUT/set-ups",))
         await checks.run(spec, again=True)
@@ -118,7 +118,7 @@ async def test_only_the_most_recently_used_checkouts_are_kept(stage: Stage) -> N
     assert stage.lines("set-ups") == ["0", "1", "2"]
 
 
-async def test_parallel_checks_get_separate_checkouts(stage: Stage) -> None:
+async def test_parallel_checks_get_separate_checkouts(stage: CheckStage) -> None:
     command = "pwd >>$OUT/places; while [ $(wc -l <$OUT/places) -lt 2 ]; do sleep 0.01; done"
     specs = [stage.spec(command, name=name, post_create=(":",), parallel=2) for name in ("a", "b")]
     results = await asyncio.gather(*(stage.checks.run(spec) for spec in specs))
@@ -126,7 +126,7 @@ async def test_parallel_checks_get_separate_checkouts(stage: Stage) -> None:
     assert len(set(stage.lines("places"))) == 2
 
 
-async def test_a_change_cannot_provide_the_set_up_of_other_changes(stage: Stage) -> None:
+async def test_a_change_cannot_provide_the_set_up_of_other_changes(stage: CheckStage) -> None:
     """Nor the set-up of its next commit, even through files that the set-up reads indirectly."""
     stage.commit({"package-lock.json": "1\n", "set-up.sh": "sh ./helper.sh\n", "helper.sh": "echo good >tool\n"})
     spec = stage.spec("cat tool", base="main", post_create=("sh ./set-up.sh",))
@@ -146,7 +146,7 @@ async def test_a_change_cannot_provide_the_set_up_of_other_changes(stage: Stage)
     assert len(stage.checkout_names()) == 3
 
 
-async def test_a_set_up_modified_by_a_change_runs_for_that_change(stage: Stage) -> None:
+async def test_a_set_up_modified_by_a_change_runs_for_that_change(stage: CheckStage) -> None:
     stage.commit({"set-up.sh": "sh ./helper.sh\n", "Makefile": "tool:\n\techo made >tool\n"})
     git(stage.repo, "switch", "-qc", "change")
     for files, command, expected in (

@@ -18,10 +18,10 @@ import websockets
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.link.calls import TOKEN, Hello
-from agent_orchestrator.cluster.link.connection import Link, Reply, Request
+from agent_orchestrator.cluster.daemon.remote_node import RemoteNode, accept_node
+from agent_orchestrator.cluster.link.calls import TOKEN_VARIABLE, Hello
+from agent_orchestrator.cluster.link.connection import LinkReply, LinkRequest, NodeLink
 from agent_orchestrator.cluster.link.transports import SocketTransport
-from agent_orchestrator.cluster.nodes.remote import RemoteNode, accept
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Handle, LaunchSpec, WorkspaceInfo, WorkspaceSpec
 
@@ -29,16 +29,16 @@ SECRET = "the-node's-own"
 IDENTITY = {"GIT_AUTHOR_NAME": "A", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "A", "GIT_COMMITTER_EMAIL": "a@b"}
 
 
-class Bench:
+class NodeBench:
     """The daemon's end, which knows one node, and that node's Worker in its own process."""
 
     def __init__(self) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ao-n-"))
         self.daemon_home = Home(self.root / "daemon")
         self.node_home = Home(self.root / "node")
-        self.daemon_home.make()
+        self.daemon_home.create_folders()
         self.node: RemoteNode | None = None
-        self.links: list[Link] = []
+        self.links: list[NodeLink] = []
         self.connections: list[Any] = []
         self._reserved_port = socket.socket()
         """Reserves the port while nothing listens, so that no other program gets it and no caller connects to itself."""
@@ -73,7 +73,7 @@ class Bench:
         await self.close_daemon()
         self.node = None
         self.daemon_home = home or self.daemon_home
-        self.daemon_home.make()
+        self.daemon_home.create_folders()
         await self.open()
 
     async def _connected(self, connection: Any) -> None:
@@ -82,7 +82,7 @@ class Bench:
             return
         self.connections.append(connection)
         with contextlib.suppress(AoError):
-            node = await accept(SocketTransport(connection), self._node_for)
+            node = await accept_node(SocketTransport(connection), self._node_for)
             link = node.link
             self.links.append(link)
             await link.closed.wait()
@@ -92,10 +92,10 @@ class Bench:
             self.node = RemoteNode(hello, self.daemon_home, handlers={"lease.renew": self._renew})
         return self.node
 
-    async def _renew(self, request: Request) -> Reply:
+    async def _renew(self, request: LinkRequest) -> LinkReply:
         launches = request.body["launches"]
         stale = [name for name, generation in launches.items() if (name, generation) in self.stale_launches]
-        return Reply({"length": self.lease, "refused": stale})
+        return LinkReply({"length": self.lease, "refused": stale})
 
     async def cut(self) -> None:
         """Abort the connections without closing them on either side."""
@@ -110,7 +110,7 @@ class Bench:
         async with asyncio.timeout(60):
             while self.node is None:
                 await asyncio.sleep(0.01)
-            await self.node.until_connected()
+            await self.node.wait_connected()
         return self.node
 
     # -- the node
@@ -124,7 +124,7 @@ class Bench:
             "--url",
             f"http://127.0.0.1:{self.port}",
         ]
-        environment = {**os.environ, **IDENTITY, TOKEN: SECRET, "AO_HOME": str(self.root / "nowhere")}
+        environment = {**os.environ, **IDENTITY, TOKEN_VARIABLE: SECRET, "AO_HOME": str(self.root / "nowhere")}
         with (self.root / "worker.log").open("ab") as log:
             self.worker = subprocess.Popen(
                 [*argv, "--name", "n1", "--home", str(self.node_home.path), *arguments],
@@ -149,7 +149,7 @@ class Bench:
         self._reserved_port.close()
         host = LocalHost()
         for mark in sorted(self.node_home.sessions.glob("*/holder.*.json")):
-            for process in host.marked("AO_SPOOL_FOLDER", str(mark.parent)):
+            for process in host.processes_with_variable("AO_SPOOL_FOLDER", str(mark.parent)):
                 host.kill(process, 9)
         shutil.rmtree(self.root, ignore_errors=True)
 
@@ -218,9 +218,9 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def bench(*arguments: str) -> AsyncIterator[Bench]:
+async def bench(*arguments: str) -> AsyncIterator[NodeBench]:
     """Yield a daemon's end and a Worker that has connected to it."""
-    running_bench = Bench()
+    running_bench = NodeBench()
     try:
         await running_bench.open()
         running_bench.start_worker(*arguments)

@@ -23,7 +23,7 @@ from agent_orchestrator.protocols import (
 from agent_orchestrator.protocols import reports as r
 
 
-class Listening(Agent):
+class ListeningAgent(Agent):
     """Reads the file `journal` in its private folder."""
 
     name = "listening"
@@ -70,4 +70,4 @@ class Listening(Agent):
         return f"{self._prefix} {text}"
 
 
-plugin = Listening
+plugin = ListeningAgent

@@ -12,7 +12,7 @@ import pytest
 
 from agent_orchestrator.cluster.link import channel as channels
 from agent_orchestrator.cluster.link import connection as links
-from agent_orchestrator.cluster.link.connection import Channel, Link, LinkLost, Reply, Request
+from agent_orchestrator.cluster.link.connection import Channel, LinkLost, LinkReply, LinkRequest, NodeLink
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
 from tests.integration.cluster.bench import Pipe
 
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.anyio
 class Pair:
     """Both ends of a link: the node's and the daemon's."""
 
-    node: Link
-    daemon: Link
+    node: NodeLink
+    daemon: NodeLink
     pipes: tuple[Pipe, Pipe]
     received: list[Any] = field(default_factory=list)
 
@@ -38,8 +38,8 @@ async def pair() -> AsyncIterator[Pair]:
     to_node: asyncio.Queue[bytes | None] = asyncio.Queue(4)
     pipes = (Pipe(to_daemon, to_node), Pipe(to_node, to_daemon))
     linked = Pair(
-        Link(pipes[0], {}, {}, dialled=True, peer="the daemon"),
-        Link(pipes[1], {}, {}, dialled=False, peer="the node n1"),
+        NodeLink(pipes[0], {}, {}, dialled=True, peer="the daemon"),
+        NodeLink(pipes[1], {}, {}, dialled=False, peer="the node n1"),
         pipes,
     )
     linked.node.start()
@@ -49,9 +49,9 @@ async def pair() -> AsyncIterator[Pair]:
         await link.close()
 
 
-async def echo(request: Request) -> Reply:
+async def echo(request: LinkRequest) -> LinkReply:
     """Return the body and data of the request."""
-    return Reply(request.body, request.data)
+    return LinkReply(request.body, request.data)
 
 
 async def test_simultaneous_calls_in_both_directions_carry_json_and_bytes(pair: Pair) -> None:
@@ -66,8 +66,8 @@ async def test_simultaneous_calls_in_both_directions_carry_json_and_bytes(pair: 
 async def test_a_small_call_does_not_wait_behind_a_large_answer(pair: Pair) -> None:
     large = bytes(range(256)) * (64 << 10)  # 16 MB
 
-    async def get(_request: Request) -> Reply:
-        return Reply(None, large)
+    async def get(_request: LinkRequest) -> LinkReply:
+        return LinkReply(None, large)
 
     pair.daemon.handlers = {"large": get, "echo": echo}
     slow = asyncio.create_task(pair.node.call("large"))
@@ -75,17 +75,17 @@ async def test_a_small_call_does_not_wait_behind_a_large_answer(pair: Pair) -> N
     await pair.node.call("echo", 1)
     assert not slow.done()
     assert (await slow).data == large
-    assert max(pair.pipes[1].sent) <= channels.CHUNK + 16
+    assert max(pair.pipes[1].sent) <= channels.MAX_CHUNK_BYTES + 16
 
 
 async def test_errors_keep_their_type_across_the_link(pair: Pair) -> None:
-    async def refuse(_request: Request) -> Reply:
+    async def refuse(_request: LinkRequest) -> LinkReply:
         raise Conflict("it is there already", "choose another")
 
-    async def later(_request: Request) -> Reply:
+    async def later(_request: LinkRequest) -> LinkReply:
         raise Temporary("too often", until=12.5)
 
-    async def fault(_request: Request) -> Reply:
+    async def fault(_request: LinkRequest) -> LinkReply:
         raise ZeroDivisionError("by zero")
 
     pair.node.handlers = {"refuse": refuse, "later": later, "fault": fault}
@@ -102,10 +102,10 @@ async def test_errors_keep_their_type_across_the_link(pair: Pair) -> None:
 
 
 async def test_notes_arrive_in_order_before_the_answer(pair: Pair) -> None:
-    async def report_lines(request: Request) -> Reply:
+    async def report_lines(request: LinkRequest) -> LinkReply:
         for number in range(50):
             request.note(f"line {number}")
-        return Reply("done")
+        return LinkReply("done")
 
     pair.node.handlers = {"tell": report_lines}
     notes: list[str] = []
@@ -117,13 +117,13 @@ async def test_a_timed_out_or_cancelled_call_cancels_its_handler(pair: Pair) -> 
     ended_calls: asyncio.Queue[str] = asyncio.Queue()
     is_started = asyncio.Event()
 
-    async def work(request: Request) -> Reply:
+    async def work(request: LinkRequest) -> LinkReply:
         is_started.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended_calls.put_nowait(request.body)
-        return Reply()
+        return LinkReply()
 
     pair.node.handlers = {"work": work}
     with pytest.raises(Temporary, match="within"):
@@ -139,20 +139,20 @@ async def test_a_timed_out_or_cancelled_call_cancels_its_handler(pair: Pair) -> 
 async def test_a_lost_link_fails_pending_calls_on_both_sides(pair: Pair) -> None:
     is_started, is_ended = asyncio.Event(), asyncio.Event()
 
-    async def work(_request: Request) -> Reply:
+    async def work(_request: LinkRequest) -> LinkReply:
         is_started.set()
         try:
             await asyncio.Event().wait()
         finally:
             is_ended.set()
-        return Reply()
+        return LinkReply()
 
     async def hold(_body: Any, channel: Channel) -> None:
         await channel.read()
 
     pair.node.handlers, pair.node.channels = {"work": work}, {"hold": hold}
     call = asyncio.create_task(pair.daemon.call("work", timeout=None))
-    channel = await pair.daemon.open("hold")
+    channel = await pair.daemon.open_channel("hold")
     await asyncio.wait_for(is_started.wait(), 60)
     await pair.cut()
     with pytest.raises(LinkLost):
@@ -174,7 +174,7 @@ async def test_a_channel_carries_bytes_in_both_directions_until_it_is_closed(pai
         pair.received.append("over")
 
     pair.node.channels = {"shout": shout}
-    channel = await pair.daemon.open("shout", "hello")
+    channel = await pair.daemon.open_channel("shout", "hello")
     assert await channel.read() == b"hello"
     await channel.send(b"abc")
     assert await channel.read() == b"ABC"
@@ -182,7 +182,7 @@ async def test_a_channel_carries_bytes_in_both_directions_until_it_is_closed(pai
     for _ in range(100):
         await asyncio.sleep(0.001)
     assert pair.received == ["over"]
-    unknown = await pair.daemon.open("nonsense")
+    unknown = await pair.daemon.open_channel("nonsense")
     assert await asyncio.wait_for(unknown.read(), 60) == b""
 
 
@@ -198,17 +198,17 @@ async def test_a_sender_waits_for_a_slow_reader_without_blocking_calls(pair: Pai
         pair.received.append(total)
 
     pair.node.channels, pair.node.handlers = {"slow": slow}, {"echo": echo}
-    channel = await pair.daemon.open("slow")
-    sending = asyncio.create_task(channel.send(b"x" * (3 * channels.WINDOW)))
+    channel = await pair.daemon.open_channel("slow")
+    sending = asyncio.create_task(channel.send(b"x" * (3 * channels.WINDOW_BYTES)))
     await asyncio.wait({sending}, timeout=0.05)
-    assert not sending.done() and sum(pair.pipes[1].sent) < 2 * channels.WINDOW
+    assert not sending.done() and sum(pair.pipes[1].sent) < 2 * channels.WINDOW_BYTES
     assert (await pair.daemon.call("echo", 1)).body == 1
     reading.set()
     await asyncio.wait_for(sending, 60)
     await channel.close()
     for _ in range(100):
         await asyncio.sleep(0.001)
-    assert pair.received == [3 * channels.WINDOW]
+    assert pair.received == [3 * channels.WINDOW_BYTES]
 
 
 @pytest.mark.parametrize("frame", [b"", b"\x00" * 9, b"\xff" * 40, b"\x00" + b"\0" * 8 + b"\0\0\0\x02no"])
@@ -242,17 +242,17 @@ async def test_unfinished_messages_are_limited(pair: Pair, size: int, monkeypatc
 
 
 async def test_finished_messages_free_their_memory(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "MAX_UNFINISHED_BYTES", 3 * channels.CHUNK)
+    monkeypatch.setattr(links, "MAX_UNFINISHED_BYTES", 3 * channels.MAX_CHUNK_BYTES)
     pair.daemon.handlers = {"echo": echo}
-    large = b"x" * (2 * channels.CHUNK)
+    large = b"x" * (2 * channels.MAX_CHUNK_BYTES)
     for _ in range(5):
         assert (await pair.node.call("echo", None, large)).data == large
 
 
 async def test_parts_of_a_cancelled_answer_are_discarded(pair: Pair) -> None:
-    is_started, payload = asyncio.Event(), b"x" * channels.CHUNK
+    is_started, payload = asyncio.Event(), b"x" * channels.MAX_CHUNK_BYTES
 
-    async def late(_request: Request) -> Reply:
+    async def late(_request: LinkRequest) -> LinkReply:
         is_started.set()
         try:
             await asyncio.Event().wait()
@@ -260,7 +260,7 @@ async def test_parts_of_a_cancelled_answer_are_discarded(pair: Pair) -> None:
             for _ in range(3):
                 await pair.pipes[0].send(frame(PART, number, payload))
             await pair.pipes[0].send(frame(REPLY, number, payload))
-        return Reply()
+        return LinkReply()
 
     pair.node.handlers = {"late": late, "echo": echo}
     number = 2
@@ -270,13 +270,13 @@ async def test_parts_of_a_cancelled_answer_are_discarded(pair: Pair) -> None:
     await asyncio.wait({call})
     assert (await asyncio.wait_for(pair.daemon.call("echo", 1), 60)).body == 1
     assert (await asyncio.wait_for(pair.daemon.call("echo", 2), 60)).body == 2
-    assert not pair.daemon._parts and not pair.daemon._unfinished
+    assert not pair.daemon._parts and not pair.daemon._unfinished_bytes
 
 
 async def test_too_many_simultaneous_calls_close_the_link(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(_request: Request) -> Reply:
+    async def work(_request: LinkRequest) -> LinkReply:
         await asyncio.Event().wait()
-        return Reply()
+        return LinkReply()
 
     monkeypatch.setattr(links, "MAX_CONCURRENT", 20)
     pair.daemon.handlers = {"work": work}
@@ -294,7 +294,7 @@ async def test_small_chunks_are_joined_in_the_inbox(pair: Pair) -> None:
         pair.received.append((await channel.read(), len(channel._inbox)))
 
     pair.node.channels = {"slow": slow}
-    channel = await pair.daemon.open("slow")
+    channel = await pair.daemon.open_channel("slow")
     for _ in range(1000):
         await channel.send(b"x")
         await pair.pipes[1].send(frame(channels.DATA, 2))

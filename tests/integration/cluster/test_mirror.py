@@ -14,14 +14,14 @@ from typing import cast
 
 import pytest
 
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.link.connection import Link, Reply, Request
-from agent_orchestrator.cluster.nodes.mirror import Mirror, Receiver
+from agent_orchestrator.cluster.daemon.mirror import Mirror, MirrorReceiver
+from agent_orchestrator.cluster.link.connection import LinkReply, LinkRequest, NodeLink
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.protocols import Exit, Gone
-from agent_orchestrator.testing.terminals import eventually
-from tests.integration.cluster.bench import Bench, bench, shell
+from agent_orchestrator.testing.terminals import wait_until_true
+from tests.integration.cluster.bench import NodeBench, bench, shell
 
 pytestmark = pytest.mark.anyio
 # Reports and prints numbered lines until SIGTERM, then a large amount at once.
@@ -43,12 +43,12 @@ os.write(spool, b'{"event": "done"}\\n')
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[Bench]:
+async def world() -> AsyncIterator[NodeBench]:
     async with bench() as running_bench:
         yield running_bench
 
 
-def is_mirrored(world: Bench) -> bool:
+def is_mirrored(world: NodeBench) -> bool:
     """Return whether spool and log are completely mirrored."""
     node_home = world.node_home
     return (world.spool(), world.log()) == (
@@ -57,27 +57,27 @@ def is_mirrored(world: Bench) -> bool:
     )
 
 
-async def test_everything_is_mirrored_once_across_lost_links_crashes_and_restarts(world: Bench) -> None:
+async def test_everything_is_mirrored_once_across_lost_links_crashes_and_restarts(world: NodeBench) -> None:
     node = await world.connected_node()
     handle = await world.launch((sys.executable, "-I", "-S", "-c", _REPORTER))
     assert handle.generation == 1
-    await eventually(lambda: world.spool().count(b"\n") > 20)
+    await wait_until_true(lambda: world.spool().count(b"\n") > 20)
     for _ in range(4):
         await world.cut()
-        await node.until_connected()
+        await node.wait_connected()
         before = len(world.spool())
-        await eventually(lambda before=before: len(world.spool()) > before)  # type: ignore[misc]
+        await wait_until_true(lambda before=before: len(world.spool()) > before)  # type: ignore[misc]
     world.kill_worker()
     await asyncio.sleep(0.02)  # it continues to write meanwhile
     world.start_worker()
     await world.restart_daemon()
     await world.connected_node()
     before = len(world.spool())
-    await eventually(lambda: len(world.spool()) > before)
+    await wait_until_true(lambda: len(world.spool()) > before)
     first = world.daemon_home
     await world.restart_daemon(Home(world.root / "another"))
     node = await world.connected_node()
-    await eventually(lambda: len(world.spool()) > before)
+    await wait_until_true(lambda: len(world.spool()) > before)
     os.kill(handle.pid, signal.SIGTERM)
     # Everything written before the end, also two megabytes at once, is mirrored when the end is reported.
     assert await asyncio.wait_for(node.runtime().ended(handle), 60) == Gone(Exit(0))
@@ -88,18 +88,18 @@ async def test_everything_is_mirrored_once_across_lost_links_crashes_and_restart
     assert world.spool().startswith(first.spool("app-fix", 1).read_bytes())
 
 
-async def test_content_of_another_node_is_kept_and_a_truncated_file_is_continued(world: Bench) -> None:
+async def test_content_of_another_node_is_kept_and_a_truncated_file_is_continued(world: NodeBench) -> None:
     node = await world.connected_node()
     session = world.daemon_home.session("app-fix")
     session.mkdir(parents=True)
     world.daemon_home.terminal_log("app-fix").write_bytes(b"elsewhere\n")
     handle = await world.launch(shell("echo here; exec cat"))
-    await eventually(lambda: world.log() == b"elsewhere\nhere\r\n")
+    await wait_until_true(lambda: world.log() == b"elsewhere\nhere\r\n")
     # Nothing is requested or sent while nothing happens.
     requests: list[str] = []
     handlers = node.link.handlers
 
-    async def note(request: Request) -> Reply:
+    async def note(request: LinkRequest) -> LinkReply:
         requests.append(request.name)
         return await handlers[request.name](request)
 
@@ -115,12 +115,12 @@ async def test_content_of_another_node_is_kept_and_a_truncated_file_is_continued
     spool = world.node_home.spool("app-fix", 1)
     with spool.open("ab") as file:
         file.write(b"one\ntwo\n")
-    await eventually(lambda: world.spool() == b"one\ntwo\n")
+    await wait_until_true(lambda: world.spool() == b"one\ntwo\n")
     os.truncate(spool, 0)
     await asyncio.sleep(0.05)
     with spool.open("ab") as file:
         file.write(b"x\n")
-    await eventually(lambda: world.spool() == b"one\ntwo\nx\n")
+    await wait_until_true(lambda: world.spool() == b"one\ntwo\nx\n")
     await node.runtime().stop(handle, grace=0.0)
     await node.runtime().discard(handle)
     # The session was on another node meanwhile and returns with its earlier output.
@@ -134,18 +134,18 @@ async def test_content_of_another_node_is_kept_and_a_truncated_file_is_continued
     position = world.log().index(b"back")
     await world.restart_daemon(Home(world.root / "another"))
     await world.connected_node()
-    await eventually(lambda: world.log()[position:] == b"back\r\n")
+    await wait_until_true(lambda: world.log()[position:] == b"back\r\n")
 
 
-async def test_a_stale_launch_is_not_mirrored(world: Bench) -> None:
+async def test_a_stale_launch_is_not_mirrored(world: NodeBench) -> None:
     node = await world.connected_node()
     handle = await world.launch(shell("echo first; read line; echo second"))
-    await eventually(lambda: b"first" in world.log())
-    node.receiver.accepts = lambda session, generation: (session, generation) != ("app-fix", 1)
+    await wait_until_true(lambda: b"first" in world.log())
+    node.receiver.accepts_launch = lambda session, generation: (session, generation) != ("app-fix", 1)
     await node.runtime().deliver(handle, "m", "go")
     assert (await node.runtime().ended(handle)).exit == Exit(0)
     assert b"second" not in world.log() and b"second" in world.node_home.terminal_log("app-fix").read_bytes()
-    node.receiver.accepts = lambda _session, _generation: False
+    node.receiver.accepts_launch = lambda _session, _generation: False
     with pytest.raises(Denied, match="no say"):
         await world.launch(shell("true"), generation=2)
 
@@ -156,13 +156,13 @@ class HeldLink:
     def __init__(self, home: Home) -> None:
         self.closed = asyncio.Event()
         self.may_answer, self.is_called = asyncio.Event(), asyncio.Event()
-        self._handlers = Receiver(home).handlers()
+        self._handlers = MirrorReceiver(home).handlers()
 
-    async def call(self, name: str, body: object, data: bytes = b"") -> Reply:
+    async def call(self, name: str, body: object, data: bytes = b"") -> LinkReply:
         if name == "mirror.push":
             self.is_called.set()
             await self.may_answer.wait()
-        return await self._handlers[name](Request(name, body, data, lambda _note: None, cast(Link, self)))
+        return await self._handlers[name](LinkRequest(name, body, data, lambda _note: None, cast(NodeLink, self)))
 
 
 async def test_a_pending_push_continues_when_the_link_is_replaced(tmp_path: Path) -> None:
@@ -175,17 +175,17 @@ async def test_a_pending_push_continues_when_the_link_is_replaced(tmp_path: Path
         (private / name).write_bytes(b"what it wrote\n")
         record["marks"][name] = {"start": 0, "base": 0}  # type: ignore[index]
     (private / "mirror.json").write_text(json.dumps(record))
-    watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
-    mirror, first, second = Mirror(node_home, cast(Watch, watch)), HeldLink(daemon_home), HeldLink(daemon_home)
+    watch = SimpleNamespace(watch_file=lambda *_: lambda: None, watch_folder=lambda *_: lambda: None)
+    mirror, first, second = Mirror(node_home, cast(FileWatcher, watch)), HeldLink(daemon_home), HeldLink(daemon_home)
     mirror.adopt()
-    pushing = asyncio.create_task(mirror.flush(cast(Link, first), "app-fix"))
+    pushing = asyncio.create_task(mirror.flush(cast(NodeLink, first), "app-fix"))
     await first.is_called.wait()
-    serving = asyncio.create_task(mirror.serve(cast(Link, second)))
+    serving = asyncio.create_task(mirror.serve(cast(NodeLink, second)))
     await asyncio.sleep(0)
     first.may_answer.set()
     second.may_answer.set()
     await pushing
-    await mirror.flush(cast(Link, second), "app-fix")
+    await mirror.flush(cast(NodeLink, second), "app-fix")
     for name in ("terminal.log", "spool.1.jsonl"):
         assert (daemon_home.session("app-fix") / name).read_bytes() == b"what it wrote\n"
     second.closed.set()
@@ -195,8 +195,10 @@ async def test_a_pending_push_continues_when_the_link_is_replaced(tmp_path: Path
 async def push(home: Home, data: bytes, offset: int, **options: object) -> int:
     """Push data as a node does, and return the size of the file afterwards."""
     body = {"session": "s", "generation": 1, "name": "spool.1.jsonl", "offset": offset, "floor": 0, **options}
-    link = Link.__new__(Link)
-    reply = await Receiver(home).handlers()["mirror.push"](Request("mirror.push", body, data, lambda _note: None, link))
+    link = NodeLink.__new__(NodeLink)
+    reply = await MirrorReceiver(home).handlers()["mirror.push"](
+        LinkRequest("mirror.push", body, data, lambda _note: None, link)
+    )
     return int(reply.body["size"])
 
 

@@ -19,15 +19,15 @@ import pytest
 import websockets
 
 from agent_orchestrator import __version__
-from agent_orchestrator.base.files.watch import FileChanges, Watch
+from agent_orchestrator.base.files.watch import FileWatcher, LaunchFileChanges
 from agent_orchestrator.base.git.refs import read_head
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.link.calls import TOKEN, Hello
+from agent_orchestrator.cluster.daemon.remote_node import RemoteNode, accept_node
+from agent_orchestrator.cluster.link.calls import TOKEN_VARIABLE, Hello
 from agent_orchestrator.cluster.link.connection import LinkLost
 from agent_orchestrator.cluster.link.transports import SocketTransport
-from agent_orchestrator.cluster.node.worker import Worker, worker_of
-from agent_orchestrator.cluster.nodes.remote import RemoteNode, accept
+from agent_orchestrator.cluster.node.worker import Worker, create_worker
 from agent_orchestrator.errors import Conflict, Missing, Temporary, UsageError
 from agent_orchestrator.protocols import (
     AgentContext,
@@ -44,8 +44,8 @@ from agent_orchestrator.protocols import (
     Workspace,
 )
 from agent_orchestrator.server.access import tls
-from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
-from tests.integration.cluster.bench import SECRET, Bench, bench, shell
+from agent_orchestrator.testing.terminals import PersonsTerminal, wait_until_true
+from tests.integration.cluster.bench import SECRET, NodeBench, bench, shell
 
 pytestmark = pytest.mark.anyio
 PLUGIN = Path(__file__).with_name("listening_agent.py")
@@ -53,12 +53,12 @@ ECHO = "stty raw -echo; echo ready; exec cat"
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[Bench]:
+async def world() -> AsyncIterator[NodeBench]:
     async with bench("--label", "gpu=yes", "--resource", "cpus=1.5") as running_bench:
         yield running_bench
 
 
-async def test_a_node_reports_itself_runs_programs_and_stores_files(world: Bench) -> None:
+async def test_a_node_reports_itself_runs_programs_and_stores_files(world: NodeBench) -> None:
     node = await world.connected_node()
     hello = node.hello
     assert (hello.name, hello.version, hello.home) == ("n1", __version__, world.node_home.path)
@@ -85,12 +85,14 @@ async def test_a_node_reports_itself_runs_programs_and_stores_files(world: Bench
         node.host.users_of(Path("/"))
     # Files.
     path = world.node_home.session("s") / "task.md"
-    assert not await node.present(path) and await node.read(path) is None
+    assert not await node.path_exists(path) and await node.read(path) is None
     await node.write(path, b"one\n", mode=0o640)
     await node.write(path, b"two\n", append=True)
-    assert await node.present(path) and await node.read(path) == b"one\ntwo\n" and path.stat().st_mode & 0o777 == 0o640
+    assert (
+        await node.path_exists(path) and await node.read(path) == b"one\ntwo\n" and path.stat().st_mode & 0o777 == 0o640
+    )
     await node.remove(path.parent)
-    assert not await node.present(path.parent)
+    assert not await node.path_exists(path.parent)
     with pytest.raises(UsageError, match="not in the node's home"):
         await node.remove(world.daemon_home.path)
     assert world.daemon_home.path.is_dir()
@@ -99,7 +101,7 @@ async def test_a_node_reports_itself_runs_programs_and_stores_files(world: Bench
     second = await asyncio.to_thread(
         subprocess.run,
         [*argv, "--name", "n2", "--home", str(world.node_home.path)],
-        env={**os.environ, TOKEN: SECRET},
+        env={**os.environ, TOKEN_VARIABLE: SECRET},
         capture_output=True,
         text=True,
         check=False,
@@ -108,7 +110,7 @@ async def test_a_node_reports_itself_runs_programs_and_stores_files(world: Bench
     assert f"another Worker (pid {hello.pid})" in second.stderr
 
 
-async def test_a_workspace_on_a_node_is_created_saved_removed_and_restored(world: Bench) -> None:
+async def test_a_workspace_on_a_node_is_created_saved_removed_and_restored(world: NodeBench) -> None:
     node, repo, spec = await world.connected_node(), world.repository(), world.workspace_spec()
     workspace = node.workspace("clone")
     assert isinstance(workspace, Workspace)
@@ -124,25 +126,25 @@ async def test_a_workspace_on_a_node_is_created_saved_removed_and_restored(world
     await git.run("commit", "--allow-empty", "-q", "-m", "more")
     head = await git.resolve("HEAD")
     assert head != info.head
-    await eventually(lambda: read_head(info.git_dir) == head)
+    await wait_until_true(lambda: read_head(info.git_dir) == head)
     (info.path / "new.txt").write_text("not committed\n")
     assert await node.unsaved(info.path) == "1 file uncommitted"
-    reasons = await node.is_safe(repo, info.path, "app-fix")
+    reasons = await node.removal_obstacles(repo, info.path, "app-fix")
     assert "1 untracked file" in reasons
     saved = await node.rescue(repo, info.path, "app-fix")
     assert saved.ref == "refs/ao/rescue/app-fix" and "1 untracked file" in saved.saved
-    assert await node.is_safe(repo, info.path, "app-fix") == ()
+    assert await node.removal_obstacles(repo, info.path, "app-fix") == ()
     users = await node.users_of(info.path)
     assert users == []
     await workspace.remove(spec)
-    assert not await node.present(info.path)
+    assert not await node.path_exists(info.path)
     again = await workspace.create(replace(spec, existing=True), lines.append)
     assert read_head(again.git_dir) == again.head == head
-    restored = await node.bring_back(repo, again.path, "app-fix")
+    restored = await node.restore_work(repo, again.path, "app-fix")
     assert restored.restored and (again.path / "new.txt").read_text() == "not committed\n"
 
 
-async def test_a_terminal_on_a_node_works_like_a_local_one(world: Bench) -> None:
+async def test_a_terminal_on_a_node_works_like_a_local_one(world: NodeBench) -> None:
     node = await world.connected_node()
     runtime = node.runtime()
     assert isinstance(runtime, Runtime)
@@ -152,14 +154,14 @@ async def test_a_terminal_on_a_node_works_like_a_local_one(world: Bench) -> None
     assert await runtime.probe([handle, replace(handle, boot_id="another")]) == [Alive(), Gone(lost=True)]
     assert [leftover.session for leftover in await runtime.orphaned_terminals([])] == ["app-fix"]
     assert await runtime.orphaned_terminals([handle]) == []
-    await eventually(lambda: b"ready" in world.log())
+    await wait_until_true(lambda: b"ready" in world.log())
     assert await runtime.deliver(handle, "m1", "hello there") == Delivered()
     assert await runtime.deliver(handle, "m1", "hello there") == Delivered()
-    await eventually(lambda: world.log().count(b"hello there") == 1)
+    await wait_until_true(lambda: world.log().count(b"hello there") == 1)
     assert "hello there" in await runtime.screen(handle)
     terminal = PersonsTerminal(runtime.attach_command(handle))
     try:
-        await eventually(lambda: b"hello there" in terminal.output)
+        await wait_until_true(lambda: b"hello there" in terminal.output)
         assert await runtime.watched(handle)
         echo_seconds, run_seconds = [60.0], [60.0]
         while len(echo_seconds) < 20 or (
@@ -167,7 +169,7 @@ async def test_a_terminal_on_a_node_works_like_a_local_one(world: Bench) -> None
         ):
             started_at, mark = time.perf_counter(), f"<{len(echo_seconds)}>".encode()
             terminal.type(mark)
-            await eventually(lambda mark=mark: mark in terminal.output)  # type: ignore[misc]
+            await wait_until_true(lambda mark=mark: mark in terminal.output)  # type: ignore[misc]
             echo_seconds.append(time.perf_counter() - started_at)
             started_at = time.perf_counter()
             await node.run(["true"])
@@ -175,10 +177,10 @@ async def test_a_terminal_on_a_node_works_like_a_local_one(world: Bench) -> None
         # Polled every 10 ms; on a slow machine every round trip takes longer.
         assert min(echo_seconds) < max(0.05, 5 * min(run_seconds)), (echo_seconds, run_seconds)
         terminal.type(b"\x1d")
-        await eventually(lambda: terminal.ended)
+        await wait_until_true(lambda: terminal.has_ended)
     finally:
         await terminal.close()
-    await eventually(lambda: _not_watched(runtime, handle))
+    await wait_until_true(lambda: _not_watched(runtime, handle))
     assert await runtime.stop(handle, grace=10.0) == Gone(Exit(None, signal.SIGTERM))
     await runtime.discard(handle)
     assert await runtime.orphaned_terminals([]) == []
@@ -188,7 +190,7 @@ async def _not_watched(runtime: Runtime, handle: Handle) -> bool:
     return not await runtime.watched(handle)
 
 
-async def test_an_exit_is_reported_across_lost_links_which_are_no_exit_themselves(world: Bench) -> None:
+async def test_an_exit_is_reported_across_lost_links_which_are_no_exit_themselves(world: NodeBench) -> None:
     node = await world.connected_node()
     gate = world.root / "gate"
     os.mkfifo(gate)
@@ -222,14 +224,14 @@ async def test_an_exit_is_reported_across_lost_links_which_are_no_exit_themselve
     assert world.spool() == b'{"event": "done"}\n'
 
 
-async def test_a_started_request_finishes_without_a_link_and_is_not_repeated(world: Bench) -> None:
+async def test_a_started_request_finishes_without_a_link_and_is_not_repeated(world: NodeBench) -> None:
     node, repo, spec = await world.connected_node(), world.repository(), world.workspace_spec()
     log = world.root / "said"
     go_on = world.root / "go-on"
     wait = f"while [ ! -e {go_on} ]; do sleep 0.02; done"
     slow = replace(spec, post_create=(f"echo begun >> {log}; {wait}; echo made >> {log}",))
     creation = asyncio.create_task(node.workspace("clone").create(slow, lambda _line: None))
-    await eventually(log.exists)
+    await wait_until_true(log.exists)
     await world.cut()
     with pytest.raises(LinkLost):
         await creation
@@ -237,10 +239,10 @@ async def test_a_started_request_finishes_without_a_link_and_is_not_repeated(wor
     await world.connected_node()
     info = await node.workspace("clone").create(slow, lambda _line: None)
     assert log.read_text() == "begun\nmade\n"
-    assert await node.is_safe(repo, info.path, "app-fix") == ()
+    assert await node.removal_obstacles(repo, info.path, "app-fix") == ()
 
 
-async def test_an_agent_works_as_long_as_its_lease_is_renewed(world: Bench) -> None:
+async def test_an_agent_works_as_long_as_its_lease_is_renewed(world: NodeBench) -> None:
     node = await world.connected_node()
     world.lease = 30.0
     renewed = await world.launch(("sleep", "60"), "app-kept")
@@ -253,18 +255,18 @@ async def test_an_agent_works_as_long_as_its_lease_is_renewed(world: Bench) -> N
             break
     # Without a Worker no lease is renewed: one lapses, and the next Worker renews the other.
     world.kill_worker()
-    await eventually(lambda: LocalHost().process(lapsed.pid) is None)
+    await wait_until_true(lambda: LocalHost().process(lapsed.pid) is None)
     world.lease = 60.0
     world.start_worker()
     assert (await asyncio.wait_for(node.runtime().ended(lapsed), 60)).exit.reason == "lease"
-    await eventually(lambda: int(lease.read_text()) > before)
+    await wait_until_true(lambda: int(lease.read_text()) > before)
     assert await node.runtime().probe([renewed]) == [Alive()]
     world.stale_launches.add(("app-kept", 1))
     with pytest.raises(Conflict, match="launch 1 of app-kept is over"):
         await world.launch(("sleep", "60"), "app-kept")
 
 
-async def test_an_agent_of_a_stale_launch_is_killed(world: Bench) -> None:
+async def test_an_agent_of_a_stale_launch_is_killed(world: NodeBench) -> None:
     node = await world.connected_node()
     world.lease = 2.0
     handle = await world.launch(("sleep", "60"))
@@ -273,7 +275,7 @@ async def test_an_agent_of_a_stale_launch_is_killed(world: Bench) -> None:
     assert gone.exit.signal in (signal.SIGTERM, signal.SIGKILL) and not gone.lost
 
 
-def context(world: Bench, session: str = "app-fix") -> AgentContext:
+def context(world: NodeBench, session: str = "app-fix") -> AgentContext:
     private = world.node_home.session(session)
     private.mkdir(parents=True, exist_ok=True)
     return AgentContext(
@@ -288,7 +290,7 @@ def context(world: Bench, session: str = "app-fix") -> AgentContext:
     )
 
 
-async def test_the_demo_agent_works_on_a_node(world: Bench) -> None:
+async def test_the_demo_agent_works_on_a_node(world: NodeBench) -> None:
     node, _, info = await world.connected_node(), world.repository(), await world.workspace()
     agent = node.agent(
         "demo", {"script": "[[write: a.txt|hello]]\n[[commit: made by the agent]]\n[[done: all of it]]\n[[exit: 7]]"}
@@ -310,7 +312,7 @@ async def test_the_demo_agent_works_on_a_node(world: Bench) -> None:
     assert json.loads(plan_file.read_text())["plugins"][0].startswith(str(world.node_home.path))
 
 
-async def test_an_agents_plugin_on_the_node_reports_also_after_a_lost_link(world: Bench) -> None:
+async def test_an_agents_plugin_on_the_node_reports_also_after_a_lost_link(world: NodeBench) -> None:
     node = await world.connected_node()
     agent = node.agent("listening", {"word": "hey"}, (PLUGIN,))
     assert agent.listens and agent.delivers_messages
@@ -320,7 +322,7 @@ async def test_an_agents_plugin_on_the_node_reports_also_after_a_lost_link(world
     assert detected is not None and detected.path.startswith(str(world.node_home.path)) and detected.version == "hey"
     plan = await agent.launch(context(world))
     handle = await world.launch(plan.argv)
-    watch, is_ended = Watch(), asyncio.Event()
+    watch, is_ended = FileWatcher(), asyncio.Event()
     run = RunningLaunch(
         session="app-fix",
         generation=1,
@@ -332,7 +334,7 @@ async def test_an_agents_plugin_on_the_node_reports_also_after_a_lost_link(world
         conversation=None,
         plugin_data=plan.plugin_data,
         cursors={},
-        changes=FileChanges(watch, is_ended),
+        changes=LaunchFileChanges(watch, is_ended),
         screen=lambda: node.runtime().screen(handle),
         ended=is_ended,
     )
@@ -344,11 +346,11 @@ async def test_an_agents_plugin_on_the_node_reports_also_after_a_lost_link(world
 
     listening = asyncio.create_task(listen())
     await node.runtime().deliver(handle, "m1", "first")
-    await eventually(lambda: [report.reports[0].detail for report in reports] == ["first"])  # type: ignore[union-attr]
+    await wait_until_true(lambda: [report.reports[0].detail for report in reports] == ["first"])  # type: ignore[union-attr]
     await world.cut()
     await world.connected_node()
     await node.runtime().deliver(handle, "m2", "second")
-    await eventually(lambda: len(reports) == 2)
+    await wait_until_true(lambda: len(reports) == 2)
     assert (reports[1].source_id, reports[1].start, reports[1].end) == ("journal", 6, 13)
     assert await agent.deliver(run, "m3", "by file", interrupt=False) == Delivered()
     assert await agent.deliver(run, "m4", "typed", interrupt=True) == ReadyToType(("C-u",))
@@ -364,7 +366,7 @@ async def test_a_worker_verifies_the_daemons_certificate_before_it_sends_its_tok
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("tls")
-    certificate = await tls.certificate(tls.TlsSettings(own=True), "127.0.0.1", folder, LocalHost())
+    certificate = await tls.choose_certificate(tls.TlsSettings(own=True), "127.0.0.1", folder, LocalHost())
     assert certificate is not None and certificate.fingerprint is not None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.cert, certificate.key)
@@ -377,7 +379,7 @@ async def test_a_worker_verifies_the_daemons_certificate_before_it_sends_its_tok
     async def connected(connection: websockets.ServerConnection) -> None:
         assert connection.request is not None
         tokens.append(connection.request.headers.get("Authorization"))
-        node = await accept(SocketTransport(connection), node_for)
+        node = await accept_node(SocketTransport(connection), node_for)
         await node.link.closed.wait()
 
     async with websockets.serve(connected, "127.0.0.1", 0, ssl=context, close_timeout=0.2) as server:
@@ -416,4 +418,4 @@ async def test_invalid_arguments_of_a_worker_are_refused_in_one_line(
     arguments: list[str], token: str, problem: str
 ) -> None:
     with pytest.raises(UsageError, match=problem):
-        worker_of(arguments, {TOKEN: token})
+        create_worker(arguments, {TOKEN_VARIABLE: token})

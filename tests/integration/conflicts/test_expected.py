@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.changes.conflicts import Conflicts
+from agent_orchestrator.changes.conflicts import ConflictPredictor
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from tests.parts import make_core
-from tests.unit.core.world import Time, created
+from tests.unit.core.world import ManualClock, created
 
 
 def git(repo: Path, *argv: str) -> None:
@@ -34,8 +34,8 @@ def repo(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def conflicts(tmp_path: Path) -> Conflicts:
-    return Conflicts(make_core(tmp_path / "home", clock=Time(), rules=DEFAULT_RULES))
+def conflicts(tmp_path: Path) -> ConflictPredictor:
+    return ConflictPredictor(make_core(tmp_path / "home", clock=ManualClock(), rules=DEFAULT_RULES))
 
 
 def task(name: str, repo: Path, **spec: Any) -> SessionFacts:
@@ -45,7 +45,7 @@ def task(name: str, repo: Path, **spec: Any) -> SessionFacts:
 
 
 @pytest.mark.anyio
-async def test_expected_files_come_from_the_plan_and_the_text(repo: Path, conflicts: Conflicts) -> None:
+async def test_expected_files_come_from_the_plan_and_the_text(repo: Path, conflicts: ConflictPredictor) -> None:
     sessions = [
         task("globs", repo, files=("src/ui/**", "README.md")),
         task("made", repo, files=("./src/new.py",)),
@@ -58,36 +58,36 @@ async def test_expected_files_come_from_the_plan_and_the_text(repo: Path, confli
         "text": {"src/api.py"},
         "none": frozenset(),
     }
-    assert await conflicts.expected(sessions) == expected
+    assert await conflicts.expected_files(sessions) == expected
     (repo / "src/ui/c.tsx").write_text("x\n")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "more")
-    after = await conflicts.expected(sessions)
+    after = await conflicts.expected_files(sessions)
     assert after["globs"] == expected["globs"] | {"src/ui/c.tsx"}, "the base has moved"
 
 
 @pytest.mark.anyio
 async def test_without_its_repository_only_files_named_by_the_plan_are_expected(
-    tmp_path: Path, conflicts: Conflicts
+    tmp_path: Path, conflicts: ConflictPredictor
 ) -> None:
     lost = task("lost", tmp_path / "nowhere", files=("a.py", "src/**"), prompt="see b.py")
-    assert await conflicts.expected([lost]) == {"lost": {"a.py"}}
+    assert await conflicts.expected_files([lost]) == {"lost": {"a.py"}}
 
 
 @pytest.mark.anyio
 async def test_a_thousand_tasks_read_the_repository_once(
-    repo: Path, conflicts: Conflicts, monkeypatch: pytest.MonkeyPatch
+    repo: Path, conflicts: ConflictPredictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing_count = 0
-    real = conflicts._listing
+    real = conflicts._list_tree
 
     async def counting_listing(*argv: Any) -> list[str]:
         nonlocal listing_count
         listing_count += 1
         return await real(*argv)
 
-    monkeypatch.setattr(conflicts, "_listing", counting_listing)
+    monkeypatch.setattr(conflicts, "_list_tree", counting_listing)
     sessions = [task(f"s{number}", repo, prompt="see api.py") for number in range(1000)]
     for _ in range(3):
-        files_of_tasks = await conflicts.expected(sessions)
+        files_of_tasks = await conflicts.expected_files(sessions)
     assert listing_count == 1 and set(map(frozenset, files_of_tasks.values())) == {frozenset({"src/api.py"})}

@@ -13,7 +13,7 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction
-from agent_orchestrator.changes.conflicts.compare import Comparison
+from agent_orchestrator.changes.conflicts.compare import BranchComparer
 from agent_orchestrator.changes.conflicts.snapshot import Snapshots
 from agent_orchestrator.errors import Missing, Temporary
 from benchmarks.changes.conflicts import disagreements, make_small_repository, pairs_of
@@ -143,13 +143,13 @@ async def test_only_changed_branches_are_compared_again(world: ConflictWorld, mo
     for name in "abc":
         world.session(name, {"a.txt": f"{name}\n"})
     merge_counts: list[int] = []
-    original = Comparison._merge
+    original = BranchComparer._merge
 
-    async def counting(self: Comparison, pairs: list[tuple[str, str]]) -> object:
+    async def counting(self: BranchComparer, pairs: list[tuple[str, str]]) -> object:
         merge_counts.append(len(pairs))
         return await original(self, pairs)
 
-    monkeypatch.setattr(Comparison, "_merge", counting)
+    monkeypatch.setattr(BranchComparer, "_merge", counting)
     assert len(await world.pairs()) == 3
     assert len(await world.pairs()) == 3
     assert merge_counts == [3]
@@ -227,7 +227,9 @@ async def test_a_branch_reset_behind_the_common_ancestor_is_compared_correctly(w
 async def test_an_unfinished_rebase_counts_with_its_last_commit(world: ConflictWorld) -> None:
     path = world.session("a", {"a.txt": "A\n"})
     world.session("b", {"a.txt": "B\n"})
-    world.branches["a"] = Branch("a", "main", git(path, "rev-parse", "HEAD"), world.branches["a"].start, path, 0.0)
+    world.branches["a"] = Branch(
+        "a", "main", git(path, "rev-parse", "HEAD"), world.branches["a"].start_commit, path, 0.0
+    )
     write(world.repo, {"a.txt": "main\n"})
     git(world.repo, "commit", "-qam", "on main")
     git(path, "rebase", "-q", "main", check=False)
@@ -253,7 +255,7 @@ async def test_a_workspace_that_is_gone_counts_by_its_branch(world: ConflictWorl
     path = world.session("a", {"a.txt": "A\n"})
     world.session("b", {"a.txt": "B\n"})
     head = git(path, "rev-parse", "HEAD")
-    world.branches["a"] = Branch("a", "main", head, world.branches["a"].start, None, 0.0)
+    world.branches["a"] = Branch("a", "main", head, world.branches["a"].start_commit, None, 0.0)
     assert await world.pairs() == [("a", "b", ("a.txt",), "text")]
 
 
@@ -282,8 +284,8 @@ async def test_changed_files_since_the_base_are_listed(world: ConflictWorld) -> 
     world.session("b", {"b.txt": "B\n"}, commit=False)
     await world.pairs()
     main = git(world.repo, "rev-parse", "main").strip()
-    assert await world.outlook.changed(world.branches["a"], main) == {"a.txt"}
-    assert await world.outlook.changed(world.branches["b"], main) == {"b.txt"}
+    assert await world.outlook.changed_paths(world.branches["a"], main) == {"a.txt"}
+    assert await world.outlook.changed_paths(world.branches["b"], main) == {"b.txt"}
 
 
 def test_predictions_agree_with_real_merges(tmp_path: Path) -> None:
@@ -295,7 +297,7 @@ def test_predictions_agree_with_real_merges(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_cleared_is_a_temporary_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is read-only: the error is temporary, and the comparison is retried later."""
     snapshots = Snapshots(LocalHost(), tmp_path / "repo", tmp_path / "work")
-    snapshots.begin()
+    snapshots.reset()
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
@@ -303,8 +305,8 @@ def test_a_folder_that_cannot_be_cleared_is_a_temporary_error(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", refuse)
         with pytest.raises(Temporary, match="Read-only"):
-            snapshots.begin()
-    snapshots.begin()
+            snapshots.reset()
+    snapshots.reset()
 
 
 @pytest.mark.parametrize("kind", ["symlink", "long"])

@@ -14,16 +14,16 @@ from agent_orchestrator.base import hash_chain
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Batch, EntryFilter, Row, StoredKeys
+from agent_orchestrator.core.outbox import Batch, LogEntryFilter, OutboxRow, StoredKeys
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.store import migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Conflict
-from tests.unit.core.world import SESSION, Time, created
+from tests.unit.core.world import SESSION, ManualClock, created
 
 
-class World(Protocol):
+class DatabaseWorld(Protocol):
     """One database."""
 
     @property
@@ -46,7 +46,7 @@ class World(Protocol):
 
 
 @pytest.fixture
-async def store(world: World) -> AsyncIterator[Database]:
+async def store(world: DatabaseWorld) -> AsyncIterator[Database]:
     store = world.store()
     await store.open()
     yield store
@@ -58,7 +58,7 @@ def report(number: int, size: int = 1) -> Event:
 
 
 def make_flow(store: Database) -> Flow:
-    return Flow(store, Time(100.0), lambda _project, _profile: DEFAULT_RULES)
+    return Flow(store, ManualClock(100.0), lambda _project, _profile: DEFAULT_RULES)
 
 
 async def write_batch(store: Database, batch: Batch) -> None:
@@ -95,7 +95,9 @@ async def test_any_text_and_number_is_stored_unchanged(store: Database) -> None:
     odd = "nul \x00, quote ' \" \\, percent % %s :x, ünïcödé 漢字 🚀, \r\n\t"
     body = e.AgentReport("x", {"text": odd, "n": 2**53 - 1})
     odd_event = Event(body, 1794798976.123457, "test", "kéy:%s':x", "app", SESSION, 2**40, seq=1)
-    row = Row(Intent("launch", "k", SESSION, 1, 0.1, {"a": odd}), 1, 2**60, 1794798976.123457, result="broken \x00 % ü")
+    row = OutboxRow(
+        Intent("launch", "k", SESSION, 1, 0.1, {"a": odd}), 1, 2**60, 1794798976.123457, result="broken \x00 % ü"
+    )
     await write_batch(store, Batch([odd_event], [row]))
     assert await store.events() == [odd_event]
     assert await store.event_by_key(odd_event.key) == odd_event
@@ -104,7 +106,7 @@ async def test_any_text_and_number_is_stored_unchanged(store: Database) -> None:
     assert stored_row.result.startswith("broken ") and stored_row.result.endswith("% ü")
 
 
-async def test_a_key_is_stored_once_within_a_commit_and_across_restarts(world: World) -> None:
+async def test_a_key_is_stored_once_within_a_commit_and_across_restarts(world: DatabaseWorld) -> None:
     store = world.store()
     flow = make_flow(store)
     await flow.start()
@@ -124,7 +126,7 @@ async def test_a_key_is_stored_once_within_a_commit_and_across_restarts(world: W
 
 
 async def test_only_the_key_of_a_dropped_row_can_be_used_again(store: Database) -> None:
-    row = Row(Intent("launch", "launch:1", SESSION, 1), cause=1, order=100, due=0.0)
+    row = OutboxRow(Intent("launch", "launch:1", SESSION, 1), cause=1, order=100, due=0.0)
     await write_batch(store, Batch(rows=[row]))
 
     async def used_keys() -> set[str]:
@@ -134,18 +136,18 @@ async def test_only_the_key_of_a_dropped_row_can_be_used_again(store: Database) 
         return await store.write(read_keys)
 
     assert await used_keys() == {"launch:1"}
-    await write_batch(store, Batch(rows=[replace(row, state="dropped", updated=5.0)]))
+    await write_batch(store, Batch(rows=[replace(row, state="dropped", updated_at=5.0)]))
     assert await used_keys() == set()
     assert await store.pending() == []
     again = replace(row, cause=7, order=700)
     await write_batch(store, Batch(rows=[again]))
     assert await store.pending() == [again]
-    await write_batch(store, Batch(rows=[replace(again, state="done", updated=6.0)]))
+    await write_batch(store, Batch(rows=[replace(again, state="done", updated_at=6.0)]))
     assert await used_keys() == {"launch:1"}
     assert [stored_row.state for stored_row in await store.rows(SESSION)] == ["done"]
 
 
-async def test_a_restart_finds_facts_and_pending_rows(world: World) -> None:
+async def test_a_restart_finds_facts_and_pending_rows(world: DatabaseWorld) -> None:
     store = world.store()
     flow = make_flow(store)
     assert await flow.start() == []
@@ -165,7 +167,7 @@ async def test_a_restart_finds_facts_and_pending_rows(world: World) -> None:
         await store.close()
 
 
-async def test_a_newer_database_is_refused_and_not_changed(world: World) -> None:
+async def test_a_newer_database_is_refused_and_not_changed(world: DatabaseWorld) -> None:
     store = world.store()
     await store.open()
     await store.close()
@@ -177,7 +179,7 @@ async def test_a_newer_database_is_refused_and_not_changed(world: World) -> None
     await newer_store.close()
 
 
-async def test_a_broken_migration_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_migration_changes_nothing(world: DatabaseWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     store = world.store()
     await store.open()
     await write_batch(store, Batch([report(1)]))
@@ -206,7 +208,7 @@ async def test_a_broken_migration_changes_nothing(world: World, monkeypatch: pyt
         world.sql("SELECT * FROM half")
 
 
-async def test_snapshots_with_an_outdated_format_are_rebuilt_from_events(world: World) -> None:
+async def test_snapshots_with_an_outdated_format_are_rebuilt_from_events(world: DatabaseWorld) -> None:
     store = world.store()
     flow = make_flow(store)
     await flow.start()
@@ -225,11 +227,11 @@ async def test_snapshots_with_an_outdated_format_are_rebuilt_from_events(world: 
 
 async def verify_chain(store: Database) -> hash_chain.ChainResult:
     chain = hash_chain.ChainVerifier()
-    chain.follow(await store.entries(EntryFilter()))
-    return chain.verdict
+    chain.verify(await store.entries(LogEntryFilter()))
+    return chain.result
 
 
-async def test_audit_entries_are_chained_across_restarts_and_failed_writes(world: World) -> None:
+async def test_audit_entries_are_chained_across_restarts_and_failed_writes(world: DatabaseWorld) -> None:
     def damaged(_stored_keys: StoredKeys) -> tuple[Batch, None]:
         return Batch([replace(report(3), key="r1")]), None
 
@@ -243,23 +245,23 @@ async def test_audit_entries_are_chained_across_restarts_and_failed_writes(world
     store = world.store()
     await store.open()
     await write_batch(store, Batch([replace(report(4), time=5)]))
-    entries = await store.entries(EntryFilter())
-    assert await verify_chain(store) == hash_chain.ChainResult(4, hash_chain.Head(4, entries[-1]["digest"]))
+    entries = await store.entries(LogEntryFilter())
+    assert await verify_chain(store) == hash_chain.ChainResult(4, hash_chain.ChainHead(4, entries[-1]["digest"]))
     assert [(entry["actor"], entry["cause"]) for entry in entries[:3]] == [
         ("token ci", None),
         ("", None),
         ("rule ci-failed", 2),
     ]
     assert [(entry.actor, entry.cause) for entry in await store.events(2, 1)] == [("rule ci-failed", 2)]
-    assert await store.types([3, 4, 9]) == {3: "agent-report", 4: "agent-report"}
+    assert await store.event_types([3, 4, 9]) == {3: "agent-report", 4: "agent-report"}
     await store.close()
 
 
-async def test_recorded_events_cannot_be_changed_removed_or_replaced(world: World) -> None:
+async def test_recorded_events_cannot_be_changed_removed_or_replaced(world: DatabaseWorld) -> None:
     store = world.store()
     await store.open()
     await write_batch(store, Batch([report(1), report(2)]))
-    before = await store.entries(EntryFilter())
+    before = await store.entries(LogEntryFilter())
     await store.close()
     columns = "seq, key, type, generation, source, time, data, actor, digest"
     values = "'agent-report', 0, 'test', 1.0, '{}', 'daemon', ''"
@@ -276,7 +278,7 @@ async def test_recorded_events_cannot_be_changed_removed_or_replaced(world: Worl
             world.sql(statement)
     store = world.store()
     await store.open()
-    assert await store.entries(EntryFilter()) == before
+    assert await store.entries(LogEntryFilter()) == before
     await store.close()
 
 
@@ -292,7 +294,9 @@ async def test_recorded_events_cannot_be_changed_removed_or_replaced(world: Worl
         ("DELETE FROM events WHERE seq = 1", 1, "1 entry is missing"),
     ],
 )
-async def test_forced_changes_of_events_are_detected(world: World, statement: str, broken: int, reason: str) -> None:
+async def test_forced_changes_of_events_are_detected(
+    world: DatabaseWorld, statement: str, broken: int, reason: str
+) -> None:
     store = world.store()
     await store.open()
     await write_batch(store, Batch([replace(report(number), actor="token ci") for number in range(1, 6)]))
@@ -303,7 +307,7 @@ async def test_forced_changes_of_events_are_detected(world: World, statement: st
     await store.open()
     await write_batch(store, Batch([report(6)]))
     verdict = await verify_chain(store)
-    assert (verdict.broken, verdict.entries) == (broken, broken - 1)
+    assert (verdict.first_invalid, verdict.entries) == (broken, broken - 1)
     assert reason in verdict.reason
     await store.close()
 
@@ -315,7 +319,7 @@ async def test_audit_entries_are_filtered_by_actor_type_time_project_and_session
     await write_batch(store, Batch([*events, other]))
 
     async def matching_entries(**filters: Any) -> list[int]:
-        return [entry["seq"] for entry in await store.entries(EntryFilter(**filters))]
+        return [entry["seq"] for entry in await store.entries(LogEntryFilter(**filters))]
 
     assert await matching_entries(actor="rule") == [1, 2]
     assert await matching_entries(actor="rule a") == [1]
@@ -324,5 +328,5 @@ async def test_audit_entries_are_filtered_by_actor_type_time_project_and_session
     assert await matching_entries(since=2.0, until=4.0) == [2, 3]
     assert await matching_entries(kind="daemon-stopped") == await matching_entries(project="web") == [5]
     assert await matching_entries(session=SESSION, actor="ruler") == [3]
-    newest = await store.entries(EntryFilter(), 1, 2, newest=True)
+    newest = await store.entries(LogEntryFilter(), 1, 2, newest=True)
     assert [entry["seq"] for entry in newest] == [4, 5]

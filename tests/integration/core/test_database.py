@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.actor import acting_as
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Batch, EntryFilter
+from agent_orchestrator.core.outbox import Batch, LogEntryFilter
 from agent_orchestrator.core.store import migrations
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import Temporary
@@ -65,9 +65,9 @@ async def test_events_of_an_earlier_version_get_actors_and_digests(world: Sqlite
     assert await store.open() == len(before) > 50
     await write_batch(store, Batch([report(len(before) + 1)]))
     verification = await verify_chain(store)
-    assert (verification.entries, verification.broken) == (len(before) + 1, None)
+    assert (verification.entries, verification.first_invalid) == (len(before) + 1, None)
     assert world.sql(f"SELECT seq, key, {_COLUMNS} FROM events ORDER BY seq")[:-1] == before
-    actors = {entry["source"]: entry["actor"] for entry in await store.entries(EntryFilter())}
+    actors = {entry["source"]: entry["actor"] for entry in await store.entries(LogEntryFilter())}
     assert (actors["person"], actors["daemon"], actors["spool"][:6]) == ("person", "daemon", "agent ")
     await store.close()
     with pytest.raises(sqlite3.IntegrityError, match="never removed"):

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.base.files.watch import Watch
-from agent_orchestrator.core.actor import acting_as, current
+from agent_orchestrator.base.files.watch import FileWatcher
+from agent_orchestrator.core.actor import acting_as, current_actor
 
 pytestmark = pytest.mark.anyio
 
@@ -20,8 +20,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
 
 
 @pytest.fixture
-async def watch() -> AsyncIterator[Watch]:
-    watch = Watch()
+async def watch() -> AsyncIterator[FileWatcher]:
+    watch = FileWatcher()
     yield watch
     watch.close()
 
@@ -57,18 +57,18 @@ def replace_by_rename(path: Path) -> None:
     other.replace(path)
 
 
-async def test_an_appended_line_is_reported(watch: Watch, tmp_path: Path) -> None:
+async def test_an_appended_line_is_reported(watch: FileWatcher, tmp_path: Path) -> None:
     path, counter = tmp_path / "spool", CallCounter()
     path.touch()
-    watch.file(path, counter)
+    watch.watch_file(path, counter)
     assert await counter.is_called_after(lambda: append(path))
     assert await counter.is_called_after(lambda: append(path))
 
 
-async def test_creation_replacement_and_removal_of_an_entry_are_reported(watch: Watch, tmp_path: Path) -> None:
+async def test_creation_replacement_and_removal_of_an_entry_are_reported(watch: FileWatcher, tmp_path: Path) -> None:
     path, counter, folder_counter = tmp_path / "config", CallCounter(), CallCounter()
-    watch.entry(path, counter)
-    watch.folder(tmp_path, folder_counter)
+    watch.watch_entry(path, counter)
+    watch.watch_folder(tmp_path, folder_counter)
     for change in (path.touch, lambda: replace_by_rename(path), path.unlink):
         assert await counter.is_called_after(change)
     before = counter.count
@@ -76,11 +76,11 @@ async def test_creation_replacement_and_removal_of_an_entry_are_reported(watch: 
     assert counter.count == before
 
 
-async def test_only_remaining_watchers_are_called(watch: Watch, tmp_path: Path) -> None:
+async def test_only_remaining_watchers_are_called(watch: FileWatcher, tmp_path: Path) -> None:
     path, removed, remaining = tmp_path / "spool", CallCounter(), CallCounter()
     path.touch()
-    unwatch = watch.file(path, removed)
-    watch.file(path, remaining)
+    unwatch = watch.watch_file(path, removed)
+    watch.watch_file(path, remaining)
     unwatch()
     unwatch()
     assert await remaining.is_called_after(lambda: append(path))
@@ -88,23 +88,23 @@ async def test_only_remaining_watchers_are_called(watch: Watch, tmp_path: Path) 
 
 
 @linux
-async def test_removing_the_last_watcher_ends_the_watch_until_the_next_one(watch: Watch, tmp_path: Path) -> None:
+async def test_removing_the_last_watcher_ends_the_watch_until_the_next_one(watch: FileWatcher, tmp_path: Path) -> None:
     path, counter = tmp_path / "spool", CallCounter()
     path.touch()
-    watch.file(path, counter)()
+    watch.watch_file(path, counter)()
     assert watch._calls == {}
-    watch.file(path, counter)
+    watch.watch_file(path, counter)
     assert await counter.is_called_after(lambda: append(path))
 
 
-async def test_watching_a_missing_file_does_nothing(watch: Watch, tmp_path: Path) -> None:
-    watch.file(tmp_path / "missing", lambda: None)()
+async def test_watching_a_missing_file_does_nothing(watch: FileWatcher, tmp_path: Path) -> None:
+    watch.watch_file(tmp_path / "missing", lambda: None)()
 
 
 @linux
-async def test_an_overflow_of_the_kernels_queue_calls_all_watchers(watch: Watch, tmp_path: Path) -> None:
+async def test_an_overflow_of_the_kernels_queue_calls_all_watchers(watch: FileWatcher, tmp_path: Path) -> None:
     counter = CallCounter()
-    watch.folder(tmp_path, counter)
+    watch.watch_folder(tmp_path, counter)
     reading, writing = os.pipe()
     os.write(writing, struct.pack("iIII", -1, 0x4000, 0, 0))
     real, watch._descriptor = watch._descriptor, reading
@@ -116,11 +116,13 @@ async def test_an_overflow_of_the_kernels_queue_calls_all_watchers(watch: Watch,
 
 
 @linux
-async def test_what_a_change_starts_is_not_done_for_who_catches_up_or_watches(watch: Watch, tmp_path: Path) -> None:
+async def test_what_a_change_starts_is_not_done_for_who_catches_up_or_watches(
+    watch: FileWatcher, tmp_path: Path
+) -> None:
     path, actors = tmp_path / "spool", [""]
     path.touch()
     with acting_as("token reader"):
-        watch.file(path, lambda: actors.append(str(current())))
+        watch.watch_file(path, lambda: actors.append(str(current_actor())))
         append(path)
         watch.catch_up()
         assert actors == ["", "None"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.merge.world import World, make_world
+from tests.integration.merge.world import MergeWorld, make_world
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
+def world(tmp_path: Path) -> MergeWorld:
     return make_world(tmp_path)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.changes.merge import (
+    BaseConflicts,
     CleanupResult,
+    CompletedMerge,
     Conflicted,
-    Merged,
     MergedAtForge,
     MergeSpec,
-    Prediction,
     Reverted,
     RevertSpec,
     Strategy,
@@ -22,21 +22,21 @@ from agent_orchestrator.changes.merge import (
     follow_remote_base,
     revert,
 )
-from agent_orchestrator.changes.merge import prediction as prediction_module
+from agent_orchestrator.changes.merge import base_conflicts as prediction_module
 from agent_orchestrator.changes.merge.merge_tree import Merger, open_merger
 from agent_orchestrator.changes.merge.repository import Repository
 from agent_orchestrator.errors import Conflict
-from tests.integration.merge.world import World, write
+from tests.integration.merge.world import MergeWorld, write
 from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
 
 
-def revert_spec(spec: MergeSpec, merged: Merged) -> RevertSpec:
+def revert_spec(spec: MergeSpec, merged: CompletedMerge) -> RevertSpec:
     return RevertSpec(spec.session, spec.repo, spec.base, merged.commit, merged.base_before, spec.work)
 
 
-async def merge_two_commits(world: World, strategy: Strategy = "squash") -> Merged:
+async def merge_two_commits(world: MergeWorld, strategy: Strategy = "squash") -> CompletedMerge:
     world.commit({"x.txt": "x", "b.txt": "1\n"}, "one")
     world.commit({"b.txt": "2\n", "d/c.txt": None}, "two")
     world.commit({"z.txt": "z"}, target=world.repo)
@@ -45,7 +45,7 @@ async def merge_two_commits(world: World, strategy: Strategy = "squash") -> Merg
 
 
 @pytest.mark.parametrize("strategy", ["squash", "merge", "rebase"])
-async def test_a_revert_undoes_the_whole_merge(world: World, strategy: Strategy) -> None:
+async def test_a_revert_undoes_the_whole_merge(world: MergeWorld, strategy: Strategy) -> None:
     merged = await merge_two_commits(world, strategy)
     world.commit({"later.txt": "later"}, target=world.repo)
     now = world.main()
@@ -63,7 +63,7 @@ async def test_a_revert_undoes_the_whole_merge(world: World, strategy: Strategy)
     assert (world.status(), world.leftovers()) == ("", [])
 
 
-async def test_a_repeated_revert_returns_the_same_branch_until_it_is_merged(world: World) -> None:
+async def test_a_repeated_revert_returns_the_same_branch_until_it_is_merged(world: MergeWorld) -> None:
     merged = await merge_two_commits(world)
     first = await revert(world.host, revert_spec(world.spec, merged))
     world.commit({"later.txt": "later"}, target=world.repo)
@@ -76,7 +76,7 @@ async def test_a_repeated_revert_returns_the_same_branch_until_it_is_merged(worl
         await revert(world.host, replace(revert_spec(world.spec, merged), session="app-other"))
 
 
-async def test_the_revert_of_a_second_merge_gets_its_own_branch(world: World) -> None:
+async def test_the_revert_of_a_second_merge_gets_its_own_branch(world: MergeWorld) -> None:
     first = await merge_two_commits(world)
     git(world.agent, "reset", "-q", "--hard", "main")
     world.commit({"y.txt": "y"})
@@ -88,24 +88,24 @@ async def test_the_revert_of_a_second_merge_gets_its_own_branch(world: World) ->
     ]
 
 
-async def test_a_conflicting_revert_names_the_files(world: World) -> None:
+async def test_a_conflicting_revert_names_the_files(world: MergeWorld) -> None:
     merged = await merge_two_commits(world)
     now = world.commit({"b.txt": "later\n"}, target=world.repo)
     assert await revert(world.host, revert_spec(world.spec, merged)) == Conflicted(("b.txt",), now)
     assert git(world.repo, "branch", "--list", "revert/*") == ""
 
 
-async def test_a_revert_of_a_missing_merge_is_refused(world: World) -> None:
+async def test_a_revert_of_a_missing_merge_is_refused(world: MergeWorld) -> None:
     merged = await merge_two_commits(world)
     git(world.repo, "reset", "-q", "--hard", "HEAD~")
     with pytest.raises(Conflict, match="not on main any more"):
         await revert(world.host, revert_spec(world.spec, merged))
     with pytest.raises(Conflict, match="changed nothing"):
-        await revert(world.host, replace(revert_spec(world.spec, merged), landed=merged.base_before))
+        await revert(world.host, replace(revert_spec(world.spec, merged), merged_commit=merged.base_before))
 
 
 @pytest.mark.parametrize("strategy", ["squash", "merge", "rebase"])
-async def test_a_merged_branch_is_removed_and_its_commits_are_kept(world: World, strategy: Strategy) -> None:
+async def test_a_merged_branch_is_removed_and_its_commits_are_kept(world: MergeWorld, strategy: Strategy) -> None:
     await merge_two_commits(world, strategy)
     world.commit({"b.txt": "later\n", "x.txt": "later"}, target=world.repo)
     result = await delete_branch(world.host, world.spec)
@@ -116,11 +116,11 @@ async def test_a_merged_branch_is_removed_and_its_commits_are_kept(world: World,
     assert result == CleanupResult(True, "", f"refs/ao/landed/app-x/{world.spec.head}")
     assert git(world.repo, "branch", "--list", "feature/*") == ""
     assert "feature/x" not in (world.repo / ".git/config").read_text()
-    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, result.kept)
+    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, result.record_ref)
     assert (await delete_branch(world.host, world.spec)).deleted
 
 
-async def test_a_branch_with_unmerged_commits_is_kept(world: World) -> None:
+async def test_a_branch_with_unmerged_commits_is_kept(world: MergeWorld) -> None:
     await merge_two_commits(world)
     git(world.agent, "commit", "-q", "--allow-empty", "-m", "empty")
     write(world.agent, {"more.txt": "more"})
@@ -137,16 +137,16 @@ async def test_a_branch_with_unmerged_commits_is_kept(world: World) -> None:
     assert not (await delete_branch(world.host, replace(world.spec, branch="main"))).deleted
 
 
-async def test_a_branch_whose_content_is_already_on_the_base_is_removed(world: World) -> None:
+async def test_a_branch_whose_content_is_already_on_the_base_is_removed(world: MergeWorld) -> None:
     world.commit({"b.txt": "same\n"})
     world.commit({"b.txt": "same\n"}, target=world.repo)
     git(world.agent, "checkout", "-q", "--detach")
     result = await delete_branch(world.host, world.spec)
     assert result.deleted
-    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, result.kept)
+    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, result.record_ref)
 
 
-async def test_a_branch_merged_at_a_forge_is_removed_at_the_reported_commit(world: World) -> None:
+async def test_a_branch_merged_at_a_forge_is_removed_at_the_reported_commit(world: MergeWorld) -> None:
     world.commit({"b.txt": "1\n"}, "one")
     world.commit({"b.txt": "2\n"}, "two")
     git(world.agent, "checkout", "-q", "--detach")
@@ -155,10 +155,10 @@ async def test_a_branch_merged_at_a_forge_is_removed_at_the_reported_commit(worl
     assert not (await delete_branch(world.host, world.spec, MergedAtForge("0" * 40, None))).deleted
     result = await delete_branch(world.host, world.spec, MergedAtForge(world.spec.head, None))
     assert result.deleted
-    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, result.kept)
+    git(world.repo, "merge-base", "--is-ancestor", world.spec.head, result.record_ref)
 
 
-async def test_the_base_follows_its_remote_only_if_nothing_is_in_the_way(world: World, tmp_path: Path) -> None:
+async def test_the_base_follows_its_remote_only_if_nothing_is_in_the_way(world: MergeWorld, tmp_path: Path) -> None:
     before = world.main()
     remote_head = world.commit({"b.txt": "there\n"})
     (world.repo / "b.txt").write_text("mine\n")
@@ -179,7 +179,7 @@ async def test_the_base_follows_its_remote_only_if_nothing_is_in_the_way(world: 
     assert world.main() == local_head and world.leftovers() == []
 
 
-async def test_a_branch_that_is_being_rebased_is_kept(world: World) -> None:
+async def test_a_branch_that_is_being_rebased_is_kept(world: MergeWorld) -> None:
     world.commit({"b.txt": "agent\n"})
     world.commit({"b.txt": "main\n"}, target=world.repo)
     git(world.agent, "rebase", "main", check=False)
@@ -187,8 +187,8 @@ async def test_a_branch_that_is_being_rebased_is_kept(world: World) -> None:
     assert (result.deleted, "checked out" in result.reason) == (False, True)
 
 
-async def test_predicted_conflicts_are_cached(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    prediction = Prediction(world.host, world.repo, world.spec.work)
+async def test_predicted_conflicts_are_cached(world: MergeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    prediction = BaseConflicts(world.host, world.repo, world.spec.work)
     merged = 0
 
     def counting(repository: Repository, work: Path, base: str) -> AbstractAsyncContextManager[Merger]:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.merge import Built, Conflicted, Strategy, build_merge
+from agent_orchestrator.changes.merge import BuiltMerge, Conflicted, Strategy, build_merge
 from agent_orchestrator.changes.merge import merge_tree as merging_module
 from agent_orchestrator.changes.merge.repository import open_repository
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
-from tests.integration.merge.world import World, snapshot, write
+from tests.integration.merge.world import MergeWorld, snapshot, write
 from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +28,7 @@ ALICE = {
 BOB = {"GIT_AUTHOR_NAME": "Bøb", "GIT_AUTHOR_EMAIL": "bob@example.invalid", "GIT_AUTHOR_DATE": "2021-01-01T00:00:00Z"}
 
 
-def two_authors(world: World) -> None:
+def two_authors(world: MergeWorld) -> None:
     for name, env in (("x.txt", ALICE), ("y.txt", BOB)):
         write(world.agent, {name: name})
         git(world.agent, "add", "-A")
@@ -37,11 +37,11 @@ def two_authors(world: World) -> None:
     world.commit({"b.txt": "main's\n"}, target=world.repo)
 
 
-def log(world: World, commit: str, form: str) -> list[str]:
+def log(world: MergeWorld, commit: str, form: str) -> list[str]:
     return git(world.repo, "log", f"--format={form}", "--date=raw", f"main..{commit}").splitlines()
 
 
-async def test_a_squash_is_one_commit_that_names_all_authors(world: World) -> None:
+async def test_a_squash_is_one_commit_that_names_all_authors(world: MergeWorld) -> None:
     two_authors(world)
     before, files, tree = world.main(), snapshot(world.repo), world.tree_of_merge()
     built = await world.build()
@@ -55,7 +55,7 @@ async def test_a_squash_is_one_commit_that_names_all_authors(world: World) -> No
     assert (world.main(), snapshot(world.repo), world.status(), world.leftovers()) == (before, files, "", [])
 
 
-async def test_a_squash_uses_the_given_author(world: World) -> None:
+async def test_a_squash_uses_the_given_author(world: MergeWorld) -> None:
     two_authors(world)
     world.spec = replace(world.spec, author=("Dora", "dora@example.invalid"))
     built = await world.build()
@@ -63,7 +63,7 @@ async def test_a_squash_uses_the_given_author(world: World) -> None:
     assert "Co-authored-by: Bøb <bob@example.invalid>" in log(world, built.commit, "%B")
 
 
-async def test_a_merge_commit_has_both_parents(world: World) -> None:
+async def test_a_merge_commit_has_both_parents(world: MergeWorld) -> None:
     two_authors(world)
     world.use_strategy("merge")
     built, tree = await world.build(), world.tree_of_merge()
@@ -71,7 +71,7 @@ async def test_a_merge_commit_has_both_parents(world: World) -> None:
     assert built.tree == tree
 
 
-async def test_a_rebase_keeps_authors_dates_and_messages(world: World) -> None:
+async def test_a_rebase_keeps_authors_dates_and_messages(world: MergeWorld) -> None:
     two_authors(world)
     world.commit({"x.txt": "x.txt"}, target=world.repo)
     git(world.agent, "commit", "-q", "--allow-empty", "-m", "nothing at all")
@@ -84,14 +84,14 @@ async def test_a_rebase_keeps_authors_dates_and_messages(world: World) -> None:
     assert body.strip() == "add y.txt\n\nCo-authored-by: Carol <carol@example.invalid>"
 
 
-async def test_a_rebase_of_a_branch_on_top_of_the_base_rewrites_nothing(world: World) -> None:
+async def test_a_rebase_of_a_branch_on_top_of_the_base_rewrites_nothing(world: MergeWorld) -> None:
     world.commit({"x.txt": "1"})
     world.commit({"x.txt": "2"})
     world.use_strategy("rebase")
     assert (await world.build()).commit == world.spec.head
 
 
-async def test_a_rebase_of_a_branch_with_a_resolved_merge_becomes_one_commit(world: World) -> None:
+async def test_a_rebase_of_a_branch_with_a_resolved_merge_becomes_one_commit(world: MergeWorld) -> None:
     world.commit({"b.txt": "agent's\n"})
     world.commit({"b.txt": "main's\n"}, target=world.repo)
     git(world.agent, "merge", "-q", "main", check=False)
@@ -102,7 +102,7 @@ async def test_a_rebase_of_a_branch_with_a_resolved_merge_becomes_one_commit(wor
     assert world.show("b.txt", built.commit) == "both"
 
 
-async def test_a_rebase_drops_a_clean_merge_of_the_base(world: World) -> None:
+async def test_a_rebase_drops_a_clean_merge_of_the_base(world: MergeWorld) -> None:
     world.commit({"x.txt": "x"}, "one")
     world.commit({"b.txt": "main's\n"}, target=world.repo)
     git(world.agent, "merge", "-q", "--no-edit", "main")
@@ -114,7 +114,7 @@ async def test_a_rebase_drops_a_clean_merge_of_the_base(world: World) -> None:
     assert built.tree == world.tree_of_merge()
 
 
-async def test_a_rebase_keeps_additional_changes_of_a_merge(world: World) -> None:
+async def test_a_rebase_keeps_additional_changes_of_a_merge(world: MergeWorld) -> None:
     world.commit({"x.txt": "x"}, "one")
     world.commit({"b.txt": "main's\n"}, target=world.repo)
     git(world.agent, "merge", "-q", "--no-commit", "main")
@@ -127,7 +127,7 @@ async def test_a_rebase_keeps_additional_changes_of_a_merge(world: World) -> Non
     ]
 
 
-async def test_a_rebase_with_another_result_than_the_merge_becomes_one_commit(world: World) -> None:
+async def test_a_rebase_with_another_result_than_the_merge_becomes_one_commit(world: MergeWorld) -> None:
     world.commit({"b.txt": "main's\n", "x.txt": "x"}, "the same as main")
     world.commit({"b.txt": "b\n"}, "and back")
     world.commit({"b.txt": "main's\n"}, target=world.repo)
@@ -137,7 +137,7 @@ async def test_a_rebase_with_another_result_than_the_merge_becomes_one_commit(wo
 
 
 @pytest.mark.parametrize("strategy", ["squash", "merge", "rebase"])
-async def test_conflicts_are_named(world: World, strategy: Strategy) -> None:
+async def test_conflicts_are_named(world: MergeWorld, strategy: Strategy) -> None:
     world.commit({"a.txt": "agent\n", "d/c.txt": "agent\n", "ü n.txt": "agent"})
     before = world.commit({"a.txt": "main\n", "d/c.txt": None, "ü n.txt": "main"}, target=world.repo)
     world.use_strategy(strategy)
@@ -147,7 +147,7 @@ async def test_conflicts_are_named(world: World, strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["squash", "merge", "rebase"])
-async def test_a_branch_without_changes_is_up_to_date(world: World, strategy: Strategy) -> None:
+async def test_a_branch_without_changes_is_up_to_date(world: MergeWorld, strategy: Strategy) -> None:
     world.use_strategy(strategy)
     assert (await world.build()).up_to_date
     world.commit({"b.txt": "same\n"})
@@ -156,7 +156,7 @@ async def test_a_branch_without_changes_is_up_to_date(world: World, strategy: St
     assert (built.up_to_date, built.commit) == (True, world.main())
 
 
-async def test_modes_links_renames_and_unusual_names_are_kept(world: World) -> None:
+async def test_modes_links_renames_and_unusual_names_are_kept(world: MergeWorld) -> None:
     world.commit({"a.txt": "zero\n" + world.show("a.txt") + "\n"}, target=world.repo)
     git(world.agent, "mv", "a.txt", "renamed é.txt")
     (world.agent / "link").symlink_to("b.txt")
@@ -175,7 +175,7 @@ async def test_modes_links_renames_and_unusual_names_are_kept(world: World) -> N
     assert world.status() == ""
 
 
-async def test_a_submodule_pointer_is_merged(world: World) -> None:
+async def test_a_submodule_pointer_is_merged(world: MergeWorld) -> None:
     git(world.agent, "update-index", "--add", "--cacheinfo", f"160000,{world.main()},sub")
     git(world.agent, "commit", "-qm", "pointer")
     world.use_head()
@@ -189,7 +189,7 @@ async def test_a_submodule_pointer_is_merged(world: World) -> None:
     assert world.status() == ""
 
 
-async def test_bad_input_has_a_clear_answer(world: World) -> None:
+async def test_bad_input_has_a_clear_answer(world: MergeWorld) -> None:
     git(world.agent, "checkout", "-q", "--orphan", "alone")
     world.commit({"x": "x"})
     with pytest.raises(Conflict, match="no common ancestor"):
@@ -208,7 +208,7 @@ async def test_bad_input_has_a_clear_answer(world: World) -> None:
         await build_merge(world.host, replace(world.spec, base="trunk"))
 
 
-async def test_attributes_of_the_base_are_used_instead_of_those_of_a_checkout(world: World) -> None:
+async def test_attributes_of_the_base_are_used_instead_of_those_of_a_checkout(world: MergeWorld) -> None:
     world.commit({".gitattributes": "log.md merge=union\n", "log.md": "0\n"}, target=world.repo)
     git(world.agent, "reset", "-q", "--hard", "main")
     world.commit({"log.md": "0\nagent\n"})
@@ -218,11 +218,11 @@ async def test_attributes_of_the_base_are_used_instead_of_those_of_a_checkout(wo
     assert world.show("log.md", built.commit).split() == ["0", "main", "agent"]
 
 
-async def test_an_old_git_merges_in_a_scratch_folder(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_git_merges_in_a_scratch_folder(world: MergeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     two_authors(world)
     world.use_strategy("rebase")
     with_new_git = await world.build()
-    monkeypatch.setattr(merging_module, "FIRST_WHOLE_MERGE", (99,))
+    monkeypatch.setattr(merging_module, "MERGE_TREE_VERSION", (99,))
     monkeypatch.delattr(Git, "merge_tree")
     with_old_git = await world.build()
     assert (with_old_git.tree, world.status(), world.leftovers()) == (with_new_git.tree, "", [])
@@ -231,7 +231,7 @@ async def test_an_old_git_merges_in_a_scratch_folder(world: World, monkeypatch: 
     assert await build_merge(world.host, world.spec) == Conflicted(("b.txt", "d/c.txt"), world.main())
 
 
-async def test_a_merge_runs_no_hooks_and_needs_no_identity(world: World, own_world: Path) -> None:
+async def test_a_merge_runs_no_hooks_and_needs_no_identity(world: MergeWorld, own_world: Path) -> None:
     (own_world / ".gitconfig").write_text("[user]\nuseConfigOnly = true\n")
     for name in ("reference-transaction", "post-merge", "post-checkout", "commit-msg"):
         hook = world.repo / ".git/hooks" / name
@@ -249,7 +249,7 @@ async def test_a_merge_runs_no_hooks_and_needs_no_identity(world: World, own_wor
 
 @pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is not installed")
 @pytest.mark.parametrize("passphrase", ["", "secret"])
-async def test_commits_are_signed_only_without_a_passphrase_prompt(world: World, passphrase: str) -> None:
+async def test_commits_are_signed_only_without_a_passphrase_prompt(world: MergeWorld, passphrase: str) -> None:
     key = world.root / "key"
     os.spawnlp(os.P_WAIT, "ssh-keygen", "ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", str(key))
     world.commit({"x": "x"})
@@ -260,19 +260,19 @@ async def test_commits_are_signed_only_without_a_passphrase_prompt(world: World,
     assert (signed, len(built.notes)) == ((False, 1) if passphrase else (True, 0))
 
 
-async def test_building_twice_gives_the_same_tree(world: World) -> None:
+async def test_building_twice_gives_the_same_tree(world: MergeWorld) -> None:
     two_authors(world)
     trees = set()
     strategies: tuple[Strategy, ...] = ("squash", "merge", "rebase")
     for strategy in strategies * 2:
         world.use_strategy(strategy)
         built = await world.build()
-        assert isinstance(built, Built)
+        assert isinstance(built, BuiltMerge)
         trees.add(built.tree)
     assert len(trees) == 1
 
 
-def leading_out(world: World, levels: int) -> str:
+def leading_out(world: MergeWorld, levels: int) -> str:
     """Create a tree like the branch's, with a `.gitattributes` this many folders above the checkout."""
 
     def tree(*entries: tuple[str, str, str]) -> str:
@@ -289,7 +289,7 @@ def leading_out(world: World, levels: int) -> str:
     return tree(("40000", "..", subtree), *((mode.lstrip("0"), name, sha) for mode, _, sha, name in tree_entries))
 
 
-async def test_paths_that_leave_the_checkout_are_neither_written_nor_merged(world: World) -> None:
+async def test_paths_that_leave_the_checkout_are_neither_written_nor_merged(world: MergeWorld) -> None:
     world.commit({"x.txt": "x\n"})
     bad = git(world.agent, "commit-tree", "-p", "HEAD", "-m", "bad", leading_out(world, 3))
     planted = world.spec.work.parent / ".gitattributes"

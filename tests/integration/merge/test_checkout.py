@@ -15,62 +15,62 @@ import pytest
 
 from agent_orchestrator.base.git.commands import GitFailed
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.merge import Blocked, Merged, merge, repair_checkouts, user_checkout
-from agent_orchestrator.changes.merge.user_checkout import Checkout
+from agent_orchestrator.changes.merge import Blocked, CompletedMerge, merge, repair_checkouts, user_checkout
+from agent_orchestrator.changes.merge.user_checkout import BranchCheckout
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.protocols.host import Completed
-from tests.hostile import nested
-from tests.integration.merge.world import Killed, World, snapshot, write
+from agent_orchestrator.protocols.host import ProgramResult
+from tests.hostile import create_nested_folders
+from tests.integration.merge.world import DaemonKilled, MergeWorld, snapshot, write
 from tests.integration.rescue.world import git
 
 pytestmark = pytest.mark.anyio
 
 
-def edit_file(world: World, name: str, text: str = "user's\n") -> None:
+def edit_file(world: MergeWorld, name: str, text: str = "user's\n") -> None:
     write(world.repo, {name: text})
 
 
-def stage_edit(world: World) -> None:
+def stage_edit(world: MergeWorld) -> None:
     edit_file(world, "b.txt")
     git(world.repo, "add", "b.txt")
 
 
-def stage_and_edit_back(world: World) -> None:
+def stage_and_edit_back(world: MergeWorld) -> None:
     old = (world.repo / "b.txt").read_text()
     stage_edit(world)
     edit_file(world, "b.txt", old)
 
 
-def stage_new(world: World) -> None:
+def stage_new(world: MergeWorld) -> None:
     edit_file(world, "x.txt")
     git(world.repo, "add", "x.txt")
 
 
-def intent_to_add(world: World) -> None:
+def intent_to_add(world: MergeWorld) -> None:
     edit_file(world, "x.txt")
     git(world.repo, "add", "-N", "x.txt")
 
 
-def hide_edit(world: World, option: str) -> None:
+def hide_edit(world: MergeWorld, option: str) -> None:
     git(world.repo, "update-index", option, "b.txt")
     edit_file(world, "b.txt")
 
 
-def replace_by_link(world: World) -> None:
+def replace_by_link(world: MergeWorld) -> None:
     (world.repo / "b.txt").unlink()
     (world.repo / "b.txt").symlink_to("a.txt")
 
 
-def make_folder_with_content(world: World) -> None:
+def make_folder_with_content(world: MergeWorld) -> None:
     edit_file(world, "x.txt/inside.txt")
 
 
-def make_folder_with_link(world: World) -> None:
+def make_folder_with_link(world: MergeWorld) -> None:
     (world.repo / "x.txt").mkdir()
     (world.repo / "x.txt" / "link").symlink_to("..")
 
 
-BLOCKING_EDITS: dict[str, tuple[Callable[[World], None], str]] = {
+BLOCKING_EDITS: dict[str, tuple[Callable[[MergeWorld], None], str]] = {
     "edited": (lambda world: edit_file(world, "b.txt"), "b.txt"),
     "staged": (stage_edit, "b.txt"),
     "staged, then edited back": (stage_and_edit_back, "b.txt"),
@@ -90,7 +90,7 @@ BLOCKING_EDITS: dict[str, tuple[Callable[[World], None], str]] = {
 }
 
 
-def commit_changes(world: World) -> None:
+def commit_changes(world: MergeWorld) -> None:
     """Commit a change, a deletion and additions, also of an ignored file and in a new folder."""
     write(world.agent, {"b.txt": "agent's\n", "d/c.txt": None, "x.txt": "x", "new/y.txt": "y", "trace.log": "x"})
     git(world.agent, "add", "-A", "-f")
@@ -99,7 +99,7 @@ def commit_changes(world: World) -> None:
 
 
 @pytest.mark.parametrize("case", BLOCKING_EDITS)
-async def test_conflicting_local_changes_are_named_and_kept(world: World, case: str) -> None:
+async def test_conflicting_local_changes_are_named_and_kept(world: MergeWorld, case: str) -> None:
     act, name = BLOCKING_EDITS[case]
     commit_changes(world)
     act(world)
@@ -114,10 +114,10 @@ async def test_conflicting_local_changes_are_named_and_kept(world: World, case: 
     assert world.leftovers() == []
 
 
-async def test_endless_folders_block_a_merge(world: World) -> None:
+async def test_endless_folders_block_a_merge(world: MergeWorld) -> None:
     commit_changes(world)
     (world.repo / "x.txt").mkdir()
-    nested(world.repo / "x.txt", 2100)
+    create_nested_folders(world.repo / "x.txt", 2100)
     try:
         outcome = await world.merge()
         assert isinstance(outcome, Blocked) and outcome.files == ("x.txt",), outcome
@@ -125,7 +125,7 @@ async def test_endless_folders_block_a_merge(world: World) -> None:
         subprocess.run(["rm", "-rf", str(world.repo / "x.txt")], check=True)  # pytest could not
 
 
-async def test_a_blocked_merge_succeeds_once_the_file_is_out_of_the_way(world: World) -> None:
+async def test_a_blocked_merge_succeeds_once_the_file_is_out_of_the_way(world: MergeWorld) -> None:
     commit_changes(world)
     edit_file(world, "x.txt")
     built = await world.build()
@@ -135,7 +135,7 @@ async def test_a_blocked_merge_succeeds_once_the_file_is_out_of_the_way(world: W
     assert world.status() == ""
 
 
-async def test_unrelated_local_changes_of_every_kind_are_kept(world: World) -> None:
+async def test_unrelated_local_changes_of_every_kind_are_kept(world: MergeWorld) -> None:
     commit_changes(world)
     write(world.repo, {"a.txt": "staged\n", "untracked é.txt": "u", "deep/er/file": "u", "other.log": "ignored"})
     git(world.repo, "add", "a.txt")
@@ -153,21 +153,21 @@ async def test_unrelated_local_changes_of_every_kind_are_kept(world: World) -> N
     assert git(world.repo, "stash", "list").endswith("kept")
 
 
-async def test_local_changes_equal_to_the_merge_do_not_block_it(world: World) -> None:
+async def test_local_changes_equal_to_the_merge_do_not_block_it(world: MergeWorld) -> None:
     commit_changes(world)
     write(world.repo, {"x.txt": "x", "b.txt": "agent's\n", "d/c.txt": None})
     await world.merge_successfully()
     assert world.status() == ""
 
 
-async def test_a_file_with_a_new_timestamp_only_does_not_block_a_merge(world: World) -> None:
+async def test_a_file_with_a_new_timestamp_only_does_not_block_a_merge(world: MergeWorld) -> None:
     commit_changes(world)
     os.utime(world.repo / "b.txt", (1, 1))
     await world.merge_successfully()
     assert (world.repo / "b.txt").read_text() == "agent's\n"
 
 
-async def test_a_change_of_the_same_size_and_timestamp_is_detected(world: World) -> None:
+async def test_a_change_of_the_same_size_and_timestamp_is_detected(world: MergeWorld) -> None:
     commit_changes(world)
     path = world.repo / "b.txt"
     moment = path.stat().st_mtime_ns
@@ -180,7 +180,7 @@ async def test_a_change_of_the_same_size_and_timestamp_is_detected(world: World)
 
 
 @pytest.mark.parametrize("command", ["merge", "cherry-pick", "revert", "rebase", "am"])
-async def test_an_unfinished_git_command_blocks_a_merge(world: World, command: str) -> None:
+async def test_an_unfinished_git_command_blocks_a_merge(world: MergeWorld, command: str) -> None:
     commit_changes(world)
     git(world.repo, "checkout", "-q", "-b", "side")
     world.commit({"a.txt": "side\n"}, target=world.repo)
@@ -200,7 +200,7 @@ async def test_an_unfinished_git_command_blocks_a_merge(world: World, command: s
         await world.merge_successfully()
 
 
-async def test_conflicts_of_a_stash_block_a_merge(world: World) -> None:
+async def test_conflicts_of_a_stash_block_a_merge(world: MergeWorld) -> None:
     commit_changes(world)
     edit_file(world, "a.txt", "stashed\n")
     git(world.repo, "stash", "-q")
@@ -211,7 +211,7 @@ async def test_conflicts_of_a_stash_block_a_merge(world: World) -> None:
     assert outcome.files == ("a.txt",)
 
 
-async def test_a_lock_of_another_git_command_blocks_a_merge(world: World) -> None:
+async def test_a_lock_of_another_git_command_blocks_a_merge(world: MergeWorld) -> None:
     commit_changes(world)
     built, lock = await world.build(), world.repo / ".git/index.lock"
     lock.touch()
@@ -225,7 +225,7 @@ async def test_a_lock_of_another_git_command_blocks_a_merge(world: World) -> Non
 
 
 @pytest.mark.parametrize("detached", [True, False])
-async def test_only_the_ref_moves_if_another_branch_is_checked_out(world: World, detached: bool) -> None:
+async def test_only_the_ref_moves_if_another_branch_is_checked_out(world: MergeWorld, detached: bool) -> None:
     commit_changes(world)
     git(world.repo, "checkout", "-q", *(["--detach"] if detached else ["-b", "other"]))
     edit_file(world, "b.txt")
@@ -236,7 +236,7 @@ async def test_only_the_ref_moves_if_another_branch_is_checked_out(world: World,
     assert (snapshot(world.repo), world.status()) == (files, " M b.txt")
 
 
-async def test_only_worktrees_of_the_base_are_updated(world: World) -> None:
+async def test_only_worktrees_of_the_base_are_updated(world: MergeWorld) -> None:
     commit_changes(world)
     git(world.repo, "checkout", "-q", "-b", "other")
     second = world.root / "second one"
@@ -249,7 +249,7 @@ async def test_only_worktrees_of_the_base_are_updated(world: World) -> None:
     assert (world.status(), world.status(world.agent)) == (" M b.txt", "")
 
 
-async def test_all_checkouts_of_the_base_are_updated_or_none(world: World) -> None:
+async def test_all_checkouts_of_the_base_are_updated_or_none(world: MergeWorld) -> None:
     commit_changes(world)
     second = world.root / "second"
     git(world.repo, "worktree", "add", "-q", "--force", str(second), "main")
@@ -267,7 +267,7 @@ async def test_all_checkouts_of_the_base_are_updated_or_none(world: World) -> No
     assert (world.status(), world.status(second), world.leftovers()) == ("", "", [])
 
 
-async def test_a_missing_locked_worktree_blocks_a_merge(world: World) -> None:
+async def test_a_missing_locked_worktree_blocks_a_merge(world: MergeWorld) -> None:
     commit_changes(world)
     git(world.repo, "checkout", "-q", "-b", "other")
     second = world.root / "second"
@@ -281,7 +281,7 @@ async def test_a_missing_locked_worktree_blocks_a_merge(world: World) -> None:
     await world.merge_successfully()
 
 
-async def test_a_sparse_checkout_stays_sparse(world: World) -> None:
+async def test_a_sparse_checkout_stays_sparse(world: MergeWorld) -> None:
     commit_changes(world)
     git(world.repo, "sparse-checkout", "set", "--cone", "d")
     await world.merge_successfully()
@@ -290,7 +290,7 @@ async def test_a_sparse_checkout_stays_sparse(world: World) -> None:
     assert world.status() == ""
 
 
-async def test_a_submodule_keeps_its_checkout(world: World) -> None:
+async def test_a_submodule_keeps_its_checkout(world: MergeWorld) -> None:
     inner = world.repo / "sub"
     git(world.root, "clone", "-q", str(world.repo), str(inner))
     git(world.repo, "add", "sub", check=False)
@@ -307,7 +307,7 @@ async def test_a_submodule_keeps_its_checkout(world: World) -> None:
     assert git(world.repo, "rev-parse", "main:sub") == "1" * 40
 
 
-async def test_line_endings_follow_the_users_configuration(world: World) -> None:
+async def test_line_endings_follow_the_users_configuration(world: MergeWorld) -> None:
     world.commit({".gitattributes": "*.txt text\n"}, target=world.repo)
     git(world.repo, "config", "core.autocrlf", "true")
     git(world.agent, "reset", "-q", "--hard", "main")
@@ -322,7 +322,7 @@ async def test_line_endings_follow_the_users_configuration(world: World) -> None
 
 
 @pytest.mark.parametrize("step", ["recorded", "locked"])
-async def test_a_simultaneous_edit_is_kept(world: World, step: str) -> None:
+async def test_a_simultaneous_edit_is_kept(world: MergeWorld, step: str) -> None:
     commit_changes(world)
     built, before = await world.build(), world.main()
 
@@ -336,7 +336,7 @@ async def test_a_simultaneous_edit_is_kept(world: World, step: str) -> None:
     assert world.leftovers() == []
 
 
-async def test_a_branch_checked_out_simultaneously_is_not_moved(world: World) -> None:
+async def test_a_branch_checked_out_simultaneously_is_not_moved(world: MergeWorld) -> None:
     commit_changes(world)
     git(world.repo, "branch", "other")
     built = await world.build()
@@ -353,7 +353,7 @@ async def test_a_branch_checked_out_simultaneously_is_not_moved(world: World) ->
 
 @pytest.mark.parametrize("crash", [False, True], ids=["goes on", "dies"])
 @pytest.mark.parametrize("step", ["files", "index"])
-async def test_a_branch_created_simultaneously_keeps_its_commit(world: World, step: str, crash: bool) -> None:
+async def test_a_branch_created_simultaneously_keeps_its_commit(world: MergeWorld, step: str, crash: bool) -> None:
     world.commit({"a.txt": "changed\n", "new.txt": "new\n", "d/c.txt": None})
     built, before, old = await world.build(), snapshot(world.repo), world.main()
 
@@ -361,9 +361,9 @@ async def test_a_branch_created_simultaneously_keeps_its_commit(world: World, st
         if done == step:
             git(world.repo, "switch", "-qc", "mine")
         if done == "ref" and crash:
-            raise Killed(done)
+            raise DaemonKilled(done)
 
-    with pytest.raises(Killed) if crash else nullcontext():
+    with pytest.raises(DaemonKilled) if crash else nullcontext():
         await merge(world.host, world.spec, built, begin)
     await repair_checkouts(world.host, world.repo)
     assert world.main() == built.commit
@@ -371,7 +371,7 @@ async def test_a_branch_created_simultaneously_keeps_its_commit(world: World, st
     assert (world.status(), snapshot(world.repo), world.leftovers()) == ("", before, [])
 
 
-async def test_a_base_checked_out_simultaneously_is_updated(world: World) -> None:
+async def test_a_base_checked_out_simultaneously_is_updated(world: MergeWorld) -> None:
     commit_changes(world)
     git(world.repo, "checkout", "-q", "--detach")
     built = await world.build()
@@ -380,11 +380,11 @@ async def test_a_base_checked_out_simultaneously_is_updated(world: World) -> Non
         if done == "recorded":
             git(world.repo, "checkout", "-q", "main")
 
-    assert isinstance(await merge(world.host, world.spec, built, switch), Merged)
+    assert isinstance(await merge(world.host, world.spec, built, switch), CompletedMerge)
     assert (world.main(), world.status(), world.leftovers()) == (built.commit, "", [])
 
 
-async def test_a_user_who_edits_during_merges_loses_nothing(world: World) -> None:
+async def test_a_user_who_edits_during_merges_loses_nothing(world: MergeWorld) -> None:
     is_over = threading.Event()
     written = 0
 
@@ -411,13 +411,13 @@ async def test_a_user_who_edits_during_merges_loses_nothing(world: World) -> Non
     assert all(line.startswith("?? note-") for line in world.status().splitlines()[1:])
 
 
-async def test_a_read_only_checkout_blocks_a_merge(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_read_only_checkout_blocks_a_merge(world: MergeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     commit_changes(world)
 
     def refuse(*_: object) -> None:
         raise PermissionError(13, "denied")
 
-    monkeypatch.setattr(Checkout, "_make_lock", refuse)  # root can write everywhere
+    monkeypatch.setattr(BranchCheckout, "_make_lock", refuse)  # root can write everywhere
     outcome = await world.merge()
     assert isinstance(outcome, Blocked)
     assert "may not be written" in outcome.reason
@@ -427,7 +427,7 @@ async def test_a_read_only_checkout_blocks_a_merge(world: World, monkeypatch: py
 # -- an agent's own checkout ---------------------------------------------------------------------------------------------
 
 
-def check_out_main_in_worktree(world: World) -> Path:
+def check_out_main_in_worktree(world: MergeWorld) -> Path:
     """Check out `main` in the agent's worktree, so that it follows as the user's checkout does, and return its Git folder."""
     folder = Path(git(world.agent, "rev-parse", "--absolute-git-dir"))
     (folder / "HEAD").write_text("ref: refs/heads/main\n")
@@ -435,17 +435,17 @@ def check_out_main_in_worktree(world: World) -> Path:
     return folder
 
 
-async def test_the_lock_is_not_written_through_a_symlink(world: World, tmp_path: Path) -> None:
+async def test_the_lock_is_not_written_through_a_symlink(world: MergeWorld, tmp_path: Path) -> None:
     """Nothing is written through a symlink with the name of our lock."""
     world.commit({"b.txt": "agent's\n"})
     (tmp_path / "profile").write_text("mine\n")
     (check_out_main_in_worktree(world) / "ao-landing.lock").symlink_to(tmp_path / "profile")
-    assert isinstance(await world.merge(), Merged)
+    assert isinstance(await world.merge(), CompletedMerge)
     assert (tmp_path / "profile").read_text() == "mine\n" and world.leftovers() == []
 
 
 @pytest.mark.parametrize("kind", ["symlink", "long"])
-async def test_an_index_that_cannot_be_copied_blocks_a_merge(world: World, tmp_path: Path, kind: str) -> None:
+async def test_an_index_that_cannot_be_copied_blocks_a_merge(world: MergeWorld, tmp_path: Path, kind: str) -> None:
     world.commit({"b.txt": "agent's\n"})
     built, folder = await world.build(), check_out_main_in_worktree(world)
     if kind == "symlink":
@@ -482,11 +482,11 @@ async def test_an_index_that_cannot_be_copied_blocks_a_merge(world: World, tmp_p
         ),
     ],
 )
-async def test_a_foreign_lock_is_left_alone(world: World, content: str) -> None:
+async def test_a_foreign_lock_is_left_alone(world: MergeWorld, content: str) -> None:
     world.commit({"b.txt": "agent's\n"})
     lock = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "index.lock")
     lock.write_text(content)
-    assert isinstance(await world.merge(), Merged)
+    assert isinstance(await world.merge(), CompletedMerge)
     assert lock.read_text() == content and not (world.agent / "written").exists()
 
 
@@ -496,7 +496,7 @@ def forged_lock(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["no commits", "no index"])
-async def test_a_forged_lock_of_an_agent_does_not_block_merges(world: World, kind: str, tmp_path: Path) -> None:
+async def test_a_forged_lock_of_an_agent_does_not_block_merges(world: MergeWorld, kind: str, tmp_path: Path) -> None:
     world.commit({"b.txt": "agent's\n"})
     folder = Path(git(world.agent, "rev-parse", "--absolute-git-dir"))
     head, main = world.spec.head, world.main()
@@ -506,11 +506,11 @@ async def test_a_forged_lock_of_an_agent_does_not_block_merges(world: World, kin
         (folder / "index").symlink_to(tmp_path / "index")
     (folder / "index.lock").write_text(content)
     assert await repair_checkouts(world.host, world.repo) == ()
-    assert isinstance(await world.merge(), Merged)
+    assert isinstance(await world.merge(), CompletedMerge)
     assert (folder / "index.lock").read_text() == content
 
 
-def rebase_main(world: World) -> None:
+def rebase_main(world: MergeWorld) -> None:
     folder = check_out_main_in_worktree(world)
     git(world.agent, "symbolic-ref", "HEAD", "refs/heads/feature/x")
     write(folder, {"rebase-merge/head-name": "refs/heads/main\n"})
@@ -526,7 +526,7 @@ AGENT_STATES = {
 
 
 @pytest.mark.parametrize("state", AGENT_STATES)
-async def test_an_agents_checkout_of_the_base_does_not_block_merges(world: World, state: str) -> None:
+async def test_an_agents_checkout_of_the_base_does_not_block_merges(world: MergeWorld, state: str) -> None:
     """The agent keeps its files and its commit, and the base moves without it."""
     world.commit({"b.txt": "agent's\n"})
     built, before = await world.build(), world.main()
@@ -536,7 +536,7 @@ async def test_an_agents_checkout_of_the_base_does_not_block_merges(world: World
     files = snapshot(world.agent)
     assert isinstance(await merge(world.host, world.spec, built), Blocked)
     outcome = await merge(world.host, world.spec, built, workspaces=[world.agent])
-    assert isinstance(outcome, Merged) and world.main() == built.commit and world.status() == ""
+    assert isinstance(outcome, CompletedMerge) and world.main() == built.commit and world.status() == ""
     assert snapshot(world.agent) == files
     if state not in ("a lock", "a rebase"):
         head = Path(git(world.agent, "rev-parse", "--absolute-git-dir"), "HEAD").read_text()
@@ -548,21 +548,21 @@ class KilledOnce(LocalHost):
 
     killed = False
 
-    async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+    async def run(self, argv: Sequence[str], **options: Any) -> ProgramResult:
         if not self.killed and "read-tree" in argv and "-u" in argv:
             self.killed = True
-            return Completed(-9, b"", b"")
+            return ProgramResult(-9, b"", b"")
         return await super().run(argv, **options)
 
 
-async def test_a_merge_is_repeated_after_git_was_killed(world: World) -> None:
+async def test_a_merge_is_repeated_after_git_was_killed(world: MergeWorld) -> None:
     world.commit({"x.txt": "x\n"})
     before, built = world.main(), await world.build()
     world.host = KilledOnce()
     with pytest.raises(GitFailed) as killed:
         await world.merge(built)
     assert killed.value.retryable and (world.main(), world.status(), world.leftovers()) == (before, "", [])
-    assert isinstance(await world.merge(built), Merged) and world.show("x.txt") == "x"
+    assert isinstance(await world.merge(built), CompletedMerge) and world.show("x.txt") == "x"
 
 
 class FailsAfterMove(LocalHost):
@@ -570,7 +570,7 @@ class FailsAfterMove(LocalHost):
 
     is_failing = False
 
-    async def run(self, argv: Sequence[str], **options: Any) -> Completed:
+    async def run(self, argv: Sequence[str], **options: Any) -> ProgramResult:
         if self.is_failing and "worktree" not in argv:
             raise Temporary("git could not be started: Too many open files")
         result = await super().run(argv, **options)
@@ -579,7 +579,9 @@ class FailsAfterMove(LocalHost):
 
 
 @pytest.mark.parametrize("named", ["by its path", "by a symlink"])
-async def test_a_checkout_left_locked_by_a_merge_is_repaired_later(world: World, named: str, tmp_path: Path) -> None:
+async def test_a_checkout_left_locked_by_a_merge_is_repaired_later(
+    world: MergeWorld, named: str, tmp_path: Path
+) -> None:
     world.commit({"x.txt": "x\n"})
     built = await world.build()
     if named == "by a symlink":

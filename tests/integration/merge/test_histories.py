@@ -10,9 +10,17 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent_orchestrator.changes.merge import BaseMoved, Blocked, Conflicted, Merged, Strategy, build_merge, merge
-from tests.examples import examples
-from tests.integration.merge.world import STEPS, Killed, World, kill_after, make_world, snapshot, write
+from agent_orchestrator.changes.merge import (
+    Blocked,
+    CompletedMerge,
+    Conflicted,
+    MovedBase,
+    Strategy,
+    build_merge,
+    merge,
+)
+from tests.examples import example_count
+from tests.integration.merge.world import STEPS, DaemonKilled, MergeWorld, kill_after, make_world, snapshot, write
 from tests.integration.rescue.world import git
 
 NAMES = ("a.txt", "b.txt", "d/c.txt", "d/e.txt", "n w.txt")
@@ -24,13 +32,13 @@ SIDES = st.lists(
 STRATEGIES: st.SearchStrategy[Strategy] = st.sampled_from(("squash", "merge", "rebase"))
 
 
-def commit(world: World, folder: Path, edits: Sequence[tuple[str, str | None]]) -> None:
+def commit(world: MergeWorld, folder: Path, edits: Sequence[tuple[str, str | None]]) -> None:
     write(folder, {name: text for name, text in edits if text is not None or (folder / name).exists()})
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "--allow-empty", "-m", "step")
 
 
-def play(world: World, sides: list[tuple[str, list[tuple[str, str | None]]]]) -> None:
+def play(world: MergeWorld, sides: list[tuple[str, list[tuple[str, str | None]]]]) -> None:
     for side, edits in sides:
         if side == "merge":
             git(world.agent, "merge", "-q", "--no-edit", "main", check=False)
@@ -41,7 +49,7 @@ def play(world: World, sides: list[tuple[str, list[tuple[str, str | None]]]]) ->
     world.use_head()
 
 
-async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None], step: str, edits: bool) -> None:
+async def check(world: MergeWorld, strategy: Strategy, dirty: tuple[str, str | None], step: str, edits: bool) -> None:
     world.use_strategy(strategy)
     listing = git(world.repo, "merge-tree", "--write-tree", "--name-only", "main", world.spec.head, check=False)
     expected_tree, base = listing.splitlines()[0], world.main()
@@ -56,13 +64,13 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
     files, status = snapshot(world.repo), world.status()
     try:
         await merge(world.host, world.spec, built, kill_after(step))
-    except Killed:
+    except DaemonKilled:
         pass
     outcome = await merge(world.host, world.spec, built)
     if isinstance(outcome, Blocked):
         assert (world.main(), snapshot(world.repo), world.status()) == (base, files, status)
         return
-    assert outcome == Merged(base, built.commit), outcome
+    assert outcome == CompletedMerge(base, built.commit), outcome
     assert (git(world.repo, "rev-parse", "main^{tree}"), world.main()) == (expected_tree, built.commit)
     dirty_files = {line[3:].strip('"') for line in status.splitlines()}
     now = snapshot(world.repo)
@@ -74,12 +82,12 @@ async def check(world: World, strategy: Strategy, dirty: tuple[str, str | None],
     assert kept_refs.endswith(world.spec.head)
     other = git(world.repo, "commit-tree", "main^{tree}", "-p", "main", "-m", "later")
     git(world.repo, "update-ref", "refs/heads/main", other)
-    assert not isinstance(await merge(world.host, world.spec, built), BaseMoved)
+    assert not isinstance(await merge(world.host, world.spec, built), MovedBase)
     assert world.main() == other
 
 
 @settings(
-    max_examples=examples(0.25),
+    max_examples=example_count(0.25),
     suppress_health_check=list(HealthCheck),
 )
 @given(SIDES, STRATEGIES, EDIT, st.sampled_from(STEPS), st.booleans())

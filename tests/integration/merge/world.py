@@ -9,15 +9,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.changes.merge import Built, Conflicted, Merged, MergeSpec, Strategy, build_merge, merge
-from agent_orchestrator.changes.merge.base_update import Outcome
+from agent_orchestrator.changes.merge import (
+    BuiltMerge,
+    CompletedMerge,
+    Conflicted,
+    MergeSpec,
+    Strategy,
+    build_merge,
+    merge,
+)
+from agent_orchestrator.changes.merge.merge_into_base import MergeOutcome
 from tests.integration.rescue.world import git
 
 STEPS = ("recorded", "locked", "files", "index", "ref", "unlocked")
 FILES = {"a.txt": "one\ntwo\nthree\nfour\nfive\n", "b.txt": "b\n", "d/c.txt": "c\n", ".gitignore": "*.log\n"}
 
 
-class Killed(BaseException):
+class DaemonKilled(BaseException):
     """Raised in place of a kill of the daemon."""
 
 
@@ -26,7 +34,7 @@ def kill_after(step: str) -> Callable[[str], None]:
 
     def hook(done: str) -> None:
         if done == step:
-            raise Killed(step)
+            raise DaemonKilled(step)
 
     return hook
 
@@ -43,7 +51,7 @@ def write(folder: Path, files: Mapping[str, str | bytes | None]) -> None:
 
 
 @dataclass
-class World:
+class MergeWorld:
     """The repository, the session's worktree and the merge to make."""
 
     root: Path
@@ -77,17 +85,17 @@ class World:
         """Set the strategy of the merge."""
         self.spec = replace(self.spec, strategy=strategy)
 
-    async def build(self) -> Built:
+    async def build(self) -> BuiltMerge:
         built = await build_merge(self.host, self.spec)
         assert not isinstance(built, Conflicted), built
         return built
 
-    async def merge(self, built: Built | None = None) -> Outcome:
+    async def merge(self, built: BuiltMerge | None = None) -> MergeOutcome:
         return await merge(self.host, self.spec, built or await self.build())
 
-    async def merge_successfully(self, built: Built | None = None) -> Merged:
+    async def merge_successfully(self, built: BuiltMerge | None = None) -> CompletedMerge:
         outcome = await self.merge(built)
-        assert isinstance(outcome, Merged), outcome
+        assert isinstance(outcome, CompletedMerge), outcome
         return outcome
 
     def main(self) -> str:
@@ -124,7 +132,7 @@ def snapshot(folder: Path) -> dict[str, tuple[int, bytes]]:
     return files
 
 
-def make_world(root: Path) -> World:
+def make_world(root: Path) -> MergeWorld:
     """Create a repository with `main` checked out and the branch `feature/x` in a worktree."""
     repo = root / "repo"
     repo.mkdir(parents=True)
@@ -144,4 +152,4 @@ def make_world(root: Path) -> World:
         body="Because of y.",
         work=root / "ao" / "landing",
     )
-    return World(root, spec, LocalHost())
+    return MergeWorld(root, spec, LocalHost())

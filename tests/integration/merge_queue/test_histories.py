@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes import merge
-from agent_orchestrator.changes.merge_queue.lane import Refused, Withdrawn
-from tests.examples import examples
+from agent_orchestrator.changes.merge_queue.base_queue import RejectedChange, WithdrawnChange
+from tests.examples import example_count
 from tests.integration.merge.world import STEPS
-from tests.integration.merge_queue.world import CONTENT, Change, World
+from tests.integration.merge_queue.world import CONTENT, BranchToMerge, MergeQueueWorld
 
 NAMES = "abcde"
 KINDS = st.sampled_from(("plain", *CONTENT))
@@ -65,7 +65,11 @@ class Crasher:
 
 
 async def play(
-    box: World, deaths: Crasher, history: list[tuple[tuple[str, str], float]], forced: set[str], withdrawn: set[str]
+    box: MergeQueueWorld,
+    deaths: Crasher,
+    history: list[tuple[tuple[str, str], float]],
+    forced: set[str],
+    withdrawn: set[str],
 ) -> None:
     """Run the history, then let the remaining changes join the queue."""
     for number, ((action, target), pause) in enumerate(history):
@@ -97,22 +101,22 @@ async def play(
     deaths.step = ""
 
 
-async def restart_if_dead(box: World, deaths: Crasher) -> None:
+async def restart_if_dead(box: MergeQueueWorld, deaths: Crasher) -> None:
     """Restart the queue if the daemon was killed."""
     if deaths.dead.is_set():
         deaths.dead.clear()
         await box.crash()
 
 
-async def check(changes: list[Change], history: list[tuple[tuple[str, str], float]], max_checks: int) -> None:
+async def check(changes: list[BranchToMerge], history: list[tuple[tuple[str, str], float]], max_checks: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        box, deaths = World(Path(folder), max_checks).make(changes), Crasher()
+        box, deaths = MergeQueueWorld(Path(folder), max_checks).make(changes), Crasher()
         forced: set[str] = set()
         withdrawn: set[str] = set()
         asyncio.get_running_loop().set_exception_handler(
             ignore_killed(asyncio.get_running_loop().default_exception_handler)
         )
-        with mock.patch("agent_orchestrator.changes.merge_queue.lane.merge.merge", deaths.merge):
+        with mock.patch("agent_orchestrator.changes.merge_queue.base_queue.merge.merge", deaths.merge):
             async with asyncio.timeout(600):
                 await play(box, deaths, history, forced, withdrawn)
         await box.finish()
@@ -121,15 +125,15 @@ async def check(changes: list[Change], history: list[tuple[tuple[str, str], floa
         for name, outcome in box.outcomes.items():
             kind = box.changes[name].kind
             event(f"{kind}: {type(outcome).__name__}")
-            if isinstance(outcome, Refused):
+            if isinstance(outcome, RejectedChange):
                 assert kind in ("bad", "left", "right"), f"{name} was wrongly rejected"
             if isinstance(outcome, merge.Conflicted):
                 assert kind == "shared"
-            if isinstance(outcome, merge.BranchMoved):
+            if isinstance(outcome, merge.MovedBranch):
                 assert name in forced
-            if isinstance(outcome, Withdrawn):
+            if isinstance(outcome, WithdrawnChange):
                 assert name in withdrawn
-            assert not (isinstance(outcome, merge.Merged) and kind == "bad")
+            assert not (isinstance(outcome, merge.CompletedMerge) and kind == "bad")
 
 
 def ignore_killed(handler: Callable[[dict[str, Any]], None]) -> Callable[[Any, dict[str, Any]], None]:
@@ -138,7 +142,7 @@ def ignore_killed(handler: Callable[[dict[str, Any]], None]) -> Callable[[Any, d
 
 
 @settings(
-    max_examples=examples(0.2),
+    max_examples=example_count(0.2),
     suppress_health_check=list(HealthCheck),
 )
 @given(
@@ -149,5 +153,5 @@ def ignore_killed(handler: Callable[[dict[str, Any]], None]) -> Callable[[Any, d
 def test_any_history_keeps_the_base_passing_and_loses_nothing(
     changes: list[tuple[str, Any, int]], history: list[tuple[tuple[str, str], float]], max_checks: int
 ) -> None:
-    queue_changes = [Change(name, *change) for name, change in zip(NAMES, changes, strict=False)]
+    queue_changes = [BranchToMerge(name, *change) for name, change in zip(NAMES, changes, strict=False)]
     asyncio.run(check(queue_changes, history, max_checks))

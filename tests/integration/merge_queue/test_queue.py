@@ -16,17 +16,17 @@ from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.checks.runner import Checks
 from agent_orchestrator.changes.checks.spec import CheckSpec
-from agent_orchestrator.changes.conflicts import Conflicts
-from agent_orchestrator.changes.forge_sync import ForgePullRequests
+from agent_orchestrator.changes.conflicts import ConflictPredictor
+from agent_orchestrator.changes.forge_sync import PullRequestActions
 from agent_orchestrator.changes.merge_queue import MergeQueue
-from agent_orchestrator.changes.merges import Merges
-from agent_orchestrator.config.model import Check
+from agent_orchestrator.changes.merge_router import MergeRouter
+from agent_orchestrator.config.model import CheckSection
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Runner
+from agent_orchestrator.core.effects import EffectRunner
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.testing.memory import MemoryStore
-from tests.integration.merge_queue.world import Change, World
+from agent_orchestrator.testing.memory_store import MemoryStore
+from tests.integration.merge_queue.world import BranchToMerge, MergeQueueWorld
 from tests.parts import make_core, make_flow
 from tests.unit.core.world import created
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.anyio
 class Stage:
     """The merge queue of a daemon and its flow, on one repository."""
 
-    def __init__(self, root: Path, changes: list[Change], command: str, store: MemoryStore) -> None:
-        self.world = World(root)
+    def __init__(self, root: Path, changes: list[BranchToMerge], command: str, store: MemoryStore) -> None:
+        self.world = MergeQueueWorld(root)
         if not self.world.repo.exists():
             self.world.make(changes)
         self.repo = self.world.repo
@@ -48,16 +48,16 @@ class Stage:
         core.home.path.mkdir(exist_ok=True)
         core.home.config.write_text(json.dumps({"projects": {"app": project}}))
         core.config.load_home()
-        core.sites.here.login_ready.set()
+        core.sites.local.login_ready.set()
         self.checks = Checks(core.home, core.host)
-        required, conflicts = RequiredChecks(self.flow, core.home, core.settings), Conflicts(core)
+        required, conflicts = RequiredChecks(self.flow, core.home, core.settings), ConflictPredictor(core)
         self.queue = MergeQueue(core, self.checks, required, self._spec, conflicts)
-        self.merges = Merges(self.flow, self.queue, ForgePullRequests(core, cast("Any", None)))
-        self.runner = Runner(self.flow, self.merges.effects())
+        self.merges = MergeRouter(self.flow, self.queue, PullRequestActions(core, cast("Any", None)))
+        self.runner = EffectRunner(self.flow, self.merges.effects())
         self.recorded: list[Event] = []
-        self.flow.listeners.on(lambda changes: self.recorded.extend(change.event for change in changes))
+        self.flow.listeners.on_events(lambda changes: self.recorded.extend(change.event for change in changes))
 
-    def _spec(self, facts: Any, _project: object, name: str, check: Check, commit: str) -> CheckSpec:
+    def _spec(self, facts: Any, _project: object, name: str, check: CheckSection, commit: str) -> CheckSpec:
         env = {"PATH": os.environ["PATH"]}
         return CheckSpec(facts.project, self.repo, commit, name, check.command, env=env, parallel=check.parallel)
 
@@ -101,7 +101,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    root: Path, changes: list[Change], command: str, store: MemoryStore | None = None
+    root: Path, changes: list[BranchToMerge], command: str, store: MemoryStore | None = None
 ) -> AsyncIterator[Stage]:
     running_stage = Stage(root, changes, command, store or MemoryStore())
     await running_stage.start()
@@ -112,13 +112,13 @@ async def stage(
 
 
 async def test_a_rejected_change_gets_the_failing_check_and_the_changes_ahead(tmp_path: Path) -> None:
-    changes = [Change("a", "left"), Change("b"), Change("c", "right")]
+    changes = [BranchToMerge("a", "left"), BranchToMerge("b"), BranchToMerge("c", "right")]
     async with stage(tmp_path, changes, "test ! -e left -o ! -e right || { echo 'error: both'; exit 1; }") as running:
         await running.open("a", "b", "c")
         await running.merge("a", "b", "c")
         await running.until(lambda: [running.state(name) for name in "abc"] == ["merged", "merged", "open"])
         pr = running.flow.sessions["app-c"].pr
-        assert pr is not None and pr.refused.startswith("the check test fails on top of main")
+        assert pr is not None and pr.merge_failure.startswith("the check test fails on top of main")
         run = pr.checks["test"]
         assert run.state == "failure" and run.head == running.world.heads["c"]
         assert run.summary.startswith("on top of main") and "error: both" in run.summary
@@ -128,7 +128,7 @@ async def test_a_rejected_change_gets_the_failing_check_and_the_changes_ahead(tm
 
 
 async def test_changes_with_known_failures_of_the_base_are_merged(tmp_path: Path) -> None:
-    async with stage(tmp_path, [Change("a"), Change("b")], "echo always; exit 1") as running:
+    async with stage(tmp_path, [BranchToMerge("a"), BranchToMerge("b")], "echo always; exit 1") as running:
         await running.open("a", "b")
         await running.merge("a", "b")
         await running.until(lambda: [running.state(name) for name in "ab"] == ["merged", "merged"])
@@ -138,7 +138,7 @@ async def test_queue_entries_are_shown_and_can_be_withdrawn(tmp_path: Path) -> N
     hold = tmp_path / "hold"
     hold.touch()
     wait = f"while test -e {hold}; do sleep 0.05; done"
-    async with stage(tmp_path, [Change("a"), Change("b")], wait) as running:
+    async with stage(tmp_path, [BranchToMerge("a"), BranchToMerge("b")], wait) as running:
         await running.open("a", "b")
         await running.merge("a", "b")
         await running.until(lambda: [entry["checks"] for entry in running.queue.entries(None)] == [RUNNING, RUNNING])
@@ -146,10 +146,10 @@ async def test_queue_entries_are_shown_and_can_be_withdrawn(tmp_path: Path) -> N
         assert (first["session"], first["position"], first["state"], first["base"]) == ("app-a", 1, "checking", "main")
         assert second["ahead"] == ["app-a"] and second["tree"] and second["tree"] != first["tree"]
         assert running.queue.entries("other") == []
-        await running.merges.withdraw("app-a")
+        await running.merges.withdraw_merge("app-a")
         assert [entry["session"] for entry in running.queue.entries(None)] == ["app-b"]
         with pytest.raises(Conflict, match="is not to land"):
-            await running.merges.withdraw("app-a")
+            await running.merges.withdraw_merge("app-a")
         hold.unlink()
         await running.until(lambda: running.state("b") == "merged")
         await running.until(lambda: running.state("a") == "open")
@@ -168,12 +168,12 @@ async def test_a_merge_that_a_checkout_blocks_is_withdrawn_during_an_attempt(
         await go.wait()
         return merge.Blocked("a.txt stands in the way", tmp_path)
 
-    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.lane.merge.merge", attempt)
-    async with stage(tmp_path, [Change("a")], "true") as running:
+    monkeypatch.setattr("agent_orchestrator.changes.merge_queue.base_queue.merge.merge", attempt)
+    async with stage(tmp_path, [BranchToMerge("a")], "true") as running:
         await running.open("a")
         await running.merge("a")
         await begun.wait()
-        withdrawing = asyncio.ensure_future(running.merges.withdraw("app-a"))
+        withdrawing = asyncio.ensure_future(running.merges.withdraw_merge("app-a"))
         await asyncio.sleep(0.05)
         go.set()
         await withdrawing
@@ -187,7 +187,7 @@ async def test_another_daemon_continues_the_queue(tmp_path: Path) -> None:
     hold, store = tmp_path / "hold", MemoryStore()
     hold.touch()
     wait = f"while test -e {hold}; do sleep 0.05; done"
-    async with stage(tmp_path, [Change("a"), Change("b")], wait, store) as running:
+    async with stage(tmp_path, [BranchToMerge("a"), BranchToMerge("b")], wait, store) as running:
         heads = running.world.heads
         await running.open("a", "b")
         await running.merge("a", "b")

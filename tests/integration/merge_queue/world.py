@@ -12,10 +12,16 @@ from agent_orchestrator.base.clock import SystemClock
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks.assessment import Assessment
-from agent_orchestrator.changes.checks.results import Result
-from agent_orchestrator.changes.merge import Built, MergeSpec, Strategy
-from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Failed, Outcome, Ticket, Withdrawn
-from agent_orchestrator.changes.merge_queue.next_step import Entry
+from agent_orchestrator.changes.checks.results import CheckResult
+from agent_orchestrator.changes.merge import BuiltMerge, MergeSpec, Strategy
+from agent_orchestrator.changes.merge_queue.base_queue import (
+    BaseQueue,
+    FailedQueueCheck,
+    QueueOutcome,
+    Ticket,
+    WithdrawnChange,
+)
+from agent_orchestrator.changes.merge_queue.plan import QueuedChange
 from agent_orchestrator.core.events import CheckFinished
 from tests.integration.rescue.world import git
 
@@ -24,7 +30,7 @@ CONTENT = {"plain": "", "flaky": "", "bad": "bad", "left": "left", "right": "rig
 
 
 @dataclass(frozen=True)
-class Change:
+class BranchToMerge:
     """A branch to merge."""
 
     name: str
@@ -35,14 +41,14 @@ class Change:
 
 
 @dataclass
-class World:
+class MergeQueueWorld:
     """The repository, its queue, and the outcomes of all changes."""
 
     root: Path
     max_checks: int = 4
     host: LocalHost = field(default_factory=LocalHost)
     heads: dict[str, str] = field(default_factory=dict)
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    outcomes: dict[str, QueueOutcome] = field(default_factory=dict)
     wait_reasons: dict[str, list[str]] = field(default_factory=dict)
     checked: list[frozenset[str]] = field(default_factory=list)
     failed_trees: set[str] = field(default_factory=set)
@@ -55,13 +61,13 @@ class World:
     pushed: list[str] = field(default_factory=list)
     lane: BaseQueue = field(init=False)
     joined: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, BranchToMerge] = field(default_factory=dict)
 
     @property
     def repo(self) -> Path:
         return self.root / "repo"
 
-    def make(self, changes: Iterable[Change]) -> World:
+    def make(self, changes: Iterable[BranchToMerge]) -> MergeQueueWorld:
         """Create the repository with all branches at once, without a checkout of `main`."""
         git(self.root, "init", "-q", "-b", "elsewhere", str(self.repo))
         self.changes = {change.name: change for change in changes}
@@ -93,26 +99,28 @@ class World:
     def _record_wait(self, ticket: Ticket, reason: str) -> None:
         self.wait_reasons.setdefault(ticket.entry.session, []).append(reason)
 
-    async def _check(self, _ticket: Ticket, built: Built, doubt: Callable[[], None]) -> Failed | None:
+    async def _check(self, _ticket: Ticket, built: BuiltMerge, doubt: Callable[[], None]) -> FailedQueueCheck | None:
         self.running += 1
         try:
             return await self._verdict(built, doubt)
         finally:
             self.running -= 1
 
-    async def _verdict(self, built: Built, doubt: Callable[[], None]) -> Failed | None:
+    async def _verdict(self, built: BuiltMerge, doubt: Callable[[], None]) -> FailedQueueCheck | None:
         names = await self._names(built.tree)
         self.checked.append(names)
         if self.release:
             await self.release.wait()
         flaky = any(change.kind == "flaky" and f"{name}.txt" in names for name, change in self.changes.items())
-        if red(names) or (flaky and built.tree not in self.failed_trees):
+        if has_failing_check(names) or (flaky and built.tree not in self.failed_trees):
             self.failed_trees.add(built.tree)
             doubt()
             await asyncio.sleep(0.01)
-        if red(names):
-            result = Result("failure", built.tree, 1, 0.0, Path("log"), "it ended with exit code 1")
-            return Failed("test", Assessment("failure", result), CheckFinished("test", built.commit, "failure"))
+        if has_failing_check(names):
+            result = CheckResult("failure", built.tree, 1, 0.0, Path("log"), "it ended with exit code 1")
+            return FailedQueueCheck(
+                "test", Assessment("failure", result), CheckFinished("test", built.commit, "failure")
+            )
         return None
 
     async def _names(self, tree: str) -> frozenset[str]:
@@ -131,25 +139,25 @@ class World:
         for name in names:
             self.joined[name] = loop.create_task(self._join(name, existing))
 
-    async def _find(self, names: Iterable[str]) -> dict[str, merge.Merged | None]:
+    async def _find(self, names: Iterable[str]) -> dict[str, merge.CompletedMerge | None]:
         """Return the merges that already exist, after the queue has found its base."""
         merged = [(name, await merge.find_merge(self.host, self.spec(name))) for name in names]
-        await self.lane.find_base()
+        await self.lane.read_base_head()
         return dict(merged)
 
-    async def _join(self, name: str, existing: asyncio.Task[dict[str, merge.Merged | None]]) -> None:
+    async def _join(self, name: str, existing: asyncio.Task[dict[str, merge.CompletedMerge | None]]) -> None:
         spec, change = self.spec(name), self.changes[name]
-        outcome: Outcome | None = (await existing)[name]
+        outcome: QueueOutcome | None = (await existing)[name]
         if outcome is None:
             requested = float(list(self.changes).index(name))
-            entry = Entry(name, spec.head, change.priority, requested, change.unchecked)
+            entry = QueuedChange(name, spec.head, change.priority, requested, change.unchecked)
             outcome = await self.lane.join(Ticket(entry, spec))
         assert name not in self.outcomes, "two outcomes of one merge"
         self.outcomes[name] = outcome
 
     def withdraw(self, name: str) -> bool:
         """Withdraw a change from the queue, as a person does."""
-        return self.lane.settle(name, Withdrawn())
+        return self.lane.remove(name, WithdrawnChange())
 
     async def crash(self) -> None:
         """Crash the daemon and let another one continue."""
@@ -213,19 +221,25 @@ class World:
         return git(self.repo, "log", "--reverse", "--format=%s", *options, "main").split("\n")
 
     def merged_names(self) -> list[str]:
-        return [name for name, outcome in self.outcomes.items() if isinstance(outcome, merge.Merged)]
+        return [name for name, outcome in self.outcomes.items() if isinstance(outcome, merge.CompletedMerge)]
 
     def other_outcomes(self) -> dict[str, type]:
         """Return the type of outcome of each change that was not merged."""
-        return {name: type(outcome) for name, outcome in self.outcomes.items() if not isinstance(outcome, merge.Merged)}
+        return {
+            name: type(outcome)
+            for name, outcome in self.outcomes.items()
+            if not isinstance(outcome, merge.CompletedMerge)
+        }
 
     def problems(self) -> list[str]:
         """Return the violated invariants after a history."""
         commits = git(self.repo, "rev-list", "--first-parent", "main").split()
-        problems = [f"main was red at {commit}" for commit in commits if red(frozenset(self.files(commit)))]
+        problems = [
+            f"main was red at {commit}" for commit in commits if has_failing_check(frozenset(self.files(commit)))
+        ]
         subjects = self.subjects()
         for name, change in self.changes.items():
-            is_merged = isinstance(self.outcomes.get(name), merge.Merged)
+            is_merged = isinstance(self.outcomes.get(name), merge.CompletedMerge)
             mark = f"work {name}" if change.strategy == "rebase" else f"Land {name}"
             if subjects.count(mark) != is_merged:
                 problems.append(
@@ -237,7 +251,7 @@ class World:
         return problems + [f"{message} is gone" for message in self.pushed if subjects.count(message) != 1]
 
 
-def red(names: frozenset[str]) -> bool:
+def has_failing_check(names: frozenset[str]) -> bool:
     """Return whether the project's check fails on these files."""
     return "bad" in names or {"left", "right"} <= names
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.rescue.world import World, make_repository
+from tests.integration.rescue.world import RescueWorld, make_repository
 from tests.integration.workspaces.disks import small_disk
 
 __all__ = ["small_disk", "world"]
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.workspaces.clone import Clone
-from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.plugins.workspaces.clone import CloneWorkspace
+from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
 
 
-@pytest.fixture(params=[Worktree, Clone], ids=["worktree", "clone"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+@pytest.fixture(params=[WorktreeWorkspace, CloneWorkspace], ids=["worktree", "clone"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> RescueWorld:
     host = LocalHost()
     spec = WorkspaceSpec(
         session="app-task",
@@ -29,4 +29,4 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
         branch="feature/task",
         base="main",
     )
-    return World(host, request.param({}, host), spec)
+    return RescueWorld(host, request.param({}, host), spec)

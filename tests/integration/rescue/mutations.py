@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.faults.mutations import ROOT, Planted, plant
+from tests.faults.mutations import ROOT, PlantedBug, plant
 
 RESTORE, SURVEY = "sessions/rescue/restore.py", "sessions/rescue/survey.py"
 EXAMPLES = 200
@@ -16,8 +16,8 @@ TEST = "tests/integration/rescue/test_any_workspace.py"
 FAILING_TEST = "any workspace comes back"
 
 
-def _bug(description: str, file: str, before: str, after: str) -> Planted:
-    return Planted(description, ((file, before, after),), FAILING_TEST)
+def _bug(description: str, file: str, before: str, after: str) -> PlantedBug:
+    return PlantedBug(description, ((file, before, after),), FAILING_TEST)
 
 
 PLANTED_BUGS = {
@@ -39,7 +39,7 @@ PLANTED_BUGS = {
     "named": _bug(
         "ignored files that `copy` names are left behind",
         SURVEY,
-        "if is_ignored and kept and not (top and _same(path, top / name)):",
+        "if is_ignored and kept and not (top and _has_same_content(path, top / name)):",
         "if False:",
     ),
     "states": _bug(
@@ -47,7 +47,7 @@ PLANTED_BUGS = {
     ),
     "sparse": _bug("a sparse checkout is none any more", SURVEY, '        "config.worktree",\n', ""),
     "left-out": _bug(
-        "a sparse checkout comes back whole", RESTORE, "        await _leave_out(git, saved.manifest)\n", ""
+        "a sparse checkout comes back whole", RESTORE, "        await _remove_sparse_files(git, saved.manifest)\n", ""
     ),
     "detached": _bug(
         "commits that no branch has are left to the garbage collection",
@@ -66,7 +66,7 @@ PLANTED_BUGS = {
 }
 
 
-def is_detected(name: str, bug: Planted) -> bool:
+def is_detected(name: str, bug: PlantedBug) -> bool:
     """Return whether the random workspaces detect a planted bug."""
     with tempfile.TemporaryDirectory(prefix="ao-planted-") as folder:
         plant(bug, Path(folder))

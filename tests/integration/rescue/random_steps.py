@@ -17,7 +17,7 @@ from tests.integration.rescue.world import git
 Step = tuple[str, str, bytes]
 
 PLAIN = ["a.txt", "b.txt", "d/c.txt", "d", "e", "e/f", "e/f/g", "out/o", "h.log", "lib", "lib/x"]
-ODD = [
+ODD_NAMES = [
     "x y",
     "n\nl",
     "tab\t",
@@ -42,7 +42,7 @@ ODD = [
     "d/.gitignore",
     ".gitattributes",
 ]
-NAMES = st.sampled_from([*PLAIN, *PLAIN, *ODD])
+NAMES = st.sampled_from([*PLAIN, *PLAIN, *ODD_NAMES])
 CONTENT = st.one_of(
     st.binary(max_size=40),
     st.sampled_from(

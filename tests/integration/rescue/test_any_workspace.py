@@ -18,16 +18,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.workspaces.clone import Clone
-from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.plugins.workspaces.clone import CloneWorkspace
+from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
-from tests.examples import examples
+from agent_orchestrator.protocols.host import ProgramResult
+from agent_orchestrator.sessions.rescue import removal_obstacles, rescue, restore_work
+from tests.examples import example_count
 from tests.integration.rescue.random_steps import STEPS, Step, run_step
 from tests.integration.rescue.world import (
     FileState,
-    World,
+    RescueWorld,
     git,
     ignored_paths,
     make_repository,
@@ -52,7 +52,7 @@ class DyingHost(LocalHost):
         super().__init__()
         self.remaining_calls, self.after = at, after
 
-    async def run(self, *args: Any, **options: Any) -> Completed:
+    async def run(self, *args: Any, **options: Any) -> ProgramResult:
         self.remaining_calls -= 1
         if self.remaining_calls < 0 and not self.after:
             os._exit(9)
@@ -79,7 +79,9 @@ MERGE_FILES = {"file AUTO_MERGE", "file MERGE_MSG", "file MERGE_RR"}
 """The same for finished merges, rebases and reverts; while one is unfinished, they belong to its state."""
 
 
-def save_and_restore(folder: Path, plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
+def save_and_restore(
+    folder: Path, plugin: type[WorktreeWorkspace] | type[CloneWorkspace], steps: list[Step], death: Death
+) -> None:
     host = LocalHost()
     make_repository(folder / "library", {"lib.txt": "lib\n"})
     repo = make_repository(folder / "repo")
@@ -91,8 +93,8 @@ def save_and_restore(folder: Path, plugin: type[Worktree] | type[Clone], steps: 
     git(repo, "commit", "-qam", "second")
     spec = WorkspaceSpec("s", repo, folder / "w" / "s", None, folder / "p", "feature/task", "main")
     again = replace(spec, existing=True)
-    asyncio.run(World(host, plugin({}, host), spec).make())
-    if plugin is Clone:
+    asyncio.run(RescueWorld(host, plugin({}, host), spec).make())
+    if plugin is CloneWorkspace:
         git(spec.path, "branch", "other", "origin/other")
     for step in steps:
         run_step(spec.path, step)
@@ -107,7 +109,7 @@ def save_and_restore(folder: Path, plugin: type[Worktree] | type[Clone], steps: 
 
     saved = run_maybe_killed("rescue", lambda host: rescue(host, repo, spec.path, "s", ignored))
     assert read_files(spec.path) == files and read_git_state(spec.path) == state, "saving changes nothing"
-    reasons = asyncio.run(is_safe(host, repo, spec.path, "s", ignored))
+    reasons = asyncio.run(removal_obstacles(host, repo, spec.path, "s", ignored))
     if saved.unsafe:
         assert reasons, "a workspace with unsaved content is kept"
         return
@@ -157,14 +159,16 @@ def _is_converted(root: Path, name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("plugin", [Worktree, Clone], ids=["worktree", "clone"])
+@pytest.mark.parametrize("plugin", [WorktreeWorkspace, CloneWorkspace], ids=["worktree", "clone"])
 @settings(
-    max_examples=EXAMPLES or examples(0.25),
+    max_examples=EXAMPLES or example_count(0.25),
     phases=[Phase.generate],  # a case takes half a second: failures are reduced by hand
     suppress_health_check=list(HealthCheck),
 )
 @given(steps=st.lists(STEPS, min_size=1, max_size=12), death=DEATHS)
-def test_any_workspace_is_restored(plugin: type[Worktree] | type[Clone], steps: list[Step], death: Death) -> None:
+def test_any_workspace_is_restored(
+    plugin: type[WorktreeWorkspace] | type[CloneWorkspace], steps: list[Step], death: Death
+) -> None:
     with tempfile.TemporaryDirectory(prefix="ao-any-") as folder, pytest.MonkeyPatch.context() as patched:
         own = Path(folder) / "gitconfig"
         own.write_text('[include]\npath = ~/.gitconfig\n[protocol "file"]\nallow = always\n')

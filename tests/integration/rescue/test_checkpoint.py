@@ -13,14 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.workspaces.clone import Clone
+from agent_orchestrator.plugins.workspaces.clone import CloneWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.sessions.rescue import checkpoint, from_checkpoint
-from tests.examples import examples
+from agent_orchestrator.sessions.rescue import checkpoint, restore_checkpoint
+from tests.examples import example_count
 from tests.integration.rescue.random_steps import STEPS, run_step
 from tests.integration.rescue.world import (
     FileState,
-    World,
+    RescueWorld,
     git,
     ignored_paths,
     make_repository,
@@ -41,17 +41,17 @@ class TwoMachines:
         self.first = self._world("first", make_repository(folder / "first" / "repo"))
         self.first_repo = self.first.spec.repo
 
-    def _world(self, name: str, repo: Path) -> World:
+    def _world(self, name: str, repo: Path) -> RescueWorld:
         spec = WorkspaceSpec("s", repo, self.folder / name / "w", None, self.folder / name / "p", "feature/s", "main")
-        return World(self.host, Clone({}, self.host), spec)
+        return RescueWorld(self.host, CloneWorkspace({}, self.host), spec)
 
     async def save(self) -> bool:
         return (await checkpoint(self.host, self.first_repo, self.first.path, "s")).changed
 
-    async def move(self, *, publish: bool = False) -> World:
+    async def move(self, *, publish: bool = False) -> RescueWorld:
         """Create the workspace on the second machine from the checkpoint and the branch."""
         if publish:
-            await Clone({}, self.host).publish(self.first.spec)
+            await CloneWorkspace({}, self.host).publish(self.first.spec)
         repo = self.folder / "second" / "repo"
         git(self.folder, "init", "-q", "--bare", str(repo))
         git(repo, "fetch", "-q", str(self.first_repo), "+refs/heads/*:refs/heads/*", f"+{REF}:{REF}")
@@ -60,8 +60,8 @@ class TwoMachines:
         await second.make()
         return second
 
-    async def bring_back(self, second: World) -> str:
-        return (await from_checkpoint(self.host, second.spec.repo, second.path, "s")).waiting
+    async def bring_back(self, second: RescueWorld) -> str:
+        return (await restore_checkpoint(self.host, second.spec.repo, second.path, "s")).waiting
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ async def move_workspace(folder: Path, steps: list[tuple[str, str, bytes]]) -> N
         assert now[name] == state[name], name
 
 
-@settings(max_examples=examples(0.15))
+@settings(max_examples=example_count(0.15))
 @given(steps=st.lists(STEPS.filter(lambda step: step[1] not in ("out/o", "h.log")), min_size=2, max_size=8))
 @example([("amend", "", b""), ("write", "a.txt", b"")])
 @example([("write", ".gitignore", b"*\n!*.txt\n"), ("folder", "lib/x", b"")])
@@ -121,7 +121,7 @@ async def test_a_commit_that_the_agent_replaced_is_not_brought_back_by_the_move(
     work = machines.first.path
     (work / "a.txt").write_text("committed\n")
     git(work, "commit", "-qam", "published")
-    await Clone({}, LocalHost()).publish(machines.first.spec)
+    await CloneWorkspace({}, LocalHost()).publish(machines.first.spec)
     git(work, *command.split())
     (work / "b.txt").write_text("changed\n")
     files, state = read_files(work), read_git_state(work)

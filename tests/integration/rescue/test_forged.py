@@ -14,7 +14,7 @@ import pytest
 
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.rescue import rescue
-from tests.integration.rescue.world import World, git
+from tests.integration.rescue.world import RescueWorld, git
 
 pytestmark = pytest.mark.anyio
 REF = "refs/ao/rescue/app-task"
@@ -58,7 +58,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
-async def forge(world: World, change: Change, mode: str = "100644", content: bytes = b"forged\n") -> None:
+async def forge(world: RescueWorld, change: Change, mode: str = "100644", content: bytes = b"forged\n") -> None:
     """Save a workspace, then replace the rescue by a forged one."""
     await world.make()
     (world.path / "new.txt").write_text("new\n")
@@ -90,7 +90,7 @@ def users_file(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_names_in_a_forged_rescue_cannot_leave_the_workspace(
-    world: World, users_file: Path, change: Change
+    world: RescueWorld, users_file: Path, change: Change
 ) -> None:
     await forge(world, change)
     with pytest.raises(AoError, match="no rescue that was made here"):
@@ -99,13 +99,13 @@ async def test_names_in_a_forged_rescue_cannot_leave_the_workspace(
     assert git(world.spec.repo, "rev-parse", "main") == git(world.path, "rev-parse", "HEAD")
 
 
-async def test_a_symlink_in_place_of_a_blob_is_not_followed(world: World, users_file: Path) -> None:
+async def test_a_symlink_in_place_of_a_blob_is_not_followed(world: RescueWorld, users_file: Path) -> None:
     await forge(world, _entry("copied"), "120000", str(users_file).encode())
     await world.recreate()
     assert (world.path / "copied").read_text() == str(users_file)
 
 
-async def test_shared_branches_are_not_moved_by_a_rescue(world: World) -> None:
+async def test_shared_branches_are_not_moved_by_a_rescue(world: RescueWorld) -> None:
     await forge(world, lambda manifest, _: manifest["refs"].update({"refs/heads/main": manifest["head"]}))
     git(world.spec.repo, "commit", "-q", "--allow-empty", "-m", "more")
     before = git(world.spec.repo, "rev-parse", "main")
@@ -141,7 +141,7 @@ ARCHIVES = {
 
 @pytest.mark.parametrize("members", ARCHIVES.values(), ids=ARCHIVES)
 async def test_archives_in_a_forged_rescue_cannot_leave_the_workspace(
-    world: World, users_file: Path, members: list[tarfile.TarInfo]
+    world: RescueWorld, users_file: Path, members: list[tarfile.TarInfo]
 ) -> None:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:

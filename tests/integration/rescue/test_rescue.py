@@ -14,28 +14,28 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work, survey, unsaved
-from tests.hostile import nested
+from agent_orchestrator.sessions.rescue import describe_uncommitted, removal_obstacles, rescue, restore_work, survey
+from tests.hostile import create_nested_folders
 from tests.integration.rescue.states import SCENARIOS, Scenario, commit, merging, staged_and_unstaged
-from tests.integration.rescue.world import World, git, make_repository, read_files, read_git_state
+from tests.integration.rescue.world import RescueWorld, git, make_repository, read_files, read_git_state
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-async def test_every_state_is_restored_byte_for_byte(world: World, scenario: Scenario) -> None:
+async def test_every_state_is_restored_byte_for_byte(world: RescueWorld, scenario: Scenario) -> None:
     await world.make()
     scenario(world.path)
     files, state = read_files(world.path), read_git_state(world.path)
     fsck_output = git(world.path, "fsck", "--connectivity-only", "--no-dangling", check=False)
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") != ()
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") != ()
 
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
 
     assert not saved.clean and saved.saved and not saved.unsafe, saved
     assert saved.ref == "refs/ao/rescue/app-task" and git(world.spec.repo, "rev-parse", saved.ref) == saved.commit
     assert read_files(world.path) == files and read_git_state(world.path) == state, "saving must not change anything"
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == ()
     git(world.spec.repo, "stash", "clear")
     restored = await world.recreate()
     assert restored.restored == saved.saved
@@ -52,7 +52,7 @@ def _same_state(now: dict[str, str], before: dict[str, str]) -> None:
             assert now[name] == value, name
 
 
-async def test_a_rescue_survives_garbage_collection(world: World) -> None:
+async def test_a_rescue_survives_garbage_collection(world: RescueWorld) -> None:
     """Everything in a rescue is reachable from its ref."""
     await world.make()
     merging(world.path)
@@ -74,7 +74,7 @@ async def test_a_rescue_survives_garbage_collection(world: World) -> None:
     git(world.path, "cat-file", "-e", "MERGE_HEAD^{tree}")
 
 
-async def test_worktrees_created_by_the_agent_are_saved(world: World) -> None:
+async def test_worktrees_created_by_the_agent_are_saved(world: RescueWorld) -> None:
     """In an ignored folder, as agents' helpers create them, and elsewhere."""
     await world.make()
     for name in ("changed", "clean", "loose"):
@@ -92,7 +92,7 @@ async def test_worktrees_created_by_the_agent_are_saved(world: World) -> None:
         assert any("elsewhere is a worktree of this clone" in reason for reason in saved.unsafe)
         git(world.path, "worktree", "remove", "--force", str(world.path.parent / "elsewhere"))
         saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
-        assert not saved.unsafe and await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+        assert not saved.unsafe and await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == ()
     else:
         assert "1 nested repository" in saved.saved
         assert (await world.recreate()).restored == saved.saved
@@ -104,7 +104,7 @@ async def test_worktrees_created_by_the_agent_are_saved(world: World) -> None:
     git(world.spec.repo, "cat-file", "-e", f"{only}^{{commit}}")
 
 
-async def test_work_that_could_not_be_restored_is_reported_until_it_is(world: World) -> None:
+async def test_work_that_could_not_be_restored_is_reported_until_it_is(world: RescueWorld) -> None:
     """The branch moved meanwhile, and then there is more to save."""
     await world.make()
     (world.path / "first.txt").write_text("first\n")
@@ -128,7 +128,7 @@ async def test_work_that_could_not_be_restored_is_reported_until_it_is(world: Wo
     assert (world.path / "first.txt").read_text() == "first\n"
 
 
-async def test_a_clean_workspace_has_nothing_to_save(world: World) -> None:
+async def test_a_clean_workspace_has_nothing_to_save(world: RescueWorld) -> None:
     await world.make()
     commit(world.path, "done.txt", "done\n")
     if world.spec.repo != world.path:
@@ -137,12 +137,12 @@ async def test_a_clean_workspace_has_nothing_to_save(world: World) -> None:
             await publish(world.spec)
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert saved.clean and saved.ref is None and saved.saved == ()
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
-    assert await unsaved(world.host, world.path) == ""
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == ()
+    assert await describe_uncommitted(world.host, world.path) == ""
     assert (await restore_work(world.host, world.spec.repo, world.path, "app-task")).restored == ()
 
 
-async def test_discarded_commits_are_saved(world: World) -> None:
+async def test_discarded_commits_are_saved(world: RescueWorld) -> None:
     await world.make()
     lost = commit(world.path, "work.txt", "hours of work\n")
     git(world.path, "reset", "-q", "--hard", "HEAD~1")
@@ -152,7 +152,7 @@ async def test_discarded_commits_are_saved(world: World) -> None:
     git(world.spec.repo, "merge-base", "--is-ancestor", lost, "refs/ao/rescue/app-task")
 
 
-async def test_ignored_files_are_saved_if_named_and_changed(world: World) -> None:
+async def test_ignored_files_are_saved_if_named_and_changed(world: RescueWorld) -> None:
     (world.spec.repo / "same.log").write_text("same\n")
     await world.make()
     (world.path / "out" / "deep").mkdir(parents=True)
@@ -168,7 +168,7 @@ async def test_ignored_files_are_saved_if_named_and_changed(world: World) -> Non
     assert not (world.path / "other.log").exists() and not (world.path / "same.log").exists()
 
 
-async def test_the_same_content_is_saved_once(world: World) -> None:
+async def test_the_same_content_is_saved_once(world: RescueWorld) -> None:
     await world.make()
     (world.path / "x").write_text("x")
     first = await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -176,7 +176,7 @@ async def test_the_same_content_is_saved_once(world: World) -> None:
     assert second == first
 
 
-async def test_an_earlier_rescue_stays_reachable(world: World) -> None:
+async def test_an_earlier_rescue_stays_reachable(world: RescueWorld) -> None:
     await world.make()
     (world.path / "x").write_text("first")
     first = await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -192,7 +192,7 @@ async def test_an_earlier_rescue_stays_reachable(world: World) -> None:
     git(world.spec.repo, "merge-base", "--is-ancestor", second.commit, third.commit)
 
 
-async def test_restored_work_is_not_restored_again(world: World) -> None:
+async def test_restored_work_is_not_restored_again(world: RescueWorld) -> None:
     await world.make()
     (world.path / "x").write_text("x")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -202,7 +202,7 @@ async def test_restored_work_is_not_restored_again(world: World) -> None:
     assert not (world.path / "x").exists()
 
 
-async def test_a_restore_can_be_repeated_after_a_crash(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_restore_can_be_repeated_after_a_crash(world: RescueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     await world.make()
     staged_and_unstaged(world.path)
     files, state = read_files(world.path), read_git_state(world.path)
@@ -220,7 +220,7 @@ async def test_a_restore_can_be_repeated_after_a_crash(world: World, monkeypatch
     assert read_files(world.path) == files and read_git_state(world.path)["index"] == state["index"]
 
 
-async def test_a_kept_workspace_is_not_changed_by_a_restore(world: World) -> None:
+async def test_a_kept_workspace_is_not_changed_by_a_restore(world: RescueWorld) -> None:
     await world.make()
     staged_and_unstaged(world.path)
     files = read_files(world.path)
@@ -229,7 +229,7 @@ async def test_a_kept_workspace_is_not_changed_by_a_restore(world: World) -> Non
     assert restored.restored == saved.saved and not restored.waiting and read_files(world.path) == files
 
 
-async def test_newer_work_is_never_overwritten(world: World) -> None:
+async def test_newer_work_is_never_overwritten(world: RescueWorld) -> None:
     await world.make()
     (world.path / "a.txt").write_text("saved\n")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -245,7 +245,7 @@ async def test_newer_work_is_never_overwritten(world: World) -> None:
     assert (world.path / "a.txt").read_text() == "saved\n" and (world.path / "b.txt").read_text() == "moved on\n"
 
 
-async def test_a_rescue_can_be_read_with_git(world: World) -> None:
+async def test_a_rescue_can_be_read_with_git(world: RescueWorld) -> None:
     await world.make()
     staged_and_unstaged(world.path)
     await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -264,7 +264,7 @@ async def test_a_rescue_can_be_read_with_git(world: World) -> None:
     ]
 
 
-async def test_a_rescue_needs_no_git_identity(world: World, own_world: Path) -> None:
+async def test_a_rescue_needs_no_git_identity(world: RescueWorld, own_world: Path) -> None:
     await world.make()
     (world.path / "x").write_text("x")
     (own_world / ".gitconfig").write_text("[user]\nuseConfigOnly = true\n")
@@ -272,7 +272,7 @@ async def test_a_rescue_needs_no_git_identity(world: World, own_world: Path) -> 
     assert (await rescue(world.host, world.spec.repo, world.path, "app-task")).commit
 
 
-async def test_a_rescue_runs_no_hooks_or_filters(world: World) -> None:
+async def test_a_rescue_runs_no_hooks_or_filters(world: RescueWorld) -> None:
     await world.make()
     (world.path / ".gitattributes").write_text("* filter=trap\n")
     (world.path / "x").write_text("x\n")
@@ -287,7 +287,7 @@ async def test_a_rescue_runs_no_hooks_or_filters(world: World) -> None:
     assert not mark.exists()
 
 
-async def test_special_files_are_reported_and_skipped(world: World) -> None:
+async def test_special_files_are_reported_and_skipped(world: RescueWorld) -> None:
     await world.make()
     os.mkfifo(world.path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
@@ -301,35 +301,37 @@ async def test_special_files_are_reported_and_skipped(world: World) -> None:
     assert saved.skipped == ("pipe", "sock") and saved.saved == ("1 untracked file",)
 
 
-async def test_unsaved_files_are_summarized(world: World) -> None:
+async def test_unsaved_files_are_summarized(world: RescueWorld) -> None:
     await world.make()
     (world.path / "a.txt").write_text("changed\n")
-    assert await unsaved(world.host, world.path) == "1 file uncommitted"
+    assert await describe_uncommitted(world.host, world.path) == "1 file uncommitted"
     (world.path / "x").write_text("x")
-    assert await unsaved(world.host, world.path) == "2 files uncommitted"
+    assert await describe_uncommitted(world.host, world.path) == "2 files uncommitted"
 
 
-async def test_a_submodule_with_its_own_work_keeps_the_workspace(world: World, tmp_path: Path) -> None:
+async def test_a_submodule_with_its_own_work_keeps_the_workspace(world: RescueWorld, tmp_path: Path) -> None:
     library = make_repository(tmp_path / "library")
     git(world.spec.repo, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     git(world.spec.repo, "commit", "-qm", "with library")
     await world.make()
     assert (world.path / "lib" / "a.txt").is_file()
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == ()
     (world.path / "lib" / "a.txt").write_text("changed in the library\n")
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert not saved.clean and any("lib" in reason for reason in saved.unsafe)
     git(world.path / "lib", "commit", "-qam", "not pushed", env={"GIT_AUTHOR_DATE": "2020-01-01T00:00:00Z"})
-    assert any("lib" in reason for reason in await is_safe(world.host, world.spec.repo, world.path, "app-task"))
+    assert any(
+        "lib" in reason for reason in await removal_obstacles(world.host, world.spec.repo, world.path, "app-task")
+    )
     git(world.path / "lib", "switch", "-q", "-c", "work")
     git(world.path / "lib", "switch", "-q", "--orphan", "begun")
     git(world.path, "update-index", "--assume-unchanged", "lib")
-    reasons = await is_safe(world.host, world.spec.repo, world.path, "app-task")
+    reasons = await removal_obstacles(world.host, world.spec.repo, world.path, "app-task")
     assert "submodule lib has commits that are not pushed" in reasons
 
 
 async def test_a_submodule_excluded_by_a_sparse_checkout_is_restored(
-    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: RescueWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "gitconfig").write_text('[include]\npath = ~/.gitconfig\n[protocol "file"]\nallow = always\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
@@ -345,7 +347,7 @@ async def test_a_submodule_excluded_by_a_sparse_checkout_is_restored(
     assert read_files(world.path) == files
 
 
-async def test_a_removed_submodule_with_commits_keeps_the_workspace(world: World) -> None:
+async def test_a_removed_submodule_with_commits_keeps_the_workspace(world: RescueWorld) -> None:
     """Its commits exist only in the workspace's Git folder."""
     library = make_repository(world.spec.path.parent / "library")
     await world.make()
@@ -355,7 +357,7 @@ async def test_a_removed_submodule_with_commits_keeps_the_workspace(world: World
     git(world.path, "reset", "-q", "--hard", "HEAD~1")
     saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
     assert [reason for reason in saved.unsafe if reason.startswith("lib was a submodule,")]
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task")
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task")
 
 
 def make_sparse_file(path: Path, size: int = 300 << 30) -> None:
@@ -365,7 +367,7 @@ def make_sparse_file(path: Path, size: int = 300 << 30) -> None:
         file.truncate(size)
 
 
-async def test_files_too_large_to_save_keep_the_workspace_without_delay(world: World) -> None:
+async def test_files_too_large_to_save_keep_the_workspace_without_delay(world: RescueWorld) -> None:
     await world.make()
     git(world.path, "init", "-q", "within")
     make_sparse_file(world.path / "within/data")
@@ -380,11 +382,11 @@ async def test_files_too_large_to_save_keep_the_workspace_without_delay(world: W
         (world.path / "small").write_text("small\n")
         saved = await rescue(world.host, world.spec.repo, world.path, "app-task")
         assert saved.saved == ("1 untracked file",) and set(saved.unsafe) == reasons
-        assert set(await is_safe(world.host, world.spec.repo, world.path, "app-task")) == reasons
+        assert set(await removal_obstacles(world.host, world.spec.repo, world.path, "app-task")) == reasons
     assert git(world.spec.repo, "show", f"{saved.ref}:small") == "small"
 
 
-async def test_files_too_large_together_keep_the_workspace(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_too_large_together_keep_the_workspace(world: RescueWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "MAX_TOTAL_SIZE", 1 << 30)
     await world.make()
     for name in ("one", "two", "zwei"):
@@ -395,7 +397,9 @@ async def test_files_too_large_together_keep_the_workspace(world: World, monkeyp
 
 
 @pytest.mark.parametrize("detached", [False, True], ids=["branch", "detached"])
-async def test_with_a_missing_head_the_files_are_saved_and_the_workspace_is_kept(world: World, detached: bool) -> None:
+async def test_with_a_missing_head_the_files_are_saved_and_the_workspace_is_kept(
+    world: RescueWorld, detached: bool
+) -> None:
     await world.make()
     (world.path / "a.txt").write_text("mine\n")
     (world.path / "new").write_text("new\n")
@@ -414,19 +418,19 @@ async def test_with_a_missing_head_the_files_are_saved_and_the_workspace_is_kept
     for name, text in (("a.txt", "mine"), ("b.txt", "staged"), ("new", "new"), ("d/c.txt", "three")):
         assert git(world.spec.repo, "show", f"{saved.ref}:{name}") == text
     assert read_files(world.path) == before and lost.read_text() == f"{'12' * 20}\n", "nothing is changed"
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == (reason,)
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == (reason,)
     git(world.path, "reset", "--soft", good)
     assert not (await rescue(world.host, world.spec.repo, world.path, "app-task")).unsafe, "the remedy is one"
 
 
 async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tmp_path: Path) -> None:
     from agent_orchestrator.base.host import LocalHost
-    from agent_orchestrator.plugins.workspaces.worktree import Worktree
+    from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
     from agent_orchestrator.testing.contracts.workspace import spec_for
 
     host = LocalHost()
     spec = spec_for(make_repository(small_disk / "repo"), tmp_path, "task")
-    world = World(host, Worktree({}, host), spec)
+    world = RescueWorld(host, WorktreeWorkspace({}, host), spec)
     await world.make()
     (world.path / "small").write_text("small\n")
     first = await rescue(host, spec.repo, world.path, "app-task")
@@ -443,7 +447,7 @@ async def test_a_full_disk_moves_no_ref_and_changes_no_file(small_disk: Path, tm
 
 
 @pytest.mark.parametrize("kind", ["pipe", "symlink"])
-async def test_forged_marker_files_do_not_affect_a_restore(world: World, tmp_path: Path, kind: str) -> None:
+async def test_forged_marker_files_do_not_affect_a_restore(world: RescueWorld, tmp_path: Path, kind: str) -> None:
     await world.make()
     (world.path / "a.txt").write_text("changed\n")
     await rescue(world.host, world.spec.repo, world.path, "app-task")
@@ -460,14 +464,14 @@ async def test_forged_marker_files_do_not_affect_a_restore(world: World, tmp_pat
     assert (tmp_path / "profile").read_text() == "mine\n"
 
 
-async def test_deep_and_long_git_state_files_are_surveyed(world: World) -> None:
+async def test_deep_and_long_git_state_files_are_surveyed(world: RescueWorld) -> None:
     await world.make()
     loose = commit(world.path, "a.txt", "loose\n")
     git(world.path, "reset", "-q", "--hard", "HEAD^")
     git_folder = Path(git(world.path, "rev-parse", "--absolute-git-dir"))
     (git_folder / "AO_STATE").write_text(" " * ((1 << 20) - 20) + loose + " " * (1 << 20))
     (git_folder / "rebase-merge").mkdir()
-    nested(git_folder / "rebase-merge", 1100)
+    create_nested_folders(git_folder / "rebase-merge", 1100)
     try:
         survey_result = await survey.survey(world.host, world.spec.repo, world.path, ())
         assert survey_result.mentioned.get(loose) == "commit" and "AO_STATE" in survey_result.git_files
@@ -475,7 +479,7 @@ async def test_deep_and_long_git_state_files_are_surveyed(world: World) -> None:
         subprocess.run(["rm", "-rf", str(git_folder / "rebase-merge")], check=True)  # pytest could not
 
 
-async def test_a_forged_index_removes_nothing_outside_the_workspace(world: World) -> None:
+async def test_a_forged_index_removes_nothing_outside_the_workspace(world: RescueWorld) -> None:
     """The index skips a file whose name leaves the workspace through a folder that does not exist when it is saved."""
     await world.make()
     (world.path / "d").mkdir(exist_ok=True)
@@ -496,7 +500,7 @@ async def test_a_forged_index_removes_nothing_outside_the_workspace(world: World
     assert elsewhere.read_text() == "precious\n"
 
 
-async def test_a_mount_in_a_workspace_keeps_it_and_is_not_emptied(world: World, tmp_path: Path) -> None:
+async def test_a_mount_in_a_workspace_keeps_it_and_is_not_emptied(world: RescueWorld, tmp_path: Path) -> None:
     """A mounted folder, ignored in the workspace, so that Git does not report it."""
     await world.make()
     foreign_folder, mount_point = tmp_path / "theirs", world.path / "data to see"
@@ -511,16 +515,16 @@ async def test_a_mount_in_a_workspace_keeps_it_and_is_not_emptied(world: World, 
     try:
         reasons = (f"something is mounted in it: {mount_point}",)
         assert (await rescue(world.host, world.spec.repo, world.path, "app-task")).unsafe == reasons
-        assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == reasons
+        assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == reasons
         with pytest.raises(OSError, match="something is mounted there"):
             await world.plugin.remove(world.spec)
     finally:
         subprocess.run(["umount", "-l", str(mount_point)], check=True)
     assert (foreign_folder / "gold").exists() and world.path.is_dir()
-    assert await is_safe(world.host, world.spec.repo, world.path, "app-task") == ()
+    assert await removal_obstacles(world.host, world.spec.repo, world.path, "app-task") == ()
 
 
-async def test_files_in_place_of_earlier_copies_are_saved(world: World, tmp_path: Path) -> None:
+async def test_files_in_place_of_earlier_copies_are_saved(world: RescueWorld, tmp_path: Path) -> None:
     """Git does not show files and folders that an earlier `copy` setting excluded."""
     repo = world.spec.repo
     for name in ("settings[1].json", *(f"conf/{number}" for number in range(120))):
@@ -536,7 +540,7 @@ async def test_files_in_place_of_earlier_copies_are_saved(world: World, tmp_path
     )
     await world.plugin.create(first, lambda _: None)
     assert git(first.path, "status", "--porcelain") == ""
-    assert await is_safe(world.host, repo, first.path, "app-first") == (), "nothing but copies"
+    assert await removal_obstacles(world.host, repo, first.path, "app-first") == (), "nothing but copies"
     await world.plugin.remove(first)
     await world.make()
     (world.path / "conf").mkdir()

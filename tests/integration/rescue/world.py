@@ -44,7 +44,7 @@ def make_repository(path: Path, files: Mapping[str, str] | None = None) -> Path:
 
 
 @dataclass
-class World:
+class RescueWorld:
     """A session's workspace."""
 
     host: LocalHost

@@ -13,15 +13,15 @@ import pytest
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
+from agent_orchestrator.plugins.runtimes.tmux import TmuxRuntime
 from agent_orchestrator.protocols import Runtime
-from agent_orchestrator.testing.contracts.runtime import Bench, RuntimeContract
+from agent_orchestrator.testing.contracts.runtime import RuntimeBench, RuntimeContract
 
 
 class OnTmux(RuntimeContract):
     def new_runtime(self, home: Path) -> Runtime:
-        return Tmux({"home": str(home)}, LocalHost())
+        return TmuxRuntime({"home": str(home)}, LocalHost())
 
     async def close_runtime(self, runtime: Runtime, home: Path) -> None:  # noqa: ARG002 - the contract's
         if pid := await server_pid(home):
@@ -31,7 +31,7 @@ class OnTmux(RuntimeContract):
 
 class OnProcess(RuntimeContract):
     def new_runtime(self, home: Path) -> Runtime:
-        return Process({"home": str(home)}, LocalHost())
+        return ProcessRuntime({"home": str(home)}, LocalHost())
 
 
 async def server_pid(home: Path) -> int:
@@ -40,8 +40,8 @@ async def server_pid(home: Path) -> int:
     return int(answer.text) if answer.code == 0 else 0
 
 
-async def _bench(contract: RuntimeContract) -> AsyncIterator[Bench]:
-    bench = Bench(contract)
+async def _bench(contract: RuntimeContract) -> AsyncIterator[RuntimeBench]:
+    bench = RuntimeBench(contract)
     try:
         yield bench
     finally:
@@ -49,7 +49,7 @@ async def _bench(contract: RuntimeContract) -> AsyncIterator[Bench]:
 
 
 @pytest.fixture
-async def tmux() -> AsyncIterator[Bench]:
+async def tmux() -> AsyncIterator[RuntimeBench]:
     if not shutil.which("tmux"):
         pytest.skip("tmux is not installed")
     async for bench in _bench(OnTmux()):
@@ -57,13 +57,13 @@ async def tmux() -> AsyncIterator[Bench]:
 
 
 @pytest.fixture
-async def process() -> AsyncIterator[Bench]:
+async def process() -> AsyncIterator[RuntimeBench]:
     async for bench in _bench(OnProcess()):
         yield bench
 
 
 @pytest.fixture(params=["tmux", "process"])
-async def any_bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def any_bench(request: pytest.FixtureRequest) -> AsyncIterator[RuntimeBench]:
     if request.param == "tmux" and not shutil.which("tmux"):
         pytest.skip("tmux is not installed")
     async for bench in _bench(OnTmux() if request.param == "tmux" else OnProcess()):

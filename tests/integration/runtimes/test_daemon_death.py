@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone
-from agent_orchestrator.testing.contracts.runtime import Bench
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.contracts.runtime import RuntimeBench
+from agent_orchestrator.testing.terminals import wait_until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -23,12 +23,12 @@ _DAEMON = """
 import asyncio, json, sys
 from pathlib import Path
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
+from agent_orchestrator.plugins.runtimes.tmux import TmuxRuntime
 from agent_orchestrator.protocols import Handle, LaunchSpec
 
 kind, home, private, order = sys.argv[1:5]
-runtime = {"Tmux": Tmux, "Process": Process}[kind]({"home": home}, LocalHost())
+runtime = {"TmuxRuntime": TmuxRuntime, "ProcessRuntime": ProcessRuntime}[kind]({"home": home}, LocalHost())
 
 async def main():
     if order == "launch":
@@ -44,7 +44,7 @@ asyncio.run(main())
 """
 
 
-def _daemon(bench: Bench, *arguments: str) -> subprocess.Popen[bytes]:
+def _daemon(bench: RuntimeBench, *arguments: str) -> subprocess.Popen[bytes]:
     private = bench.home / "sessions" / "app-fix"
     command = [sys.executable, "-c", _DAEMON, type(bench.runtime).__name__, str(bench.home), str(private), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
@@ -62,7 +62,7 @@ async def _line(daemon: subprocess.Popen[bytes]) -> bytes:
     return await asyncio.to_thread(daemon.stdout.readline)
 
 
-async def test_an_agent_survives_its_daemon_and_is_adopted(any_bench: Bench) -> None:
+async def test_an_agent_survives_its_daemon_and_is_adopted(any_bench: RuntimeBench) -> None:
     daemon = _daemon(any_bench, "launch")
     assert await _line(daemon) == b"done\n"
     _kill(daemon)
@@ -74,8 +74,8 @@ async def test_an_agent_survives_its_daemon_and_is_adopted(any_bench: Bench) -> 
     assert await any_bench.runtime.ended(adopted) == Gone(Exit(signal=15))
 
 
-async def test_a_message_is_delivered_completely_and_once_despite_a_crash(any_bench: Bench) -> None:
-    handle, received = await any_bench.recorder()
+async def test_a_message_is_delivered_completely_and_once_despite_a_crash(any_bench: RuntimeBench) -> None:
+    handle, received = await any_bench.launch_recorder()
     handle_fields = asdict(handle)
     expected = b""
     for number, pause in enumerate((0.0, 0.004, 0.008, 0.012, 0.02)):
@@ -84,7 +84,7 @@ async def test_a_message_is_delivered_completely_and_once_despite_a_crash(any_be
         assert await _line(daemon) == b"ready\n"
         await asyncio.sleep(pause)
         _kill(daemon)
-        assert await any_bench.restarted().deliver(handle, f"m{number}", text) == Delivered()
+        assert await any_bench.restart().deliver(handle, f"m{number}", text) == Delivered()
         expected += text.encode() + b"\r"
-        await eventually(lambda: len(received.read_bytes()) >= len(expected))  # noqa: B023 - awaited here
+        await wait_until_true(lambda: len(received.read_bytes()) >= len(expected))  # noqa: B023 - awaited here
         assert received.read_bytes() == expected

@@ -15,8 +15,8 @@ from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.cluster.node.lease import boot_time, write_deadline
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.protocols import Alive, Exit, Gone, Handle
-from agent_orchestrator.testing.contracts.runtime import Bench, python
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.contracts.runtime import RuntimeBench, python
+from agent_orchestrator.testing.terminals import wait_until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -50,14 +50,14 @@ while True:
 """
 
 
-def write_lease(bench: Bench, seconds: float) -> Path:
+def write_lease(bench: RuntimeBench, seconds: float) -> Path:
     path = bench.root / "lease"
     write_deadline(path, boot_time() + seconds)
     return path
 
 
 async def launch_with_short_lease(
-    bench: Bench, argv: Sequence[str], ready: Callable[[], bool], extension: float = 0.0
+    bench: RuntimeBench, argv: Sequence[str], ready: Callable[[], bool], extension: float = 0.0
 ) -> tuple[Handle, Path]:
     """Launch a program with the shortest lease in which it becomes ready, and return its handle and the lease file."""
     for generation, seconds in enumerate((0.4, 2.0, 10.0, 40.0), 1):
@@ -82,7 +82,7 @@ def living_pids(pids: Path) -> list[int]:
     return [pid for pid in map(int, pids.read_text().split()) if host.process(pid) is not None]
 
 
-async def test_everything_is_killed_when_the_lease_ends(process: Bench) -> None:
+async def test_everything_is_killed_when_the_lease_ends(process: RuntimeBench) -> None:
     pids = process.work / "pids"
     other = await process.launch(["sleep", "60"], "app-other")
     handle, path = await launch_with_short_lease(
@@ -90,35 +90,35 @@ async def test_everything_is_killed_when_the_lease_ends(process: Bench) -> None:
     )
     assert await process.runtime.ended(handle) == Gone(Exit(signal=9, reason="lease"))
     assert boot_time() * 1e9 >= int(path.read_text())
-    await eventually(lambda: living_pids(pids) == [])  # killed by then; on a busy machine some die a moment later
+    await wait_until_true(lambda: living_pids(pids) == [])  # killed by then; on a busy machine some die a moment later
     assert "not heard of for too long" in Path(handle.address["log"]).read_text()
-    await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
+    await wait_until_true(lambda: LocalHost().process(int(handle.address["holder"])) is None)
     assert await process.runtime.probe([other]) == [Alive()]
 
 
-async def test_an_agent_with_a_lease_ends_with_its_holder(process: Bench) -> None:
+async def test_an_agent_with_a_lease_ends_with_its_holder(process: RuntimeBench) -> None:
     argv = ["sh", "-c", "trap '' HUP TERM; touch ready; while :; do sleep 0.1; done"]
     handle = await process.launch(argv, lease=write_lease(process, 30))
-    await eventually((process.work / "ready").exists)
+    await wait_until_true((process.work / "ready").exists)
     os.kill(int(handle.address["holder"]), signal.SIGKILL)
     async with asyncio.timeout(60):
         assert await process.runtime.ended(handle) == Gone(lost=True), "without a holder its lease is not watched"
 
 
-async def test_an_agent_with_a_renewed_lease_continues(process: Bench) -> None:
+async def test_an_agent_with_a_renewed_lease_continues(process: RuntimeBench) -> None:
     started_file = process.work / "told"
     argv = ["sh", "-c", "touch told; read line; echo got $line; sleep 60"]
     handle, path = await launch_with_short_lease(process, argv, started_file.exists, extension=60)
     first = int(path.read_text()) / 1e9 - 60
-    await eventually(lambda: boot_time() > first + 0.1)
+    await wait_until_true(lambda: boot_time() > first + 0.1)
     assert await process.runtime.probe([handle]) == [Alive()]
     await process.runtime.deliver(handle, "m1", "hello")
-    await eventually(lambda: "got hello" in Path(handle.address["log"]).read_text())
+    await wait_until_true(lambda: "got hello" in Path(handle.address["log"]).read_text())
     assert (await process.runtime.stop(handle)).exit.reason == ""
 
 
 @pytest.mark.parametrize("content", ["", "later\n", None], ids=["empty", "no number", "not there"])
-async def test_an_agent_does_not_start_without_a_valid_lease(process: Bench, content: str | None) -> None:
+async def test_an_agent_does_not_start_without_a_valid_lease(process: RuntimeBench, content: str | None) -> None:
     path = process.root / "lease"
     if content is not None:
         path.write_text(content)
@@ -127,6 +127,6 @@ async def test_an_agent_does_not_start_without_a_valid_lease(process: Bench, con
     assert not (process.work / "ran").exists()
 
 
-async def test_the_exit_of_an_agent_with_a_lease_is_reported(process: Bench) -> None:
+async def test_the_exit_of_an_agent_with_a_lease_is_reported(process: RuntimeBench) -> None:
     handle = await process.launch(["sh", "-c", "(sleep 0.2 &) ; exit 3"], lease=write_lease(process, 30))
     assert await process.runtime.ended(handle) == Gone(Exit(3))

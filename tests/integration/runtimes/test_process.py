@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
 from agent_orchestrator.protocols import Alive, Delivered, Exit, Gone, Undeliverable
-from agent_orchestrator.testing.contracts.runtime import Bench, python
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.contracts.runtime import RuntimeBench, python
+from agent_orchestrator.testing.terminals import wait_until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -39,59 +39,59 @@ sys.stdin.read()
 """
 
 
-async def test_a_killed_holder_loses_its_agent(process: Bench) -> None:
+async def test_a_killed_holder_loses_its_agent(process: RuntimeBench) -> None:
     handle = await process.launch(["sleep", "60"])
     os.kill(int(handle.address["holder"]), signal.SIGKILL)
     assert await process.runtime.ended(handle) == Gone(lost=True)
-    assert await process.restarted().probe([handle]) == [Gone(lost=True)]
+    assert await process.restart().probe([handle]) == [Gone(lost=True)]
     assert await process.runtime.deliver(handle, "m1", "hello") == Undeliverable("the agent has ended", ambiguous=True)
-    again = await process.restarted().launch(process.spec(["sleep", "60"]))
+    again = await process.restart().launch(process.spec(["sleep", "60"]))
     assert await process.runtime.probe([again]) == [Gone(lost=True)]
 
 
-async def test_an_agent_that_survives_its_holder_is_alive_until_it_ends(process: Bench) -> None:
+async def test_an_agent_that_survives_its_holder_is_alive_until_it_ends(process: RuntimeBench) -> None:
     handle = await process.launch(["sh", "-c", "trap '' HUP; touch ready; exec sleep 60"])
-    await eventually((process.work / "ready").exists)
+    await wait_until_true((process.work / "ready").exists)
     os.kill(int(handle.address["holder"]), signal.SIGKILL)
-    await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
+    await wait_until_true(lambda: LocalHost().process(int(handle.address["holder"])) is None)
     assert await process.runtime.probe([handle]) == [Alive()]
     assert await process.runtime.deliver(handle, "m1", "hello") == Undeliverable("its terminal is gone", ambiguous=True)
     assert await process.runtime.stop(handle) == Gone(lost=True)
 
 
-async def test_a_terminated_holder_waits_for_its_agents_exit(process: Bench) -> None:
+async def test_a_terminated_holder_waits_for_its_agents_exit(process: RuntimeBench) -> None:
     handle = await process.launch(["sh", "-c", "trap 'exit 7' HUP TERM; touch ready; while :; do sleep 0.02; done"])
-    await eventually((process.work / "ready").exists)
+    await wait_until_true((process.work / "ready").exists)
     os.kill(int(handle.address["holder"]), signal.SIGTERM)
     assert await process.runtime.ended(handle) == Gone(Exit(7))
 
 
-async def test_the_holder_ends_with_its_agent_and_leaves_no_secret(process: Bench) -> None:
+async def test_the_holder_ends_with_its_agent_and_leaves_no_secret(process: RuntimeBench) -> None:
     private = process.home / "sessions" / "app-fix"
     handle = await process.launch(["true"], env={"PATH": os.environ["PATH"], "SOME_API_KEY": "s3cret"})
     await process.runtime.ended(handle)
-    await eventually(lambda: LocalHost().process(int(handle.address["holder"])) is None)
+    await wait_until_true(lambda: LocalHost().process(int(handle.address["holder"])) is None)
     assert not Path(handle.address["socket"]).exists()
     assert not [path for path in private.iterdir() if b"s3cret" in path.read_bytes()]
 
 
-async def test_terminal_queries_are_answered_without_attachments(process: Bench) -> None:
+async def test_terminal_queries_are_answered_without_attachments(process: RuntimeBench) -> None:
     out = process.work / "answer"
     await process.runtime.ended(await process.launch(python(_ASK, str(out))))
     assert out.read_bytes() == b"\x1b[1;1R"
 
 
-async def test_an_attachment_that_does_not_read_blocks_nothing(process: Bench) -> None:
+async def test_an_attachment_that_does_not_read_blocks_nothing(process: RuntimeBench) -> None:
     out = process.work / "finished"
     handle = await process.launch(["sh", "-c", 'read go; exec "$@"', "sh", *python(_FLOOD, str(out))])
     stuck = socket.socket(socket.AF_UNIX)
     stuck.connect(handle.address["socket"])
     stuck.sendall(b"A" + (4).to_bytes(4, "big") + b"\0\x50\0\x18")
     reading = await process.attach(handle)
-    await eventually(lambda: b"detaches" in reading.output)
+    await wait_until_true(lambda: b"detaches" in reading.output)
     assert await process.runtime.deliver(handle, "m1", "go") == Delivered()
-    await eventually(out.exists)
-    await eventually(lambda: b"the end" in reading.output)
+    await wait_until_true(out.exists)
+    await wait_until_true(lambda: b"the end" in reading.output)
     # Missed output is skipped: after some old output it gets the current one.
     stuck.setblocking(False)
     received = bytearray()
@@ -103,21 +103,21 @@ async def test_an_attachment_that_does_not_read_blocks_nothing(process: Bench) -
             pass
         return received.endswith(b"the end")
 
-    await eventually(caught_up)
+    await wait_until_true(caught_up)
     assert len(received) < 4_000_000
     stuck.close()
 
 
-async def test_detaching_restores_the_persons_terminal(process: Bench) -> None:
-    handle, received = await process.recorder(says=r"\x1b[?2004h\x1b[?1049h")
+async def test_detaching_restores_the_persons_terminal(process: RuntimeBench) -> None:
+    handle, received = await process.launch_recorder(says=r"\x1b[?2004h\x1b[?1049h")
     terminal = await process.attach(handle)
-    await eventually(lambda: b"ready" in terminal.output and b"Ctrl-] detaches" in terminal.output)
-    assert terminal.mode != terminal.first_mode
+    await wait_until_true(lambda: b"ready" in terminal.output and b"Ctrl-] detaches" in terminal.output)
+    assert terminal.mode != terminal.initial_mode
     terminal.type(b"abc\x1dnot sent")
-    await eventually(lambda: terminal.ended)
-    assert terminal.mode == terminal.first_mode
-    await eventually(lambda: b"\x1b[?1049l" in terminal.output and b"detached]" in terminal.output)
-    await eventually(lambda: received.read_bytes() == b"abc")
+    await wait_until_true(lambda: terminal.has_ended)
+    assert terminal.mode == terminal.initial_mode
+    await wait_until_true(lambda: b"\x1b[?1049l" in terminal.output and b"detached]" in terminal.output)
+    await wait_until_true(lambda: received.read_bytes() == b"abc")
     assert await process.runtime.probe([handle]) == [Alive()]
 
 
@@ -128,7 +128,7 @@ _CONTROL_SEQUENCES = (
 _VISIBLE_TEXT = "\x1b]0;title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\x1b[31mred\x1b[0m “quoted” é".encode()
 
 
-async def test_an_agents_output_cannot_control_the_persons_terminal(process: Bench) -> None:
+async def test_an_agents_output_cannot_control_the_persons_terminal(process: RuntimeBench) -> None:
     """Sequences for the clipboard, keys, files and windows are filtered, in one piece and byte by byte."""
     script = """
 import os, sys, time
@@ -143,26 +143,28 @@ time.sleep(600)
 """
     handle = await process.launch(python(script, (_CONTROL_SEQUENCES + _VISIBLE_TEXT + b"\x1b[1m").hex()))
     terminal = await process.attach(handle)
-    await eventually(lambda: b"detaches" in terminal.output)
+    await wait_until_true(lambda: b"detaches" in terminal.output)
     terminal.type(b"\r")
-    await eventually(lambda: b"the end\x1b[0m" in terminal.output)
+    await wait_until_true(lambda: b"the end\x1b[0m" in terminal.output)
     assert terminal.output.count(_VISIBLE_TEXT + b"\x1b[1m") == 2
     for part in (b"]52", b"\x9d52", b"1337", b"\x1bP", b"\x1b_", b"ZXZpbA", b"657669", b"AAAA"):
         assert part not in terminal.output
 
 
-async def test_an_attached_person_sees_the_end(process: Bench) -> None:
+async def test_an_attached_person_sees_the_end(process: RuntimeBench) -> None:
     handle = await process.launch(["sh", "-c", "read line; echo last words; exit 3"])
     terminal = await process.attach(handle)
-    await eventually(lambda: b"detaches" in terminal.output)
+    await wait_until_true(lambda: b"detaches" in terminal.output)
     terminal.type(b"\r")
     assert await process.runtime.ended(handle) == Gone(Exit(3))
-    await eventually(lambda: terminal.ended)
-    await eventually(lambda: b"last words" in terminal.output and b"ended]" in terminal.output)
+    await wait_until_true(lambda: terminal.has_ended)
+    await wait_until_true(lambda: b"last words" in terminal.output and b"ended]" in terminal.output)
     assert "last words" in await process.runtime.screen(handle)
 
 
-async def test_a_launch_that_fails_leaves_no_environment(process: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_launch_that_fails_leaves_no_environment(
+    process: RuntimeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def short(*_args: object, **_options: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
@@ -172,9 +174,9 @@ async def test_a_launch_that_fails_leaves_no_environment(process: Bench, monkeyp
     assert list((process.home / "sessions" / "app-fix").glob("spec.*")) == []
 
 
-async def test_a_long_home_still_has_a_socket(process: Bench) -> None:
+async def test_a_long_home_still_has_a_socket(process: RuntimeBench) -> None:
     home = process.root / ("x" * 60) / ("y" * 60)
-    runtime = Process({"home": str(home)}, LocalHost())
+    runtime = ProcessRuntime({"home": str(home)}, LocalHost())
     handle = await runtime.launch(process.spec(["sleep", "60"]))
     try:
         assert await runtime.deliver(handle, "m1", "hello") == Delivered()
@@ -185,7 +187,7 @@ async def test_a_long_home_still_has_a_socket(process: Bench) -> None:
         await asyncio.to_thread(Path(handle.address["socket"]).parent.rmdir)
 
 
-async def test_invalid_requests_on_the_socket_do_not_affect_the_agent(process: Bench) -> None:
+async def test_invalid_requests_on_the_socket_do_not_affect_the_agent(process: RuntimeBench) -> None:
     handle = await process.launch(["sleep", "60"])
     for nonsense in (
         b"Q\xff\xff\xff\xff",

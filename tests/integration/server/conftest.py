@@ -12,36 +12,36 @@ import pytest
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.server.app import create_app
-from agent_orchestrator.server.listeners import Servers
+from agent_orchestrator.server.http_servers import Servers
 from agent_orchestrator.server.services import Services
-from tests.integration.server.doubles import Client, Double
+from tests.integration.server.doubles import FakeServices, PlainClient
 
 
 @dataclass
-class World:
+class ServerWorld:
     """A running server, its services in memory, and clients."""
 
-    services: Double
+    services: FakeServices
     servers: Servers
     serving: asyncio.Task[None]
     url: str
-    unix: Client
+    unix: PlainClient
     port: int
 
-    def tcp(self, role: str | None = None, token: str | None = None) -> Client:
+    def tcp(self, role: str | None = None, token: str | None = None) -> PlainClient:
         """Return a client on TCP with a role, with a token, or without either."""
         if role == "cli":
             token = self.services.tokens.cli_token()
         elif role is not None:
-            token = self.services.tokens.new(role, role)[1]
-        return Client(self.port, token)
+            token = self.services.tokens.create(role, role)[1]
+        return PlainClient(self.port, token)
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path) -> AsyncIterator[ServerWorld]:
     home = Home(tmp_path / "ao")
-    home.make()
-    double = Double(home)
+    home.create_folders()
+    double = FakeServices(home)
     services = cast(Services, cast(Any, double))
     socket_path = home.socket("daemon.sock")
     servers, url, note = Servers.bind(socket_path, "127.0.0.1", 0, explicit=False)
@@ -54,7 +54,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with asyncio.timeout(60):
         await servers.started.wait()
     try:
-        yield World(double, servers, serving, url, Client(socket_path), int(url.rpartition(":")[2]))
+        yield ServerWorld(double, servers, serving, url, PlainClient(socket_path), int(url.rpartition(":")[2]))
     finally:
         servers.close()
         async with asyncio.timeout(60):

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from agent_orchestrator.base.api_tokens import Tokens
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.projects.projects import Context
-from agent_orchestrator.config.tokens import Tokens
-from agent_orchestrator.core.actor import current
+from agent_orchestrator.config.projects.projects import CommandContext
+from agent_orchestrator.core.actor import current_actor
 from agent_orchestrator.core.events import AgentAsk, Body, Event
 from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.server.access.logins import Logins
@@ -25,7 +25,7 @@ from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.views.traffic import Traffic
 
 
-class Sessions:
+class FakeSessions:
     """One session, `app-fix`; records its calls."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Sessions:
         self.release = asyncio.Event()
         self.flow = SimpleNamespace(sessions={"app-fix": SimpleNamespace(project="app", remote=False)})
 
-    def list_body(self, project: str | None) -> bytes:
+    def list_json(self, project: str | None) -> bytes:
         self.calls.append(("list", project))
         return self.body
 
@@ -53,7 +53,7 @@ class Sessions:
         self,
         request: NewSession,
         key: str | None,
-        context: Context,
+        context: CommandContext,
         by: str,
     ) -> dict[str, Any]:
         self.calls.append(("create", request, key, context))
@@ -88,11 +88,11 @@ class Sessions:
         await self.release.wait()
         yield {"session": {"id": session}}
 
-    def complete(self, kind: str, prefix: str) -> list[str]:
+    def complete_names(self, kind: str, prefix: str) -> list[str]:
         return [name for name in ("app-fix", "app-new") if name.startswith(prefix)]
 
 
-class Inspection:
+class FakeSessionDetails:
     """Log, screen, environment and terminal of the one session."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Inspection:
         return {"argv": self.argv, "env": {"AO_ATTACHED": session}}
 
 
-class Audit:
+class FakeAudit:
     """Records actors and events."""
 
     def __init__(self) -> None:
@@ -125,13 +125,13 @@ class Audit:
         self.record_in_background(body, actor)
 
     def record_in_background(self, body: Body, actor: str = "") -> None:
-        behalf = current()
+        behalf = current_actor()
         assert behalf is not None, "no actor"
-        behalf.recorded += 1
+        behalf.recorded_event_count += 1
         self.entries.append((actor or behalf.actor, body))
 
 
-class Feed:
+class FakeFeed:
     """An event log in memory."""
 
     def __init__(self) -> None:
@@ -168,35 +168,35 @@ class Feed:
             self.subscribers -= 1
 
 
-class Projects:
+class FakeProjects:
     """The project `app`, which is in the caller's folder."""
 
-    async def resolve(self, context: Context, project: str | None) -> str | None:
+    async def resolve(self, context: CommandContext, project: str | None) -> str | None:
         if project not in (None, "app"):
             raise NotFound(f"there is no project {project}", "`ao projects` lists them")
         return "app" if context.cwd else project
 
-    def notices(self, context: Context, *, trust: bool = True) -> list[str]:
+    def notices(self, context: CommandContext, *, trust: bool = True) -> list[str]:
         return [f"registered {context.cwd}, as app"] if context.cwd else []
 
     async def list(self) -> list[dict[str, Any]]:
         return []
 
-    async def trust(self, path: Path | None, context: Context, *, preview: bool) -> dict[str, Any]:
+    async def trust(self, path: Path | None, context: CommandContext, *, preview: bool) -> dict[str, Any]:
         return {"project": "app", "commands": [], "trusted": not preview}
 
 
-class Config:
+class FakeConfig:
     """Returns the requested key."""
 
-    async def get(self, key: str, context: Context) -> dict[str, Any]:
+    async def get(self, key: str, context: CommandContext) -> dict[str, Any]:
         return {"key": key, "value": 1, "file": None}
 
     def help(self) -> str:
         return "port: 3000\n"
 
 
-class Webhooks:
+class FakeWebhooks:
     """Accepts every webhook with a name."""
 
     async def receive(self, name: str, _headers: Mapping[str, str], _body: bytes) -> bool:
@@ -206,19 +206,19 @@ class Webhooks:
 
 
 @dataclass
-class Double:
+class FakeServices:
     """All services together."""
 
     home: Home
     version: str = "9.9.9"
     core: SimpleNamespace = field(default_factory=SimpleNamespace)
-    sessions: Sessions = field(default_factory=Sessions)
-    inspection: Inspection = field(default_factory=Inspection)
-    feed: Feed = field(default_factory=Feed)
-    audit: Audit = field(default_factory=Audit)
-    projects: Projects = field(default_factory=Projects)
-    config: Config = field(default_factory=Config)
-    webhooks: Webhooks = field(default_factory=Webhooks)
+    sessions: FakeSessions = field(default_factory=FakeSessions)
+    session_details: FakeSessionDetails = field(default_factory=FakeSessionDetails)
+    feed: FakeFeed = field(default_factory=FakeFeed)
+    audit: FakeAudit = field(default_factory=FakeAudit)
+    projects: FakeProjects = field(default_factory=FakeProjects)
+    config: FakeConfig = field(default_factory=FakeConfig)
+    webhooks: FakeWebhooks = field(default_factory=FakeWebhooks)
     traffic: Traffic = field(default_factory=Traffic)
     ended: list[bool] = field(default_factory=list)
 
@@ -233,7 +233,7 @@ class Double:
 
 
 @dataclass
-class Answer:
+class PlainAnswer:
     """An HTTP answer."""
 
     status: int
@@ -245,7 +245,7 @@ class Answer:
 
 
 @dataclass
-class Client:
+class PlainClient:
     """Sends requests to one server; `address` is a socket's path or a local port."""
 
     address: Path | int
@@ -258,7 +258,7 @@ class Client:
 
     async def begin(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-    ) -> tuple[Answer, asyncio.StreamReader, asyncio.StreamWriter]:
+    ) -> tuple[PlainAnswer, asyncio.StreamReader, asyncio.StreamWriter]:
         """Send a request and read the head of its answer."""
         reader, writer = await self.open()
         content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -275,9 +275,13 @@ class Client:
         writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + content)
         status, _, header_lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").partition("\r\n")
         lines = [line.partition(": ") for line in header_lines.strip().split("\r\n") if line]
-        return Answer(int(status.split()[1]), {name.lower(): value for name, _, value in lines}, b""), reader, writer
+        return (
+            PlainAnswer(int(status.split()[1]), {name.lower(): value for name, _, value in lines}, b""),
+            reader,
+            writer,
+        )
 
-    async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+    async def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> PlainAnswer:
         """Send one request and return the complete answer."""
         async with asyncio.timeout(60):
             answer, reader, writer = await self.begin(method, path, body, headers)
@@ -289,7 +293,7 @@ class Client:
             answer.body = _unchunked(raw) if answer.headers.get("transfer-encoding") == "chunked" else raw
             return answer
 
-    async def get(self, path: str, **headers: str) -> Answer:
+    async def get(self, path: str, **headers: str) -> PlainAnswer:
         """Send a GET request; underscores in header names stand for dashes."""
         return await self.ask("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
 

@@ -11,8 +11,8 @@ import pytest
 
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.server import event_stream
-from agent_orchestrator.server.streams import Stream
-from tests.integration.server.conftest import World
+from agent_orchestrator.server.streams import EndlessResponse
+from tests.integration.server.conftest import ServerWorld
 from tests.integration.server.test_streams import Reader, wait_until
 
 pytestmark = pytest.mark.anyio
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.mark.parametrize("path", ["/api/sessions/fix", "/api/events?after=0", "/healthz"])
 async def test_a_request_is_answered_without_another_thread(
-    world: World, path: str, monkeypatch: pytest.MonkeyPatch
+    world: ServerWorld, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hops: list[str] = []
     run = anyio.to_thread.run_sync
@@ -34,15 +34,17 @@ async def test_a_request_is_answered_without_another_thread(
     assert hops == []
 
 
-async def test_an_event_is_serialized_once_for_all_followers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_is_serialized_once_for_all_followers(
+    world: ServerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     written: list[int] = []
-    frame = event_stream.frame
+    frame = event_stream.encode_frame
 
     def counted(event: Event) -> bytes:
         written.append(event.seq)
         return frame(event)
 
-    monkeypatch.setattr(event_stream, "frame", counted)
+    monkeypatch.setattr(event_stream, "encode_frame", counted)
     readers = [Reader(world.unix) for _ in range(8)]
     for reader in readers:
         await reader.begin()
@@ -78,7 +80,9 @@ async def test_a_stream_starts_the_same_number_of_tasks_for_any_length() -> None
         loop = asyncio.get_running_loop()
         loop.set_task_factory(factory)
         try:
-            await Stream(pieces(count), asyncio.Event(), "text/plain", pulse=b".", idle=60.0)({}, receive, send)
+            await EndlessResponse(pieces(count), asyncio.Event(), "text/plain", pulse=b".", idle=60.0)(
+                {}, receive, send
+            )
         finally:
             loop.set_task_factory(None)
         assert sent.count(b"piece") == count

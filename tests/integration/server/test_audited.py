@@ -16,16 +16,16 @@ from starlette.routing import Route
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.server import routes
-from agent_orchestrator.server.access.audit import EXEMPT
-from agent_orchestrator.server.route_table import Routes, routes_only
-from tests.integration.server.conftest import World
+from agent_orchestrator.server.access.audit import UNRECORDED_ROUTES
+from agent_orchestrator.server.route_table import Routes, shared_routes
+from tests.integration.server.conftest import ServerWorld
 
 pytestmark = pytest.mark.anyio
 
 
 def changing_routes() -> Iterator[tuple[str, str]]:
     """Yield method and path of every changing route of the API."""
-    for path, operations in routes_only().openapi()["paths"].items():
+    for path, operations in shared_routes().openapi()["paths"].items():
         yield from ((method.upper(), path) for method in operations if method not in ("get", "head", "options"))
 
 
@@ -44,12 +44,12 @@ def inactive_routes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(("method", "path"), sorted(changing_routes()))
 async def test_every_changing_route_leaves_an_audit_entry(
-    inactive_routes: None, world: World, method: str, path: str
+    inactive_routes: None, world: ServerWorld, method: str, path: str
 ) -> None:
     concrete_path = re.sub(r"\{\w+\}", "app-fix", path)
     answer = await world.tcp("admin").ask(method, concrete_path, {} if method in ("POST", "PUT", "PATCH") else None)
     assert answer.status == (202 if path == "/api/webhooks/{name}" else 204)
-    if (method, path) in EXEMPT:
+    if (method, path) in UNRECORDED_ROUTES:
         assert world.services.audit.entries == []
         return
     ((actor, body),) = world.services.audit.entries
@@ -63,7 +63,7 @@ async def test_every_changing_route_leaves_an_audit_entry(
 
 def test_exempt_routes_are_listed_with_a_reason() -> None:
     """Additions to this list must change nothing."""
-    assert {path for _, path in EXEMPT} == {
+    assert {path for _, path in UNRECORDED_ROUTES} == {
         "/api/events/replay",
         "/api/config/validate",
         "/api/sessions/{id}/reactions/test",
@@ -71,14 +71,14 @@ def test_exempt_routes_are_listed_with_a_reason() -> None:
         "/mcp",
         "/git",
     }
-    assert all(EXEMPT.values())
+    assert all(UNRECORDED_ROUTES.values())
     described = {*changing_routes()}
-    assert all(route in described or route[1] in ("/mcp", "/git") for route in EXEMPT)
+    assert all(route in described or route[1] in ("/mcp", "/git") for route in UNRECORDED_ROUTES)
 
 
 def test_undocumented_routes_are_listed() -> None:
     """Routes that are not in the OpenAPI document are not covered by the test above."""
-    app: Routes = routes_only()
+    app: Routes = shared_routes()
     plain = {route.path for route in app.routes if isinstance(route, Route) and not isinstance(route, APIRoute)}
     assert plain == {"/openapi.json", "/mcp", "/git/{project}.git/{rest:path}"}
     parts = [import_module(f"{routes.__name__}.{part.name}") for part in iter_modules(routes.__path__)]
@@ -88,7 +88,7 @@ def test_undocumented_routes_are_listed() -> None:
 
 
 @pytest.mark.parametrize("caller", ["unix", "cli", "viewer", "browser", "agent", "nobody"])
-async def test_an_audit_entry_names_the_caller(world: World, caller: str) -> None:
+async def test_an_audit_entry_names_the_caller(world: ServerWorld, caller: str) -> None:
     message = ("POST", "/api/sessions/app-fix/message", {"content": "hello"})
     link: tuple[str, str, dict[str, str]] = ("POST", "/api/login-links", {})
     if caller == "unix":
@@ -101,7 +101,7 @@ async def test_an_audit_entry_names_the_caller(world: World, caller: str) -> Non
         assert (await world.tcp("viewer").ask(*message)).status == 403
         expected = ("token viewer", e.AccessRefused)
     elif caller == "browser":
-        token = world.services.tokens.new("laptop", "operator")[1]
+        token = world.services.tokens.create("laptop", "operator")[1]
         assert (await world.tcp().ask("POST", "/api/login", {"token": token})).status == 200
         expected = ("browser laptop", e.SignedIn)
     elif caller == "agent":
@@ -115,7 +115,7 @@ async def test_an_audit_entry_names_the_caller(world: World, caller: str) -> Non
     assert (actor, type(body)) == expected
 
 
-async def test_reads_leave_no_entry_except_of_secrets_and_terminals(world: World) -> None:
+async def test_reads_leave_no_entry_except_of_secrets_and_terminals(world: ServerWorld) -> None:
     for path in ("/api/sessions", "/api/sessions/app-fix", "/api/tokens", "/healthz"):
         assert (await world.unix.get(path)).status == 200
     assert world.services.audit.entries == []
@@ -124,7 +124,7 @@ async def test_reads_leave_no_entry_except_of_secrets_and_terminals(world: World
     assert [body for _, body in world.services.audit.entries] == [e.EnvironmentRead(), e.TerminalTaken("attached")]
 
 
-async def test_repeated_refusals_do_not_fill_the_audit_log(world: World) -> None:
+async def test_repeated_refusals_do_not_fill_the_audit_log(world: ServerWorld) -> None:
     for _ in range(70):
         assert (await world.tcp(token="aot_wrong").get("/api/sessions")).status == 401
     assert len(world.services.audit.entries) == 60

@@ -17,10 +17,10 @@ import pytest
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.git_server import Rights, Source, receive_push
-from agent_orchestrator.cluster.node.repository import Access
+from agent_orchestrator.cluster.git_server import RequestStream, Rights, receive_push
+from agent_orchestrator.cluster.node.repository import RepositoryAccess
 from agent_orchestrator.errors import Denied
-from tests.integration.server.conftest import World
+from tests.integration.server.conftest import ServerWorld
 
 pytestmark = pytest.mark.anyio
 
@@ -43,7 +43,7 @@ def run_git(*argv: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: 
 
 def session_facts(session: str) -> SimpleNamespace:
     """Return facts of a session at its first launch."""
-    launch = SimpleNamespace(lost="")
+    launch = SimpleNamespace(loss_reason="")
     return SimpleNamespace(id=session, project="app", generation=1, remote=True, launch=launch)
 
 
@@ -51,7 +51,7 @@ def session_facts(session: str) -> SimpleNamespace:
 class ServedRepository:
     """The served repository, and a clone of it."""
 
-    world: World
+    world: ServerWorld
     repo: Path
     clone: Path
 
@@ -70,8 +70,8 @@ class ServedRepository:
 
     async def git(self, *argv: str, token: str | None = None, env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run Git in the clone with the token of the session's node and return its exit code and output."""
-        access = Access(self.world.url, self.token() if token is None else token)
-        environment = {**clean_environment(), **access.environment("app"), **(env or {})}
+        access = RepositoryAccess(self.world.url, self.token() if token is None else token)
+        environment = {**clean_environment(), **access.agent_environment("app"), **(env or {})}
         process = await asyncio.create_subprocess_exec(
             "git",
             *argv,
@@ -114,7 +114,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def served(world: World, tmp_path: Path, template: Path) -> ServedRepository:
+async def served(world: ServerWorld, tmp_path: Path, template: Path) -> ServedRepository:
     repo, clone = (Path(shutil.copytree(template / name, tmp_path / name)) for name in ("repo", "clone"))
     served = ServedRepository(world, repo, clone)
     with (clone / ".git" / "config").open("a") as config:
@@ -253,7 +253,7 @@ async def test_refused_requests_get_one_line(served: ServedRepository) -> None:
     served.facts.project, served.facts.generation = "app", 2
     code, output = await served.git("fetch", "origin")
     assert code and "remote: launch 1 of app-fix is over: it is at launch 2" in output
-    served.facts.generation, served.facts.launch.lost = 1, "its node is lost"
+    served.facts.generation, served.facts.launch.loss_reason = 1, "its node is lost"
     assert "launch 1 of app-fix is over" in (await served.git("fetch", "origin"))[1]
     assert await served.git("fetch", "-q", "origin", token=served.token(generation=2)) == (0, "")
 
@@ -350,7 +350,7 @@ async def test_rights_are_checked_until_the_refs_are_updated(
         yield push
 
     answer = receive_push(
-        Git(LocalHost(), served.repo), Rights(SESSION, served.repo, check_rights, is_node=True), Source(pieces())
+        Git(LocalHost(), served.repo), Rights(SESSION, served.repo, check_rights, is_node=True), RequestStream(pieces())
     )
     output = b"".join([piece async for piece in answer])
     assert (f"ok {OWN_REF}".encode() in output, OWN_REF in served.refs()) == (is_accepted, is_accepted)

@@ -16,18 +16,18 @@ from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.cluster import git_server
-from agent_orchestrator.cluster.node.repository import Access, Repositories, pin_of, with_settings
+from agent_orchestrator.cluster.node.repository import Repositories, RepositoryAccess, pin_of, with_git_settings
 from agent_orchestrator.errors import Conflict, Denied, Temporary
 from agent_orchestrator.plugins.workspaces.branch_publication import move_branch, workspace_ref
-from agent_orchestrator.plugins.workspaces.clone import Clone
+from agent_orchestrator.plugins.workspaces.clone import CloneWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.server.access.tls import TlsSettings, certificate
+from agent_orchestrator.server.access.tls import TlsSettings, choose_certificate
 from agent_orchestrator.server.app import create_app
-from agent_orchestrator.server.listeners import Servers
+from agent_orchestrator.server.http_servers import Servers
 from agent_orchestrator.server.services import Services
 from agent_orchestrator.sessions import rescue
 from agent_orchestrator.sessions.rescue.manifest import IDENTITY
-from tests.integration.server.conftest import World
+from tests.integration.server.conftest import ServerWorld
 from tests.integration.server.test_git import SESSION, ServedRepository, run_git, served, session_facts, template
 
 __all__ = ["served", "template"]
@@ -56,8 +56,8 @@ class Node:
         self.home = Home(self.folder)
         self.repositories = Repositories(self.home, self.host)
 
-    def access(self, session: str = SESSION, generation: int = 1) -> Access:
-        return Access(self.served.world.url, self.served.token(session, generation))
+    def access(self, session: str = SESSION, generation: int = 1) -> RepositoryAccess:
+        return RepositoryAccess(self.served.world.url, self.served.token(session, generation))
 
     def add(self, session: str) -> None:
         self.served.world.services.sessions.flow.sessions[session] = session_facts(session)
@@ -78,7 +78,7 @@ class Node:
             existing=existing,
             origin=access.origin("app"),
         )
-        await Clone({}, self.host).create(spec, lambda _: None)
+        await CloneWorkspace({}, self.host).create(spec, lambda _: None)
         return spec
 
     def fetches(self) -> int:
@@ -168,7 +168,7 @@ async def test_an_agent_can_fetch_but_not_push(node: Node) -> None:
     spec = await node.workspace(SESSION)
     env = {
         **clean_environment(),
-        **node.access().environment(
+        **node.access().agent_environment(
             "app", {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b", "GIT_CONFIG_VALUE_0": "c"}
         ),
     }
@@ -190,7 +190,7 @@ async def test_a_session_moves_to_another_node(node: Node, tmp_path: Path) -> No
     saved = await rescue.checkpoint(node.host, first.repo, first.path, SESSION)
     await node.repositories.push("app", node.access(), [saved.ref])
     second = await other.workspace(SESSION, existing=True)
-    restored = await rescue.from_checkpoint(other.host, second.repo, second.path, SESSION)
+    restored = await rescue.restore_checkpoint(other.host, second.repo, second.path, SESSION)
     assert restored.restored == ("1 unstaged file",) and (second.path / "a.txt").read_text() == "uncommitted\n"
     node.served.facts.generation = 2
     (first.path / "a.txt").write_text("a stale launch goes on\n")
@@ -229,16 +229,16 @@ async def test_objects_borrowed_by_a_workspace_are_kept(node: Node, monkeypatch:
     run_git("update-ref", "refs/remotes/origin/passing", passing, cwd=spec.path)
     for ref, sha in (await cache.refs("refs/heads")).items():
         await cache.delete_ref(ref, sha)
-    await node.repositories.tidy("app")
+    await node.repositories.repack("app")
     run_git("fsck", "--connectivity-only", cwd=spec.path)
-    await Clone({}, node.host).remove(spec)
+    await CloneWorkspace({}, node.host).remove(spec)
     await node.repositories.forget("app", SESSION, spec.branch)
     assert await cache.refs() == {}
     assert not [path for path in (spec.repo / "objects").rglob("*") if path.suffix == ".pack"]
 
 
 async def test_a_node_verifies_the_daemons_certificate(node: Node, tmp_path: Path) -> None:
-    own = await certificate(TlsSettings(own=True), "127.0.0.1", tmp_path / "tls", node.host)
+    own = await choose_certificate(TlsSettings(own=True), "127.0.0.1", tmp_path / "tls", node.host)
     assert own is not None
     services = cast(Services, cast(Any, node.served.world.services))
     servers, url, _ = Servers.bind(tmp_path / "s", "127.0.0.1", 0, explicit=False, certificate=own)
@@ -258,9 +258,9 @@ async def test_a_node_verifies_the_daemons_certificate(node: Node, tmp_path: Pat
         await serving
 
 
-async def test_failed_fetches_name_the_problem(node: Node, world: World) -> None:
+async def test_failed_fetches_name_the_problem(node: Node, world: ServerWorld) -> None:
     refresh = node.repositories.refresh
-    unreachable = Access("http://127.0.0.1:9", "token")
+    unreachable = RepositoryAccess("http://127.0.0.1:9", "token")
     with pytest.raises(Temporary, match="cannot be reached"):
         await refresh("app", unreachable, SESSION, ["main"])
     with pytest.raises(Denied, match="is no session of project app"):
@@ -268,7 +268,7 @@ async def test_failed_fetches_name_the_problem(node: Node, world: World) -> None
     world.services.sessions.flow.sessions[SESSION].generation = 2
     with pytest.raises(Denied, match="launch 1 of app-fix is over"):
         await refresh("app", node.access(), SESSION, ["main"])
-    assert with_settings({}, [("a.b", "c")]) == {
+    assert with_git_settings({}, [("a.b", "c")]) == {
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": "a.b",
         "GIT_CONFIG_VALUE_0": "c",

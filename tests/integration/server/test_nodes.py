@@ -14,25 +14,25 @@ import pytest
 import websockets
 from structlog.testing import capture_logs
 
-from agent_orchestrator.cluster.link.calls import PROTOCOL, Hello, to_json
-from agent_orchestrator.cluster.link.connection import Link, Reply, Request
+from agent_orchestrator.base.api_tokens import Identity
+from agent_orchestrator.cluster.daemon.placement import Requirements
+from agent_orchestrator.cluster.daemon.registry import NodeRegistry
+from agent_orchestrator.cluster.daemon.settings import ClusterSettings
+from agent_orchestrator.cluster.link.calls import PROTOCOL_VERSION, Hello, to_json
+from agent_orchestrator.cluster.link.connection import LinkReply, LinkRequest, NodeLink
 from agent_orchestrator.cluster.link.transports import SocketTransport, StarletteTransport
-from agent_orchestrator.cluster.nodes.placement import Requirements
-from agent_orchestrator.cluster.nodes.registry import Nodes
-from agent_orchestrator.cluster.nodes.settings import ClusterSettings
-from agent_orchestrator.config.tokens import Identity
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import HomeFacts
 from agent_orchestrator.core.fold.home import reduce_home
 from agent_orchestrator.core.listeners import Listeners
 from agent_orchestrator.errors import AoError
-from tests.integration.server.conftest import World
+from tests.integration.server.conftest import ServerWorld
 
 pytestmark = pytest.mark.anyio
 
 HOME = Path("/node")
-GOOD = to_json(Hello, Hello("n1", "boot", "1", PROTOCOL, HOME, 4, 8 << 30, {"zone": "a"}))
+GOOD = to_json(Hello, Hello("n1", "boot", "1", PROTOCOL_VERSION, HOME, 4, 8 << 30, {"zone": "a"}))
 
 
 class Site:
@@ -65,16 +65,16 @@ class FoldingFlow:
 
 
 @pytest.fixture
-async def nodes(world: World) -> AsyncIterator[Nodes]:
+async def nodes(world: ServerWorld) -> AsyncIterator[NodeRegistry]:
     settings = ClusterSettings(HOME, None, "", 10.0, 120.0, None, Requirements(1.0, 1 << 30))
-    running_nodes = Nodes(
+    running_nodes = NodeRegistry(
         cast(Flow, FoldingFlow()), world.services.home, lambda: settings, cast(Any, lambda _remote: Site())
     )
 
     async def serve(websocket: Any, identity: Identity, address: str) -> None:
         await running_nodes.serve(StarletteTransport(websocket), identity, address, accept_node)
 
-    world.services.nodes = SimpleNamespace(serve=serve, list=running_nodes.list)  # type: ignore[attr-defined]
+    world.services.cluster = SimpleNamespace(serve=serve, list_nodes=running_nodes.list)  # type: ignore[attr-defined]
     yield running_nodes
     await running_nodes.close()
 
@@ -87,16 +87,18 @@ def logs() -> Iterator[list[Any]]:
 
 
 @asynccontextmanager
-async def dial_node(world: World, *, files: Mapping[str, bytes] | None = None) -> AsyncIterator[tuple[Link, Any]]:
+async def dial_node(
+    world: ServerWorld, *, files: Mapping[str, bytes] | None = None
+) -> AsyncIterator[tuple[NodeLink, Any]]:
     """Yield a node's end of a link and its connection; `files` is the content that it reports for its files."""
 
-    async def read(request: Request) -> Reply:
-        return Reply(True, (files or {})[request.body["path"]])
+    async def read(request: LinkRequest) -> LinkReply:
+        return LinkReply(True, (files or {})[request.body["path"]])
 
     headers = {"Authorization": f"Bearer {world.services.tokens.for_node('n1')}"}
     url = f"ws://127.0.0.1:{world.port}/api/nodes/link"
     async with websockets.connect(url, additional_headers=headers, close_timeout=30, proxy=None) as connection:
-        link = Link(SocketTransport(connection), {"files.read": read}, dialled=True)
+        link = NodeLink(SocketTransport(connection), {"files.read": read}, dialled=True)
         link.start()
         try:
             yield link, connection
@@ -104,7 +106,7 @@ async def dial_node(world: World, *, files: Mapping[str, bytes] | None = None) -
             await link.close()
 
 
-async def listed_nodes(world: World) -> list[dict[str, Any]]:
+async def listed_nodes(world: ServerWorld) -> list[dict[str, Any]]:
     answer = await world.unix.get("/api/nodes")
     assert answer.status == 200, answer.body
 
@@ -136,7 +138,7 @@ async def listed_nodes(world: World) -> list[dict[str, Any]]:
     ],
 )
 async def test_an_invalid_hello_is_refused_in_one_line(
-    world: World, nodes: Nodes, logs: list[Any], fields: Mapping[str, Any], problem: str
+    world: ServerWorld, nodes: NodeRegistry, logs: list[Any], fields: Mapping[str, Any], problem: str
 ) -> None:
     async with asyncio.timeout(60), dial_node(world) as (link, connection):
         with pytest.raises(AoError, match="cannot be understood") as refused:
@@ -151,13 +153,15 @@ async def test_an_invalid_hello_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("hello", [None, [], "n1", 5])
-async def test_a_hello_of_the_wrong_type_is_refused(world: World, nodes: Nodes, logs: list[Any], hello: object) -> None:
+async def test_a_hello_of_the_wrong_type_is_refused(
+    world: ServerWorld, nodes: NodeRegistry, logs: list[Any], hello: object
+) -> None:
     async with asyncio.timeout(60), dial_node(world) as (link, _):
         with pytest.raises(AoError, match="what a node says of itself cannot be understood"):
             await link.call("hello", hello)
 
 
-async def test_invalid_calls_are_refused_in_one_line(world: World, nodes: Nodes, logs: list[Any]) -> None:
+async def test_invalid_calls_are_refused_in_one_line(world: ServerWorld, nodes: NodeRegistry, logs: list[Any]) -> None:
     launch = {"session": "app-fix", "generation": 1}
     bad: list[tuple[str, Any]] = [
         ("lease.renew", None),
@@ -182,7 +186,7 @@ async def test_invalid_calls_are_refused_in_one_line(world: World, nodes: Nodes,
 
 
 @pytest.mark.parametrize("load", [b"nan nan nan", b"inf 0 0", b"\xff", b"", b"9" * 5000 + b".0 1 1"])
-async def test_implausible_load_and_memory_are_not_shown(world: World, nodes: Nodes, load: bytes) -> None:
+async def test_implausible_load_and_memory_are_not_shown(world: ServerWorld, nodes: NodeRegistry, load: bytes) -> None:
     files = {"/proc/loadavg": load, "/proc/meminfo": b"MemAvailable: many kB\nMemAvailable:\n"}
     async with asyncio.timeout(60), dial_node(world, files=files) as (link, _):
         await link.call("hello", GOOD)
@@ -190,14 +194,14 @@ async def test_implausible_load_and_memory_are_not_shown(world: World, nodes: No
         assert (entry["load"], entry["availableMemory"], entry["cpus"]) == (None, None, 4.0)
 
 
-async def wait_until_ready(world: World) -> list[dict[str, Any]]:
+async def wait_until_ready(world: ServerWorld) -> list[dict[str, Any]]:
     while not (ready := [entry for entry in await listed_nodes(world) if entry["state"] == "ready"]):
         await asyncio.sleep(0.01)
     return ready
 
 
 async def test_a_node_that_disconnects_early_logs_no_error(
-    world: World, nodes: Nodes, logs: list[Any], caplog: pytest.LogCaptureFixture
+    world: ServerWorld, nodes: NodeRegistry, logs: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As a node that connected while the daemon was stopped."""
     token = world.services.tokens.for_node("n1")

@@ -11,7 +11,7 @@ import pytest
 
 from agent_orchestrator.errors import NotFound
 from agent_orchestrator.server import dashboard_files
-from tests.integration.server.conftest import World
+from tests.integration.server.conftest import ServerWorld
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ def dist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-async def test_every_view_gets_the_page_with_a_strict_content_security_policy(dist: Path, world: World) -> None:
+async def test_every_view_gets_the_page_with_a_strict_content_security_policy(dist: Path, world: ServerWorld) -> None:
     for path in ("/", "/index.html", "/sessions/app-v1.2", "/queue/", "/settings?x=/../y"):
         answer = await world.tcp().get(path)
         assert (answer.status, answer.body) == (200, INDEX), path
@@ -56,7 +56,7 @@ async def test_every_view_gets_the_page_with_a_strict_content_security_policy(di
     assert answer.headers["cross-origin-opener-policy"] == "same-origin"
 
 
-async def test_files_have_their_type_and_hashed_names_are_cached_forever(dist: Path, world: World) -> None:
+async def test_files_have_their_type_and_hashed_names_are_cached_forever(dist: Path, world: ServerWorld) -> None:
     for name, kind in TYPES.items():
         answer = await world.tcp().get(f"/{name}")
         lasting = "public, max-age=31536000, immutable" if name.startswith("assets/") else "no-cache"
@@ -64,7 +64,7 @@ async def test_files_have_their_type_and_hashed_names_are_cached_forever(dist: P
         assert (answer.headers["content-type"], answer.headers["cache-control"]) == (kind, lasting)
 
 
-async def test_files_are_compressed_and_unchanged_ones_not_sent(dist: Path, world: World) -> None:
+async def test_files_are_compressed_and_unchanged_ones_not_sent(dist: Path, world: ServerWorld) -> None:
     compressed = await world.tcp().get("/assets/index-abc.js", Accept_Encoding="br, gzip;q=0.8")
     assert compressed.headers["content-encoding"] == "gzip"
     assert compressed.headers["vary"] == "Accept-Encoding"
@@ -98,20 +98,20 @@ async def test_files_are_compressed_and_unchanged_ones_not_sent(dist: Path, worl
         "/assets/",
     ],
 )
-async def test_paths_cannot_leave_the_dashboard_folder(dist: Path, world: World, path: str) -> None:
+async def test_paths_cannot_leave_the_dashboard_folder(dist: Path, world: ServerWorld, path: str) -> None:
     answer = await world.tcp().get(path)
     assert answer.status == 404
     assert b"secret\n" not in answer.body and b"root:" not in answer.body
 
 
-async def test_absolute_paths_do_not_serve_files(dist: Path, world: World, tmp_path: Path) -> None:
+async def test_absolute_paths_do_not_serve_files(dist: Path, world: ServerWorld, tmp_path: Path) -> None:
     answer = await world.tcp().get(f"/{tmp_path}/secret.txt")
     assert answer.status == 404
     plain = await world.tcp().get(f"{tmp_path}/secret.txt")  # looks like a view and is served as one
     assert plain.body == INDEX
 
 
-async def test_a_rebuilt_dashboard_is_served_at_once(dist: Path, world: World) -> None:
+async def test_a_rebuilt_dashboard_is_served_at_once(dist: Path, world: ServerWorld) -> None:
     assert (await world.tcp().get("/")).body == INDEX
     (dist / "assets" / "later-def.js").write_bytes(b"later")
     fresh = dist / "index.new"
@@ -121,14 +121,14 @@ async def test_a_rebuilt_dashboard_is_served_at_once(dist: Path, world: World) -
     assert (await world.tcp().get("/assets/later-def.js")).body == b"later"
 
 
-async def test_a_dashboard_that_was_not_built_says_so(dist: Path, world: World) -> None:
+async def test_a_dashboard_that_was_not_built_says_so(dist: Path, world: ServerWorld) -> None:
     (dist / "index.html").unlink()
     answer = await world.tcp().get("/sessions/x")
     assert (answer.status, b"make dashboard" in answer.body) == (200, True)
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 
-async def test_the_api_keeps_its_own_paths(dist: Path, world: World) -> None:
+async def test_the_api_keeps_its_own_paths(dist: Path, world: ServerWorld) -> None:
     for path in ("/api", "/api/", "/api/nothing", "/metrics/x", "/healthz/x"):
         answer = await world.tcp("cli").get(path)
         assert (answer.status, answer.headers["content-type"]) == (404, "application/problem+json"), path

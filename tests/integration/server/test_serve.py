@@ -18,10 +18,10 @@ import uvicorn
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, Conflict, Temporary, UsageError
 from agent_orchestrator.server.app import create_app
-from agent_orchestrator.server.listeners import Servers, bind_tcp, bind_unix, url_of
+from agent_orchestrator.server.http_servers import Servers, bind_tcp, bind_unix, url_of
 from agent_orchestrator.server.services import Services
-from tests.integration.server.conftest import World
-from tests.integration.server.doubles import Double
+from tests.integration.server.conftest import ServerWorld
+from tests.integration.server.doubles import FakeServices
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ def test_the_url_is_one_that_clients_can_use() -> None:
         assert url_of(listener, "::1") == f"http://[::1]:{port}"
 
 
-async def test_closing_removes_the_socket_but_never_a_successors(world: World) -> None:
+async def test_closing_removes_the_socket_but_never_a_successors(world: ServerWorld) -> None:
     path = world.unix.address
     assert isinstance(path, Path)
     assert path.exists()
@@ -79,7 +79,7 @@ async def test_closing_removes_the_socket_but_never_a_successors(world: World) -
         assert path.exists()
 
 
-async def test_pending_requests_are_finished_before_the_server_closes(world: World) -> None:
+async def test_pending_requests_are_finished_before_the_server_closes(world: ServerWorld) -> None:
     _, reader, writer = await world.unix.begin("GET", "/api/sessions/fix/log")
     world.servers.close()
     await asyncio.wait_for(world.serving, 60)
@@ -90,7 +90,7 @@ async def test_pending_requests_are_finished_before_the_server_closes(world: Wor
     assert not path.exists()
 
 
-async def test_the_session_list_is_served_and_its_speed_printed(world: World) -> None:
+async def test_the_session_list_is_served_and_its_speed_printed(world: ServerWorld) -> None:
     """Print a measurement without a limit: client and server share this process."""
     world.services.sessions.body = b"x" * 50_000
     client = world.tcp("viewer")
@@ -119,10 +119,10 @@ async def test_the_session_list_is_served_and_its_speed_printed(world: World) ->
     ids=["nothing", "half a head", "no body", "half a second head"],
 )
 async def test_unfinished_requests_are_disconnected(
-    world: World, monkeypatch: pytest.MonkeyPatch, partial_request: bytes
+    world: ServerWorld, monkeypatch: pytest.MonkeyPatch, partial_request: bytes
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.listeners.HEAD_SECONDS", 0.3)
-    monkeypatch.setattr("agent_orchestrator.server.listeners.BODY_SECONDS", 0.3)
+    monkeypatch.setattr("agent_orchestrator.server.http_servers.HEAD_TIMEOUT", 0.3)
+    monkeypatch.setattr("agent_orchestrator.server.http_servers.BODY_TIMEOUT", 0.3)
     async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
         writer.write(partial_request)
@@ -131,9 +131,11 @@ async def test_unfinished_requests_are_disconnected(
     writer.close()
 
 
-async def test_a_client_can_wait_for_a_response_without_a_limit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.listeners.HEAD_SECONDS", 0.1)
-    monkeypatch.setattr("agent_orchestrator.server.listeners.BODY_SECONDS", 0.1)
+async def test_a_client_can_wait_for_a_response_without_a_limit(
+    world: ServerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.http_servers.HEAD_TIMEOUT", 0.1)
+    monkeypatch.setattr("agent_orchestrator.server.http_servers.BODY_TIMEOUT", 0.1)
     async with asyncio.timeout(60):
         answer, reader, writer = await world.tcp("viewer").begin(
             "GET", "/api/events?follow=1", None, {"Accept": "text/event-stream"}
@@ -147,7 +149,7 @@ async def test_a_client_can_wait_for_a_response_without_a_limit(world: World, mo
 
 
 async def test_unfinished_tls_handshakes_count_towards_the_connection_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.listeners._most_connections", lambda: 3)
+    monkeypatch.setattr("agent_orchestrator.server.http_servers._max_connections", lambda: 3)
     listener, _ = bind_tcp("127.0.0.1", 0, explicit=True)
     port = listener.getsockname()[1]
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # no client gets as far as the certificate
@@ -169,8 +171,8 @@ async def test_unfinished_tls_handshakes_count_towards_the_connection_limit(monk
                 break
 
 
-async def test_open_connections_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.listeners._most_connections", lambda: 3)
+async def test_open_connections_are_limited(world: ServerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent_orchestrator.server.http_servers._max_connections", lambda: 3)
     async with asyncio.timeout(60):
         connections = [await asyncio.open_connection("127.0.0.1", world.port) for _ in range(3)]
         reader, writer = await asyncio.open_connection("127.0.0.1", world.port)
@@ -183,7 +185,7 @@ async def test_open_connections_are_limited(world: World, monkeypatch: pytest.Mo
 async def test_a_shortage_of_files_at_the_start_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sockets fail, and the start shows one line."""
     servers, _, _ = Servers.bind(tmp_path / "s", "127.0.0.1", 0, explicit=False)
-    services = cast(Services, cast(Any, Double(Home(tmp_path / "ao"))))
+    services = cast(Services, cast(Any, FakeServices(Home(tmp_path / "ao"))))
     apps = (create_app(services, trusted=True), create_app(services, trusted=False))
 
     def load(_config: uvicorn.Config) -> None:

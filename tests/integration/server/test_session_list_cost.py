@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.server.conftest import World
-from tests.unit.call_counts import calls
+from tests.integration.server.conftest import ServerWorld
+from tests.unit.call_counts import count_calls
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ SCOPE = {
 }
 
 
-def make_requester(world: World) -> tuple[Callable[[], None], list[Any]]:
+def make_requester(world: ServerWorld) -> tuple[Callable[[], None], list[Any]]:
     """Return a function that sends the request, and the list that holds the last answer."""
     app, sent = world.servers._apps[0], []
 
@@ -63,7 +63,7 @@ def _count_kept_blocks(ask: Callable[[], None], recorded_calls: list[Any]) -> in
     return sys.getallocatedblocks() - before
 
 
-async def test_the_list_of_sessions_is_sent_without_a_copy(world: World) -> None:
+async def test_the_list_of_sessions_is_sent_without_a_copy(world: ServerWorld) -> None:
     ask, sent = make_requester(world)
     costs = []
     for size in (1 << 10, 1 << 20):
@@ -76,7 +76,7 @@ async def test_the_list_of_sessions_is_sent_without_a_copy(world: World) -> None
         ask()
         peak = tracemalloc.get_traced_memory()[1] - before
         tracemalloc.stop()
-        costs.append((peak, _count_kept_blocks(ask, world.services.sessions.calls), calls(ask)))
+        costs.append((peak, _count_kept_blocks(ask, world.services.sessions.calls), count_calls(ask)))
     for peak, kept_blocks, called in costs:
         assert peak <= MAX_PEAK_BYTES, (
             f"{peak} bytes are taken for one answer: what is made for each can be made once for all"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.server import event_stream, streams
-from tests.integration.server.conftest import World
-from tests.integration.server.doubles import Client
+from tests.integration.server.conftest import ServerWorld
+from tests.integration.server.doubles import PlainClient
 
 pytestmark = pytest.mark.anyio
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 class Reader:
     """Reads Server-Sent Events."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: PlainClient) -> None:
         self.client = client
 
     async def begin(self, path: str = "/api/events", **headers: str) -> None:
@@ -56,7 +56,7 @@ async def wait_until(fact: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_stream_resumes_after_the_last_event(world: World) -> None:
+async def test_a_stream_resumes_after_the_last_event(world: ServerWorld) -> None:
     feed = world.services.feed
     for number in range(1, 4):
         await feed.add(f"q{number}")
@@ -73,7 +73,7 @@ async def test_a_stream_resumes_after_the_last_event(world: World) -> None:
     await wait_until(lambda: feed.subscribers == 0)
 
 
-async def test_a_stream_can_be_limited_to_one_session(world: World) -> None:
+async def test_a_stream_can_be_limited_to_one_session(world: ServerWorld) -> None:
     await world.services.feed.add("theirs", session="app-other")
     await world.services.feed.add("mine")
     reader = Reader(world.unix)
@@ -82,7 +82,7 @@ async def test_a_stream_can_be_limited_to_one_session(world: World) -> None:
     await reader.close()
 
 
-async def test_a_silent_stream_sends_keep_alive_comments(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_sends_keep_alive_comments(world: ServerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "KEEP_ALIVE_SECONDS", 0.05)
     reader = Reader(world.unix)
     await reader.begin()
@@ -95,7 +95,7 @@ async def test_a_silent_stream_sends_keep_alive_comments(world: World, monkeypat
 
 
 async def test_a_client_that_does_not_read_is_disconnected_without_blocking_others(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: ServerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "SEND_TIMEOUT", 0.3)
     feed = world.services.feed
@@ -112,14 +112,14 @@ async def test_a_client_that_does_not_read_is_disconnected_without_blocking_othe
     await quick.close()
 
 
-async def test_a_page_of_events_needs_no_stream(world: World) -> None:
+async def test_a_page_of_events_needs_no_stream(world: ServerWorld) -> None:
     await world.services.feed.add("q1")
     assert (await world.unix.get("/api/events?after=0&limit=10")).json() == {"events": [{"seq": 1}]}
     bad = await world.unix.get("/api/events", Accept="text/event-stream", Last_Event_ID="abc")
     assert (bad.status, bad.json()["exitCode"]) == (422, 2)
 
 
-async def test_streams_are_closed_when_the_daemon_ends(world: World) -> None:
+async def test_streams_are_closed_when_the_daemon_ends(world: ServerWorld) -> None:
     reader = Reader(world.unix)
     await reader.begin()
     await wait_until(lambda: world.services.feed.subscribers == 1)
@@ -152,5 +152,5 @@ async def test_a_response_lasts_as_long_as_its_source(monkeypatch: pytest.Monkey
         sent.append(message.get("body", b""))
 
     async with asyncio.timeout(60):
-        await streams.Stream(slowly(), asyncio.Event(), "text/plain")({"type": "http"}, nothing, send)
+        await streams.EndlessResponse(slowly(), asyncio.Event(), "text/plain")({"type": "http"}, nothing, send)
     assert b"".join(sent) == b"one two"

@@ -13,14 +13,14 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from agent_orchestrator.core.events import TerminalTaken
-from agent_orchestrator.server.terminal import CHUNK, WINDOW
-from tests.integration.server.conftest import World
+from agent_orchestrator.server.terminal import MAX_READ_BYTES, MAX_UNACKNOWLEDGED_BYTES
+from tests.integration.server.conftest import ServerWorld
 from tests.integration.server.test_streams import wait_until
 
 pytestmark = pytest.mark.anyio
 
 
-def connect_terminal(world: World, token: str | None, **headers: str) -> connect:
+def connect_terminal(world: ServerWorld, token: str | None, **headers: str) -> connect:
     authorization = {"Authorization": f"Bearer {token}"} if token else {}
     address = f"{world.url.replace('http', 'ws')}/api/sessions/fix/terminal?columns=90&rows=30"
     return connect(address, additional_headers={**authorization, **headers}, proxy=None)
@@ -36,14 +36,14 @@ async def read_until(socket: ClientConnection, expected: str) -> str:
     return text
 
 
-async def test_typed_text_reaches_the_program_and_its_output_returns(world: World) -> None:
+async def test_typed_text_reaches_the_program_and_its_output_returns(world: ServerWorld) -> None:
     async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         await socket.send(b"hello\n")
         await read_until(socket, "hello\r\nhello\r\n")
 
 
-async def test_typing_is_audited_once_and_terminal_replies_are_not(world: World) -> None:
-    async with connect_terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
+async def test_typing_is_audited_once_and_terminal_replies_are_not(world: ServerWorld) -> None:
+    async with connect_terminal(world, world.services.tokens.create("hands", "operator")[1]) as socket:
         for answer in (b"\x1b[?1;2c", b"\x1b[24;80R\x1b[I", b"\x1b]11;rgb:0000/0000/0000\x07"):
             await socket.send(answer)
         await socket.send(json.dumps({"resize": [100, 20]}))
@@ -54,15 +54,15 @@ async def test_typing_is_audited_once_and_terminal_replies_are_not(world: World)
 
 
 @pytest.mark.parametrize("typed", [b"\x1b]go on\r\x07", b"\x1bPgo on\r\x1b\\", b"\x1b]11;rgb:go on\r\x07"])
-async def test_text_disguised_as_a_terminal_reply_is_audited(world: World, typed: bytes) -> None:
-    async with connect_terminal(world, world.services.tokens.new("hands", "operator")[1]) as socket:
+async def test_text_disguised_as_a_terminal_reply_is_audited(world: ServerWorld, typed: bytes) -> None:
+    async with connect_terminal(world, world.services.tokens.create("hands", "operator")[1]) as socket:
         await socket.send(typed)
         await read_until(socket, "go on")
     assert world.services.audit.entries == [("token hands", TerminalTaken("typed"))]
 
 
-async def test_the_program_has_its_own_terminal_with_a_size(world: World) -> None:
-    world.services.inspection.argv = [
+async def test_the_program_has_its_own_terminal_with_a_size(world: ServerWorld) -> None:
+    world.services.session_details.argv = [
         "sh",
         "-c",
         'trap "stty size" WINCH; tty; stty size; echo $AO_ATTACHED; while :; do sleep 0.05; done',
@@ -80,11 +80,11 @@ async def test_the_program_has_its_own_terminal_with_a_size(world: World) -> Non
 
 @pytest.mark.parametrize("deaf", ["", "signal.signal(signal.SIGHUP, signal.SIG_IGN)"])
 async def test_disconnecting_ends_the_attached_program_even_if_it_ignores_signals(
-    world: World, deaf: str, monkeypatch: pytest.MonkeyPatch
+    world: ServerWorld, deaf: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.server.terminal._END_GRACE", 0.1)
+    monkeypatch.setattr("agent_orchestrator.server.terminal._KILL_TIMEOUT", 0.1)
     script = f"import os, signal, time; {deaf}; print(os.getpid(), flush=True); time.sleep(60)"
-    world.services.inspection.argv = [sys.executable, "-c", script.replace("; ;", ";")]
+    world.services.session_details.argv = [sys.executable, "-c", script.replace("; ;", ";")]
     async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         pid = int(await read_until(socket, "\r\n"))
         os.kill(pid, 0)
@@ -99,8 +99,8 @@ async def test_disconnecting_ends_the_attached_program_even_if_it_ignores_signal
     await wait_until(has_ended)
 
 
-async def test_a_flood_of_output_waits_for_a_slow_reader(world: World) -> None:
-    world.services.inspection.argv = [
+async def test_a_flood_of_output_waits_for_a_slow_reader(world: ServerWorld) -> None:
+    world.services.session_details.argv = [
         sys.executable,
         "-c",
         "import sys\nsys.stdout.buffer.write(b'x' * 1_000_000 + b'END')",
@@ -114,9 +114,9 @@ async def test_a_flood_of_output_waits_for_a_slow_reader(world: World) -> None:
     assert received_bytes == 1_000_003
 
 
-async def test_an_acknowledging_client_gets_at_most_one_window_ahead(world: World) -> None:
+async def test_an_acknowledging_client_gets_at_most_one_window_ahead(world: ServerWorld) -> None:
     flood = "import sys\nsys.stdout.buffer.write(b'x' * 4_000_000 + b'END')"
-    world.services.inspection.argv = [sys.executable, "-c", f"input()\n{flood}"]
+    world.services.session_details.argv = [sys.executable, "-c", f"input()\n{flood}"]
     received_bytes, last = 0, b""
 
     async def receive_one() -> int:
@@ -129,7 +129,7 @@ async def test_an_acknowledging_client_gets_at_most_one_window_ahead(world: Worl
     async def receive_window() -> int:
         """Receive a window of output and everything right behind it, and return the number of bytes."""
         before = received_bytes
-        while received_bytes < before + WINDOW:
+        while received_bytes < before + MAX_UNACKNOWLEDGED_BYTES:
             await receive_one()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):
@@ -141,17 +141,17 @@ async def test_an_acknowledging_client_gets_at_most_one_window_ahead(world: Worl
         await socket.send('{"ack": 0}')
         await socket.send(b"go\n")
         first = await receive_window()
-        assert first < WINDOW + CHUNK
+        assert first < MAX_UNACKNOWLEDGED_BYTES + MAX_READ_BYTES
         await socket.send(json.dumps({"ack": first}))
-        assert await receive_window() < WINDOW + CHUNK
-        await socket.send(json.dumps({"ack": WINDOW + CHUNK}))
+        assert await receive_window() < MAX_UNACKNOWLEDGED_BYTES + MAX_READ_BYTES
+        await socket.send(json.dumps({"ack": MAX_UNACKNOWLEDGED_BYTES + MAX_READ_BYTES}))
         while last != b"END":
             await socket.send(json.dumps({"ack": await receive_one()}))
     assert received_bytes >= 4_000_003
 
 
 @pytest.mark.parametrize("frame", ['{"resize": [0, "x"]}', '{"ack": -1}', '{"ack": "all"}', "[]", "no", "[" * 60_000])
-async def test_an_invalid_frame_closes_the_terminal(world: World, frame: str) -> None:
+async def test_an_invalid_frame_closes_the_terminal(world: ServerWorld, frame: str) -> None:
     async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         await socket.send(frame)
         with pytest.raises(ConnectionClosed) as closed:
@@ -169,10 +169,10 @@ async def test_an_invalid_frame_closes_the_terminal(world: World, frame: str) ->
     ],
 )
 async def test_unauthorized_callers_get_no_terminal(
-    world: World, role: str | None, headers: dict[str, str], status: int
+    world: ServerWorld, role: str | None, headers: dict[str, str], status: int
 ) -> None:
     tokens = world.services.tokens
-    token = tokens.for_session("app-fix", 1) if role == "session" else tokens.new(role, role)[1] if role else None
+    token = tokens.for_session("app-fix", 1) if role == "session" else tokens.create(role, role)[1] if role else None
     with pytest.raises(InvalidStatus) as refused:
         async with connect_terminal(world, token, **headers):
             pass
@@ -180,9 +180,9 @@ async def test_unauthorized_callers_get_no_terminal(
     assert json.loads(refused.value.response.body or b"")["status"] == status
 
 
-async def test_terminals_are_limited_per_caller(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_terminals_are_limited_per_caller(world: ServerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agent_orchestrator.server.terminal.MAX_TERMINALS", 3)
-    viewer, others = (world.services.tokens.new(name, "viewer")[1] for name in ("eyes", "others"))
+    viewer, others = (world.services.tokens.create(name, "viewer")[1] for name in ("eyes", "others"))
     async with contextlib.AsyncExitStack() as open_:
         first, *_ = [await open_.enter_async_context(connect_terminal(world, viewer)) for _ in range(3)]
         with pytest.raises(InvalidStatus) as refused:
@@ -204,14 +204,14 @@ async def test_terminals_are_limited_per_caller(world: World, monkeypatch: pytes
                 await asyncio.sleep(0.05)
 
 
-async def test_a_missing_session_has_no_terminal(world: World) -> None:
+async def test_a_missing_session_has_no_terminal(world: ServerWorld) -> None:
     with pytest.raises(InvalidStatus) as refused:
         async with unix_connect(str(world.unix.address), "ws://localhost/api/sessions/none/terminal"):
             pass
     assert refused.value.response.status_code == 404
 
 
-async def test_the_end_of_the_daemon_closes_terminals(world: World) -> None:
+async def test_the_end_of_the_daemon_closes_terminals(world: ServerWorld) -> None:
     async with connect_terminal(world, world.services.tokens.cli_token()) as socket:
         world.servers.close()
         with pytest.raises(ConnectionClosed) as closed:

@@ -30,7 +30,7 @@ def spec(tmp_path: Path) -> WorkspaceSpec:
 async def test_a_reserved_branch_starts_at_the_newest_base(
     spec: WorkspaceSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start_point, "_fetched", {})
+    monkeypatch.setattr(start_point, "_fetch_outcomes", {})
     main = Git(LocalHost(), spec.repo)
     start = await reserve(main, spec)
     newest = git(spec.repo.parent / "origin", "rev-parse", "main")

@@ -13,11 +13,11 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.plugins.workspaces.file_copy import Copier
-from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.plugins.workspaces.copy_on_write import Copier
+from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from agent_orchestrator.protocols.host import ProgramResult
+from agent_orchestrator.testing.contracts.workspace import git_in, ignore_line, spec_for
 from tests.integration.rescue.world import make_repository
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +30,7 @@ class RecordingHost(LocalHost):
         super().__init__()
         self.commands: list[list[str]] = []
 
-    async def run(self, argv, **options) -> Completed:  # type: ignore[no-untyped-def]
+    async def run(self, argv, **options) -> ProgramResult:  # type: ignore[no-untyped-def]
         self.commands.append(list(argv))
         return await super().run(argv, **options)
 
@@ -138,7 +138,7 @@ async def test_many_files_need_no_more_git_commands_than_few(spec: WorkspaceSpec
         write_modules(spec.repo, count)
         host = RecordingHost()
         module_spec = replace(spec_for(spec.repo, spec.path.parent.parent, name), copy=("node_modules",), link=None)
-        await Worktree({}, host).create(module_spec, silent)
+        await WorktreeWorkspace({}, host).create(module_spec, ignore_line)
         counts.append(len(host.commands))
         longest = max(longest, *(len(argv) for argv in host.commands))
         assert len(list((module_spec.path / "node_modules").rglob("*.js"))) == count
@@ -153,7 +153,7 @@ async def test_many_files_need_no_more_git_commands_than_few(spec: WorkspaceSpec
 async def test_a_new_file_beside_copied_ones_is_shown_by_git(spec: WorkspaceSpec) -> None:
     (spec.repo / "conf").mkdir()
     (spec.repo / "conf" / "local.json").write_text("{}")
-    await Worktree({}, LocalHost()).create(replace(spec, copy=("conf",)), silent)
+    await WorktreeWorkspace({}, LocalHost()).create(replace(spec, copy=("conf",)), ignore_line)
     (spec.path / "conf" / "new.json").write_text("{}")
     assert git_in(spec.path, "status", "--porcelain", "-uall") == "?? conf/new.json"
 
@@ -165,8 +165,8 @@ async def test_a_pattern_with_exponentially_many_matches_is_fast(spec: Workspace
     (deep / "found").touch()
     pattern = "**/a/" * 10
     async with asyncio.timeout(60):
-        info = await Worktree({}, LocalHost()).create(
-            replace(spec, copy=(f"{pattern}**/missing", f"{pattern}fou*")), silent
+        info = await WorktreeWorkspace({}, LocalHost()).create(
+            replace(spec, copy=(f"{pattern}**/missing", f"{pattern}fou*")), ignore_line
         )
     assert [note for note in info.notes if "missing" in note]
     assert (spec.path / deep.relative_to(spec.repo) / "found").is_file()
@@ -183,7 +183,9 @@ async def test_a_cancelled_copy_leaves_nothing_behind(spec: WorkspaceSpec, monke
         return copy_file(self, source, target)
 
     monkeypatch.setattr(Copier, "_copy_file", slowly)
-    task = asyncio.create_task(Worktree({}, LocalHost()).create(replace(spec, copy=("node_modules",)), silent))
+    task = asyncio.create_task(
+        WorktreeWorkspace({}, LocalHost()).create(replace(spec, copy=("node_modules",)), ignore_line)
+    )
     assert await asyncio.to_thread(is_started.wait, 30)
     task.cancel()
     asyncio.get_running_loop().call_later(0.2, may_continue.set)

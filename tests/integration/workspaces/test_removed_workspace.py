@@ -11,13 +11,13 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.conflicts import Branch, RepositoryPrediction
-from agent_orchestrator.core.facts import Workspace
+from agent_orchestrator.core.facts import SessionWorkspace
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.errors import Conflict, NotFound
-from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.protocols.host import ProgramResult
 from agent_orchestrator.sessions.part import Core
-from agent_orchestrator.views.inspection import SessionDetails
-from agent_orchestrator.views.story import Timelines
+from agent_orchestrator.views.session_details import SessionDetails
+from agent_orchestrator.views.timeline_reader import TimelineReader
 from tests.integration.merge.world import write
 from tests.integration.rescue.world import git, make_repository
 from tests.parts import make_core
@@ -53,7 +53,7 @@ class RemovingHost(LocalHost):
         env: Mapping[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002
         timeout: float | None = 60.0,
-    ) -> Completed:
+    ) -> ProgramResult:
         is_due = str(self.workspace) in argv and self._is_due()
         if is_due and self.when == "before":
             self.workspace.rename(self.moved_to)
@@ -106,7 +106,7 @@ def world(tmp_path: Path) -> RemovalWorld:
     facts = reduce(None, created(repo=str(repo), path=str(workspace)))
     assert facts is not None
     head = git(workspace, "rev-parse", "HEAD")
-    facts = replace(facts, place=Workspace(str(workspace), start, str(repo / ".git")), head=head)
+    facts = replace(facts, workspace=SessionWorkspace(str(workspace), start, str(repo / ".git")), head=head)
     host = RemovingHost(workspace)
     core = make_core(tmp_path / "home", host=host)
     core.flow.sessions[facts.id] = facts
@@ -128,13 +128,13 @@ async def test_a_diff_is_read_while_the_workspace_is_removed(world: RemovalWorld
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_the_place_of_the_work_is_read_while_the_workspace_is_removed(world: RemovalWorld, when: str) -> None:
-    timelines = Timelines(world.core, cast(Any, None))
-    results = await world.every_removal(when, lambda: timelines.work(world.session))
+    timelines = TimelineReader(world.core, cast(Any, None))
+    results = await world.every_removal(when, lambda: timelines.saved_work_json(world.session))
     assert len(results) == 2
     for result in results:
         assert (result["path"], result["uncommitted"], result["ahead"]) == (None, [], 1)
         assert result["sentence"] == f"work safe: committed {world.head[:7]} on feature/x in your repository"
-    assert (await timelines.work(world.session))["path"] == str(world.workspace)
+    assert (await timelines.saved_work_json(world.session))["path"] == str(world.workspace)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

@@ -10,12 +10,12 @@ import pytest
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.workspaces.clone import Clone
+from agent_orchestrator.plugins.workspaces.clone import CloneWorkspace
 from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
-from agent_orchestrator.plugins.workspaces.worktree import Worktree
+from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
 from agent_orchestrator.protocols import WorkspaceSpec
-from agent_orchestrator.sessions.rescue import is_safe, rescue, restore_work
-from agent_orchestrator.testing.contracts.workspace import git_in, silent, spec_for
+from agent_orchestrator.sessions.rescue import removal_obstacles, rescue, restore_work
+from agent_orchestrator.testing.contracts.workspace import git_in, ignore_line, spec_for
 from tests.integration.rescue.world import make_repository, read_files
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +32,7 @@ FILES = {
 INSIDE = ["apps/[id]/page.txt", "apps/readme", "apps/web/a.txt", "apps/web/deep/b.txt", "top.txt"]
 
 
-@pytest.fixture(params=[Worktree, Clone], ids=["worktree", "clone"])
+@pytest.fixture(params=[WorktreeWorkspace, CloneWorkspace], ids=["worktree", "clone"])
 def plugin(request: pytest.FixtureRequest) -> GitWorkspace:
     workspace_plugin: GitWorkspace = request.param({}, LocalHost())
     return workspace_plugin
@@ -52,7 +52,7 @@ async def test_a_sparse_workspace_contains_only_the_configured_folders(
     plugin: GitWorkspace, spec: WorkspaceSpec
 ) -> None:
     config = (spec.repo / ".git" / "config").read_bytes()
-    info = await plugin.create(spec, silent)
+    info = await plugin.create(spec, ignore_line)
     assert present_files(spec.path) == INSIDE
     assert info.notes == () and (spec.repo / ".git" / "config").read_bytes() == config
     for env in (info.git_env, {}):
@@ -63,7 +63,7 @@ async def test_a_sparse_workspace_contains_only_the_configured_folders(
 
 async def test_the_agents_git_works_in_a_sparse_workspace(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
     config = (spec.repo / ".git" / "config").read_bytes()
-    info = await plugin.create(spec, silent)
+    info = await plugin.create(spec, ignore_line)
     env = info.git_env
     (spec.path / "apps/web/a.txt").write_text("changed\n")
     git_in(spec.path, "commit", "-qam", "inside", env=env)
@@ -82,7 +82,7 @@ async def test_the_agents_git_works_in_a_sparse_workspace(plugin: GitWorkspace, 
 
 async def test_work_outside_of_the_sparse_folders_is_seen_and_saved(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
     host = LocalHost()
-    info = await plugin.create(spec, silent)
+    info = await plugin.create(spec, ignore_line)
     (spec.path / "apps/web/a.txt").write_text("inside\n")
     (spec.path / "apps/mobile").mkdir()
     (spec.path / "apps/mobile/m.txt").write_text("outside\n")
@@ -93,11 +93,11 @@ async def test_work_outside_of_the_sparse_folders_is_seen_and_saved(plugin: GitW
     assert changed == {"apps/web/a.txt", "apps/mobile/m.txt", "libs/new.txt"}
     assert "+outside" in await Git(host, spec.path).diff(info.base_commit)
     saved = await rescue(host, spec.repo, spec.path, spec.session)
-    assert saved.commit is not None and not await is_safe(host, spec.repo, spec.path, spec.session)
+    assert saved.commit is not None and not await removal_obstacles(host, spec.repo, spec.path, spec.session)
     diff_files = git_in(spec.repo, "diff", "--name-only", "main", saved.commit).split()
     assert sorted(diff_files) == sorted(changed), "excluded files are not shown as deleted"
     await plugin.remove(spec)
-    await plugin.create(replace(spec, existing=True), silent)
+    await plugin.create(replace(spec, existing=True), ignore_line)
     assert (await restore_work(host, spec.repo, spec.path, spec.session)).restored
     assert read_files(spec.path) == before
     assert {change.path for change in await Git(host, spec.path).status()} == changed
@@ -107,12 +107,12 @@ async def test_saved_work_is_restored_after_the_sparse_setting_was_removed(
     plugin: GitWorkspace, spec: WorkspaceSpec
 ) -> None:
     host = LocalHost()
-    await plugin.create(spec, silent)
+    await plugin.create(spec, ignore_line)
     (spec.path / "apps/web/a.txt").write_text("inside\n")
     before = read_files(spec.path)
     await rescue(host, spec.repo, spec.path, spec.session)
     await plugin.remove(spec)
-    info = await plugin.create(replace(spec, existing=True, sparse=()), silent)
+    info = await plugin.create(replace(spec, existing=True, sparse=()), ignore_line)
     assert len(present_files(spec.path)) == len(FILES)
     await restore_work(host, spec.repo, spec.path, spec.session)
     assert read_files(spec.path) == before
@@ -120,7 +120,7 @@ async def test_saved_work_is_restored_after_the_sparse_setting_was_removed(
 
 
 async def test_a_missing_sparse_folder_is_noted(plugin: GitWorkspace, spec: WorkspaceSpec) -> None:
-    info = await plugin.create(replace(spec, sparse=("apps/web", "aps/web", "top.txt")), silent)
+    info = await plugin.create(replace(spec, sparse=("apps/web", "aps/web", "top.txt")), ignore_line)
     assert info.notes == (f"sparse: aps/web, top.txt is no folder of {spec.branch}",)
     assert "apps/web/a.txt" in present_files(spec.path)
 
@@ -133,5 +133,5 @@ async def test_an_excluded_submodule_is_not_initialized(
         command = ["git", "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), path]
         subprocess.run(command, cwd=spec.repo, check=True, capture_output=True)
     git_in(spec.repo, "commit", "-qm", "submodules")
-    await plugin.create(spec, silent)
+    await plugin.create(spec, ignore_line)
     assert (spec.path / "apps/web/sub/a.txt").exists() and not (spec.path / "libs").exists()

@@ -7,9 +7,8 @@ from dataclasses import replace
 from agent_orchestrator.base.clock import MAX_AHEAD_SECONDS, SystemClock
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.facts import Episode, SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.pull_request import Episode
 
 
 def test_the_clock_follows_the_machine_and_continues_when_it_is_set_back() -> None:

@@ -40,37 +40,37 @@ def log(count: int) -> list[Entry]:
 
 def verify(entries: list[Entry]) -> hash_chain.ChainResult:
     chain = hash_chain.ChainVerifier()
-    chain.follow(entries[:2])
-    chain.follow(entries[2:])
-    return chain.verdict
+    chain.verify(entries[:2])
+    chain.verify(entries[2:])
+    return chain.result
 
 
 def test_a_log_without_changes_is_valid_and_its_head_is_its_last_entry() -> None:
     entries = log(5)
-    assert verify(entries) == hash_chain.ChainResult(5, hash_chain.Head(5, entries[-1]["digest"]))
-    assert verify([]) == hash_chain.ChainResult(0, hash_chain.Head())
-    assert str(hash_chain.Head(3, "ab")) == "3:ab"
+    assert verify(entries) == hash_chain.ChainResult(5, hash_chain.ChainHead(5, entries[-1]["digest"]))
+    assert verify([]) == hash_chain.ChainResult(0, hash_chain.ChainHead())
+    assert str(hash_chain.ChainHead(3, "ab")) == "3:ab"
 
 
-@pytest.mark.parametrize("name", hash_chain.COVERED)
+@pytest.mark.parametrize("name", hash_chain.DIGESTED_FIELDS)
 def test_a_change_of_any_field_of_an_entry_is_detected(name: str) -> None:
     entries = log(4)
     entries[1][name] = {"cause": 1, "generation": 2, "at": 1002.4999, "seq": 9}.get(name, "other")
-    assert verify(entries).broken == 2
+    assert verify(entries).first_invalid == 2
 
 
 @given(st.integers(1, 6), st.integers(1, 6))
 def test_removed_inserted_and_moved_entries_are_detected(position: int, other: int) -> None:
     entries = log(6)
     shortened = entries[: position - 1] + entries[position:]
-    assert (verify(shortened).broken or 7) == (
+    assert (verify(shortened).first_invalid or 7) == (
         position if position < 6 else 7
     )  # what is cut off at the end changes only the head
     repeated = entries[:position] + entries[position - 1 :]
-    assert verify(repeated).broken is not None
+    assert verify(repeated).first_invalid is not None
     if position != other:
         entries[position - 1], entries[other - 1] = entries[other - 1], entries[position - 1]
-        assert verify(entries).broken is not None
+        assert verify(entries).first_invalid is not None
 
 
 def test_rewriting_all_entries_changes_the_head() -> None:
@@ -78,7 +78,7 @@ def test_rewriting_all_entries_changes_the_head() -> None:
     last = ""
     for row in forged:
         row["digest"] = last = hash_chain.digest(last, row)
-    assert verify(forged).broken is None
+    assert verify(forged).first_invalid is None
     assert verify(forged).head != verify(log(3)).head
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.daemon.__main__ import locked
+from agent_orchestrator.daemon.__main__ import hold_home_lock
 
 
 def test_a_home_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
@@ -17,9 +17,9 @@ def test_a_home_that_everybody_may_write_is_refused(tmp_path: Path) -> None:
     home.path.mkdir()
     home.path.chmod(0o777)
     with pytest.raises(PermissionError, match="chmod 700"):
-        home.make()
+        home.create_folders()
     home.path.chmod(0o755)
-    home.make()
+    home.create_folders()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the owner")
@@ -30,9 +30,9 @@ def test_a_home_that_is_another_users_symlink_is_refused(tmp_path: Path) -> None
     home.path.symlink_to(own_folder)
     os.chown(home.path, 65534, 65534, follow_symlinks=False)
     with pytest.raises(PermissionError, match="another user"):
-        home.make()
+        home.create_folders()
     os.chown(home.path, os.getuid(), os.getgid(), follow_symlinks=False)
-    home.make()
+    home.create_folders()
 
 
 def test_the_lock_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_the_lock_file_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
     home.path.chmod(0o755)
     home.lock.touch()
     home.lock.chmod(0o644)
-    with locked(home):
+    with hold_home_lock(home):
         assert home.lock.stat().st_mode & 0o777 == 0o600
 
 
@@ -54,7 +54,7 @@ def test_a_socket_folder_that_is_a_symlink_is_refused(tmp_path: Path, monkeypatc
         home.socket("x").parent.symlink_to(own_folder)
         assert home.socket("x").is_relative_to(common)
         with pytest.raises(PermissionError, match="is a symlink"):
-            home.make()
+            home.create_folders()
 
 
 def test_a_socket_path_is_short_enough_for_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Missing, Temporary, UsageError
 from agent_orchestrator.protocols.host import ProcessId
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.terminals import wait_until_true
 
 pytestmark = pytest.mark.anyio
 
@@ -41,7 +41,7 @@ async def test_run_returns_code_output_and_errors(host: LocalHost, tmp_path: Pat
 async def test_run_starts_no_thread(host: LocalHost) -> None:
     threads = threading.active_count()
     running = asyncio.create_task(host.run(["sh", "-c", "sleep 0.1"]))
-    await eventually(lambda: running.done() or threading.active_count() > threads)
+    await wait_until_true(lambda: running.done() or threading.active_count() > threads)
     assert threading.active_count() == threads
 
 
@@ -87,13 +87,13 @@ async def test_time_out_ends_grandchildren_too(host: LocalHost, tmp_path: Path, 
         if pids.exists() and pids.read_text():
             break
     for pid in map(int, pids.read_text().split()):
-        await eventually(lambda: _has_ended(pid))  # noqa: B023 - awaited here
+        await wait_until_true(lambda: _has_ended(pid))  # noqa: B023 - awaited here
 
 
 async def test_cancelling_a_run_ends_its_process(host: LocalHost, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     running = asyncio.create_task(host.run(["sh", "-c", f"echo $$ >{pid}; exec sleep 60"]))
-    await eventually(lambda: pid.exists() and pid.read_text())
+    await wait_until_true(lambda: pid.exists() and pid.read_text())
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -109,7 +109,7 @@ async def test_a_program_whose_output_is_not_read_ends_with_the_block(
         try:
             async with host.pipe(["yes"], log=tmp_path / "err") as process:
                 assert process.stdout is not None
-                await eventually(lambda: process.stdout._paused)  # type: ignore[union-attr]
+                await wait_until_true(lambda: process.stdout._paused)  # type: ignore[union-attr]
                 if fails:
                     raise Temporary("enough")
         except Temporary:
@@ -122,7 +122,7 @@ async def test_stream_reports_each_line_while_the_program_runs(host: LocalHost, 
     go = tmp_path / "go"
     script = f"echo one; until [ -e {go} ]; do sleep 0.01; done; echo two >&2; printf three; exit 4"
     running = asyncio.create_task(host.stream(["sh", "-c", script], lines.append))
-    await eventually(lambda: lines == ["one"])
+    await wait_until_true(lambda: lines == ["one"])
     go.touch()
     assert await running == 4
     assert lines == ["one", "two", "three"]
@@ -144,10 +144,10 @@ async def test_a_spawned_process_has_its_own_session_and_leaves_no_zombie(host: 
     log = tmp_path / "log"
     pid = await host.spawn(["sh", "-c", "echo said; exec sleep 60"], cwd=tmp_path, log=log)
     assert os.getsid(pid) == pid
-    await eventually(lambda: log.read_text() == "said\n")
+    await wait_until_true(lambda: log.read_text() == "said\n")
     assert threading.active_count() == threads
     os.kill(pid, signal.SIGKILL)
-    await eventually(lambda: not Path(f"/proc/{pid}").exists())
+    await wait_until_true(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_closing_the_loop_over_a_spawned_program_is_silent(tmp_path: Path) -> None:
@@ -193,11 +193,11 @@ async def test_a_reused_pid_is_another_process(host: LocalHost) -> None:
 async def test_a_group_can_be_signalled(host: LocalHost, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     pid = await host.spawn(["sh", "-c", f"sleep 60 & echo $! >{pids}; wait"], cwd=tmp_path)
-    await eventually(lambda: pids.exists() and pids.read_text())
+    await wait_until_true(lambda: pids.exists() and pids.read_text())
     process = host.process(pid)
     assert process is not None
     host.kill(process, signal.SIGKILL, group=True)
-    await eventually(lambda: _has_ended(pid) and _has_ended(int(pids.read_text())))
+    await wait_until_true(lambda: _has_ended(pid) and _has_ended(int(pids.read_text())))
 
 
 async def test_a_family_is_the_session_and_all_descendants(host: LocalHost, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_a_family_is_the_session_and_all_descendants(host: LocalHost, tmp_
     # One that its parent has left behind, in the same session; one in a session of its own.
     script = f'(sleep 60 & echo $! >>{pids}); "$@" & wait'
     pid = await host.spawn(["sh", "-c", script, "sh", sys.executable, "-I", "-S", "-c", apart], cwd=tmp_path)
-    await eventually(lambda: pids.exists() and pids.read_text().count("\n") == 2)
+    await wait_until_true(lambda: pids.exists() and pids.read_text().count("\n") == 2)
     leader = host.process(pid)
     assert leader is not None
     family = host.family(leader)
@@ -241,12 +241,12 @@ async def test_users_of_a_folder_have_it_as_cwd_or_a_file_of_it_open(host: Local
     has_open = await host.spawn(["sh", "-c", f"exec 3<{inside}/file; exec sleep 60"], cwd=tmp_path)
     neither = await host.spawn(["sleep", "60"], cwd=beside)
     try:
-        await eventually(lambda: {pid for pid, _ in host.users_of(inside)} == {in_it, has_open})
-        await eventually(lambda: ("sleep") in dict(host.users_of(inside)).values())
+        await wait_until_true(lambda: {pid for pid, _ in host.users_of(inside)} == {in_it, has_open})
+        await wait_until_true(lambda: ("sleep") in dict(host.users_of(inside)).values())
     finally:
         for pid in (in_it, has_open, neither):
             os.kill(pid, signal.SIGKILL)
-    await eventually(lambda: host.users_of(inside) == [])
+    await wait_until_true(lambda: host.users_of(inside) == [])
 
 
 def test_another_boot_can_be_simulated(host: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:

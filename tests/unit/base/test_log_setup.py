@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.cli.daemon.log import fields
+from agent_orchestrator.cli.daemon.log import parse_fields
 
 PROGRAM = """
 import logging, sys
@@ -31,7 +31,7 @@ except ZeroDivisionError:
 @pytest.fixture(scope="module")
 def entries() -> list[dict[str, str]]:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    return [fields(line) for line in ran.stdout.splitlines()]
+    return [parse_fields(line) for line in ran.stdout.splitlines()]
 
 
 def test_every_entry_is_one_line_of_fields(entries: list[dict[str, str]]) -> None:
@@ -51,7 +51,7 @@ import os, sys, threading
 from pathlib import Path
 from agent_orchestrator.base import log_setup as logs
 path = Path(sys.argv[1])
-logs.set_up(path.open("a")).bound(path, most=2000, kept=3)
+logs.set_up(path.open("a")).enable_rotation(path, most=2000, kept=3)
 log = logs.get_logger()
 sys.setswitchinterval(1e-6)
 def say(who):
@@ -75,7 +75,7 @@ def test_a_full_log_is_rotated_without_torn_or_lost_lines(tmp_path: Path) -> Non
     assert all(each.stat().st_size >= 2000 for each in files[:-1]), "none was turned over twice"
     lines = [line for each in files for line in each.read_text().splitlines()]
     assert lines.pop() == "last words"
-    entries = [fields(line) for line in lines]
+    entries = [parse_fields(line) for line in lines]
     assert {entry["event"] for entry in entries} == {"said"}
     for who in "0123":  # the oldest are gone, all later ones are there
         numbers = [int(entry["number"]) for entry in entries if entry["who"] == who]
@@ -85,7 +85,9 @@ def test_a_full_log_is_rotated_without_torn_or_lost_lines(tmp_path: Path) -> Non
 
 def events_by_file(folder: Path) -> dict[str, list[str]]:
     """Return the events logged in each file."""
-    return {each.name: [fields(line)["event"] for line in each.read_text().splitlines()] for each in folder.iterdir()}
+    return {
+        each.name: [parse_fields(line)["event"] for line in each.read_text().splitlines()] for each in folder.iterdir()
+    }
 
 
 def test_without_a_free_descriptor_the_old_file_is_used_on(tmp_path: Path) -> None:
@@ -95,7 +97,7 @@ import resource, sys
 from pathlib import Path
 from agent_orchestrator.base import log_setup as logs
 path = Path(sys.argv[1])
-logs.set_up(path.open("a")).bound(path, most=100)
+logs.set_up(path.open("a")).enable_rotation(path, most=100)
 before = resource.getrlimit(resource.RLIMIT_NOFILE)
 log = logs.get_logger()
 resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
@@ -116,7 +118,7 @@ import sys
 from pathlib import Path
 from agent_orchestrator.base import log_setup as logs
 path = Path(sys.argv[1])
-logs.set_up(path.open("a")).bound(path, most=100)
+logs.set_up(path.open("a")).enable_rotation(path, most=100)
 path.rename(path.with_name("away"))
 path.write_text("of another\\n")
 logs.get_logger().info("one", more="x" * 100)

@@ -19,12 +19,12 @@ class Times:
         self.now, self.computed = 100.0, 5.0
 
     def turn(self, watchdog: Watchdog, seconds: float, own: float, *, sampled: bool = True) -> None:
-        watchdog.begin()
+        watchdog.begin_iteration()
         self.now += seconds
         self.computed += own
         if sampled:
             watchdog.check()
-        watchdog.rest()
+        watchdog.end_iteration()
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def test_long_turns_are_counted_as_work_or_as_waiting(times: Times, watchdog: Wa
     times.turn(watchdog, 0.08, 0.07)
     times.turn(watchdog, 0.3, 0.01)
     stalls = watchdog.stalls
-    assert (stalls.work, stalls.waits) == (1, 1)
+    assert (stalls.work_count, stalls.wait_count) == (1, 1)
     assert (round(stalls.seconds, 3), round(stalls.own_seconds, 3), round(stalls.longest, 3)) == (0.38, 0.08, 0.3)
     assert "1× by its own work and 1× by waiting" in stalls.summary_line()
 
 
 def test_a_loop_without_stalls_is_summarized_as_such(watchdog: Watchdog) -> None:
-    watchdog.rest()
+    watchdog.end_iteration()
     assert watchdog.stalls.summary_line() == "never held up for more than 50 ms"
 
 
@@ -101,11 +101,13 @@ def test_stalls_of_a_real_loop_have_stacks_and_an_idle_loop_is_not_sampled() -> 
         await asyncio.sleep(STALL_SECONDS * 8)
         checks.append(watchdog.checks)
 
-    with asyncio.Runner(loop_factory=watchdog.loop) as runner:
+    with asyncio.Runner(loop_factory=watchdog.create_loop) as runner:
         runner.run(work())
     watchdog.close()
     by = {stall.stack[0].split()[1]: stall for stall in watchdog.stalls.recent if stall.stack}
-    assert by["computes"].by_work and by["computes"].own >= STALL_SECONDS * 2
-    waited = next(stall for stall in watchdog.stalls.recent if "work" in " ".join(stall.stack) and not stall.by_work)
+    assert by["computes"].is_own_work and by["computes"].own_seconds >= STALL_SECONDS * 2
+    waited = next(
+        stall for stall in watchdog.stalls.recent if "work" in " ".join(stall.stack) and not stall.is_own_work
+    )
     assert waited.seconds >= STALL_SECONDS * 4 and any("blocks" in line for line in waited.stack)
     assert checks[1] - checks[0] <= 3, "the thread checks on although the loop only waits"

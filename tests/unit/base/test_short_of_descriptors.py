@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 
+from agent_orchestrator.base.api_tokens import Tokens
 from agent_orchestrator.base.git.refs import find_layout, read_head
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.changes.pull_requests import branch_watch
-from agent_orchestrator.config.load import load
-from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.config.load import load_file
 from agent_orchestrator.core.events import BaseMoved, Event
 from agent_orchestrator.core.listeners import Listeners
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader
-from agent_orchestrator.plugins.runtimes.process import Process
-from agent_orchestrator.plugins.workspaces.record import Record, read_record, write_record
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
+from agent_orchestrator.plugins.workspaces.workspace_record import WorkspaceRecord, read_record, write_record
 from agent_orchestrator.protocols import Handle, WorkspaceSpec
 from agent_orchestrator.protocols.host import ProcessId
 from agent_orchestrator.testing.contracts.workspace import git_in
-from agent_orchestrator.testing.terminals import eventually
+from agent_orchestrator.testing.terminals import wait_until_true
 from tests.parts import HandSetClock
 
 pytestmark = pytest.mark.anyio
@@ -75,7 +75,7 @@ async def test_the_end_of_such_a_process_is_still_awaited(sleeper: ProcessId) ->
 
 
 async def test_a_terminal_that_cannot_be_probed_is_not_gone(sleeper: ProcessId, tmp_path: Path) -> None:
-    runtime = Process({"home": str(tmp_path)}, LocalHost())
+    runtime = ProcessRuntime({"home": str(tmp_path)}, LocalHost())
     address = {name: str(tmp_path / name) for name in ("socket", "private", "log")}
     holder = {"holder": str(sleeper.pid), "holderStarted": sleeper.started}
     handle = Handle(
@@ -114,9 +114,9 @@ def test_a_spool_is_read_once_descriptors_are_free(tmp_path: Path) -> None:
 
 def test_our_files_that_cannot_be_opened_are_not_reported_as_broken(tmp_path: Path) -> None:
     spec = WorkspaceSpec("s", tmp_path, tmp_path / "w", None, tmp_path, "feature/s", "main")
-    write_record(spec, Record(str(spec.path), spec.branch, "main", "0" * 40, "0" * 40, made_branch=True))
+    write_record(spec, WorkspaceRecord(str(spec.path), spec.branch, "main", "0" * 40, "0" * 40, made_branch=True))
     home = Home(tmp_path / "home")
-    Tokens(home).new("phone", "viewer")
+    Tokens(home).create("phone", "viewer")
     tokens = Tokens(home)
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text("{}")
@@ -126,8 +126,8 @@ def test_our_files_that_cannot_be_opened_are_not_reported_as_broken(tmp_path: Pa
         with pytest.raises(Temporary, match="open files"):
             tokens.list()
         with pytest.raises(Temporary, match="open files"):
-            load(file, {})
-    assert read_record(spec) and tokens.list() and load(file, {})
+            load_file(file, {})
+    assert read_record(spec) and tokens.list() and load_file(file, {})
 
 
 async def test_a_base_branch_that_cannot_be_read_is_read_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,16 +149,16 @@ async def test_a_base_branch_that_cannot_be_read_is_read_later(tmp_path: Path, m
         branch="feature/x",
         base_head="",
         live=True,
-        place=None,
+        workspace=None,
         head="",
         has_remote_forge=False,
     )
     flow = SimpleNamespace(sessions={"app-x": facts}, listeners=Listeners(), clock=HandSetClock(), append=append)
-    watch = SimpleNamespace(entry=lambda _path, _call: None)
+    watch = SimpleNamespace(watch_entry=lambda _path, _call: None)
     core: Any = SimpleNamespace(flow=flow, watch=watch, home=None, host=None)
     with no_descriptors():
         branch_watch.BranchWatch(core).start()
         await asyncio.sleep(0.03)
         assert not recorded
-    await eventually(lambda: bool(recorded))
+    await wait_until_true(lambda: bool(recorded))
     assert recorded[0].body == BaseMoved(git_in(tmp_path, "rev-parse", "main"))

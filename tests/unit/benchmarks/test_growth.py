@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.growth import bend, exponent, fit, line
+from benchmarks.growth import fit_bend, fit_exponent, fit_growth, fit_line
 
 NUMBERS = (1, 20, 50, 200)
 some = st.floats(0.001, 1000)
@@ -14,19 +14,19 @@ some = st.floats(0.001, 1000)
 
 @given(base=some, each=some)
 def test_fitting_a_line_recovers_its_constant_and_its_slope(base: float, each: float) -> None:
-    fitted = line([(number, base + each * number) for number in NUMBERS])
+    fitted = fit_line([(number, base + each * number) for number in NUMBERS])
     assert fitted == pytest.approx((base, each), rel=1e-6, abs=1e-6 * (base + each))
 
 
 @given(scale=some, power=st.floats(0, 3))
 def test_fitting_a_power_recovers_its_exponent(scale: float, power: float) -> None:
     points = [(number, scale * number**power) for number in NUMBERS]
-    assert exponent(points) == pytest.approx(power, abs=1e-6)
+    assert fit_exponent(points) == pytest.approx(power, abs=1e-6)
 
 
 def test_the_squared_part_of_a_cost_is_measured() -> None:
     points = [(number, 3 + 0.5 * number + 0.01 * number**2) for number in NUMBERS]
-    assert bend(points) == pytest.approx(0.01 * 200**2 / points[-1][1])
+    assert fit_bend(points) == pytest.approx(0.01 * 200**2 / points[-1][1])
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ def test_the_squared_part_of_a_cost_is_measured() -> None:
 def test_a_fit_says_whether_growth_is_constant_or_linear_at_most(
     points: list[tuple[float, float]], constant: bool, linear: bool
 ) -> None:
-    fitted = fit(points)
+    fitted = fit_growth(points)
     assert (fitted.is_at_most("constant"), fitted.is_at_most("linear")) == (constant, linear), fitted
 
 
 def test_differences_below_the_measurable_minimum_are_no_growth() -> None:
     points = [(20, 0.0), (50, 0.01), (200, 0.05)]
-    assert not fit(points).is_at_most("constant")
-    assert fit(points, floor=0.1).is_at_most("constant")
+    assert not fit_growth(points).is_at_most("constant")
+    assert fit_growth(points, floor=0.1).is_at_most("constant")
 
 
 def test_three_points_are_too_few_to_measure_a_squared_part() -> None:
-    assert bend([(0, 10), (50, 9), (500, 40)]) == 0
+    assert fit_bend([(0, 10), (50, 9), (500, 40)]) == 0
 
 
 def test_a_fit_needs_two_different_numbers() -> None:
     with pytest.raises(ValueError, match="two different numbers"):
-        fit([(20, 1.0), (20, 2.0)])
+        fit_growth([(20, 1.0), (20, 2.0)])
 
 
 def test_an_unknown_kind_of_growth_is_refused() -> None:
     with pytest.raises(ValueError, match="'cubic' is not known; use constant or linear"):
-        fit([(1, 1), (2, 2)]).is_at_most("cubic")
+        fit_growth([(1, 1), (2, 2)]).is_at_most("cubic")

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
-from benchmarks.cases import CASES, MORE
-from benchmarks.client import HTTPConnection, one_core, rate
+from benchmarks.cases import CASES, EXTRA_CASES
+from benchmarks.client import HTTPConnection, measure_request_rate, pin_to_one_core
 from benchmarks.forges.webhooks import SECRET, signed_delivery
 from benchmarks.sessions import spawn
-from benchmarks.sessions.messages import Disk
+from benchmarks.sessions.messages import BareDatabase
 from benchmarks.sessions.spawn import AgentStarts
 
 
@@ -63,15 +63,15 @@ def test_a_connection_reads_one_response_per_request(server: http.server.Threadi
 
 def test_each_request_is_sent_once_if_repeating_is_off(server: http.server.ThreadingHTTPServer) -> None:
     requests = [f"GET /{number} HTTP/1.1\r\nHost: x\r\n\r\n".encode() for number in range(40)]
-    measured = rate(os.getpid(), address_of(server), requests, 30.0, repeat=False)
+    measured = measure_request_rate(os.getpid(), address_of(server), requests, 30.0, repeat=False)
     assert sorted(EchoingHandler.paths) == sorted(f"/{number}" for number in range(40))
-    assert measured.a_second > 0
-    assert measured.each > 0
+    assert measured.per_second > 0
+    assert measured.cpu_seconds_each > 0
 
 
 def test_an_unexpected_response_status_is_an_error(server: http.server.ThreadingHTTPServer) -> None:
     with pytest.raises(RuntimeError, match="another answer than expected"):
-        rate(os.getpid(), address_of(server), [b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n"], 1.0)
+        measure_request_rate(os.getpid(), address_of(server), [b"GET /none HTTP/1.1\r\nHost: x\r\n\r\n"], 1.0)
 
 
 def test_all_threads_are_pinned_to_one_core_and_released_afterwards() -> None:
@@ -80,7 +80,7 @@ def test_all_threads_are_pinned_to_one_core_and_released_afterwards() -> None:
     thread = threading.Thread(target=may_end.wait)
     thread.start()
     try:
-        with one_core(os.getpid()):
+        with pin_to_one_core(os.getpid()):
             assert os.sched_getaffinity(thread.native_id or 0) == {min(before)}
         assert os.sched_getaffinity(thread.native_id or 0) == before
     finally:
@@ -92,12 +92,12 @@ def test_our_plugin_accepts_the_signed_deliveries_of_the_benchmark() -> None:
     head, _, body = signed_delivery(7, "acme/app", SECRET).partition(b"\r\n\r\n")
     headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
     assert int(headers["Content-Length"]) == len(body)
-    delivery = GitHubHooks().genuine(headers, body, [SECRET])
+    delivery = GitHubHooks().verify(headers, body, [SECRET])
     assert delivery is not None
     hint = GitHubHooks().hint(delivery)
     assert hint is not None
     assert (hint.repo, list(hint.pulls)) == ("acme/app", [8])
-    assert GitHubHooks().genuine(headers, body, ["another"]) is None
+    assert GitHubHooks().verify(headers, body, ["another"]) is None
 
 
 def test_an_agents_start_time_is_read_from_its_own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,12 +110,12 @@ def test_an_agents_start_time_is_read_from_its_own_log(tmp_path: Path, monkeypat
 
 
 def test_the_commit_of_the_baseline_is_as_durable_as_ours(tmp_path: Path) -> None:
-    with Disk(tmp_path / "bare.db") as disk:
+    with BareDatabase(tmp_path / "bare.db") as disk:
         assert disk.commit("x") > 0
         assert disk.durability() == ("wal", 2)
 
 
 def test_no_case_is_registered_under_two_names() -> None:
-    assert not CASES.keys() & MORE.keys()
-    modules = [*CASES.values(), *MORE.values()]
+    assert not CASES.keys() & EXTRA_CASES.keys()
+    modules = [*CASES.values(), *EXTRA_CASES.values()]
     assert len(set(modules)) == len(modules)

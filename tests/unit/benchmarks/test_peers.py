@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measure import Duel, LeftOut
+from benchmarks.measure import Duel, SkippedResult
 from benchmarks.peers import duels
 from benchmarks.peers.adapter import Adapter, fill, load
 from benchmarks.peers.environment import OutOfTime, PeerEnvironment
@@ -69,9 +69,9 @@ ADAPTER = Adapter(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duels, "QUIET", 0.0)
+    monkeypatch.setattr(duels, "SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(duels, "SAMPLE_SECONDS", 0.3)
-    monkeypatch.setattr(duels, "MANY", 3)
+    monkeypatch.setattr(duels, "MANY_SESSIONS", 3)
     monkeypatch.setattr(duels, "TURNS", 1)
 
 
@@ -84,7 +84,7 @@ def place(tmp_path: Path) -> Iterator[PeerEnvironment]:
 
 
 def test_the_shipped_adapters_can_be_read() -> None:
-    adapters = {path.stem: load(path) for path in duels.HERE.glob("*.toml")}
+    adapters = {path.stem: load(path) for path in duels.FOLDER.glob("*.toml")}
     assert {"ours", "cli-agent-orchestrator", "ao-typescript"} <= set(adapters)
     values = {**duels._values(adapters["ours"]), "name": "n", "text": "t"}
     all_values = {**values, **dict.fromkeys(("folder", "home", "repo", "bin", "port"), "x")}
@@ -104,11 +104,11 @@ def test_the_shipped_adapters_can_be_read() -> None:
 
 
 def test_a_peer_is_installed_from_hashed_requirements_only() -> None:
-    for path in duels.HERE.glob("*.toml"):
+    for path in duels.FOLDER.glob("*.toml"):
         for command in load(path).install:
             if "install" in command:
                 assert "--require-hashes" in command
-                lock = Path(fill(command[-1], {"here": str(duels.HERE)}))
+                lock = Path(fill(command[-1], {"here": str(duels.FOLDER)}))
                 requirements = lock.read_text().replace("\\\n", " ").splitlines()
                 assert all("==" in line and "--hash=sha256:" in line for line in requirements), lock
 
@@ -128,7 +128,7 @@ def test_unknown_keys_and_unknown_placeholders_are_refused(tmp_path: Path) -> No
 def test_spawn_send_and_exit_are_measured_by_the_agents_own_log(place: PeerEnvironment) -> None:
     costs: duels.Costs = {}
     duels.play_few(place, costs)
-    assert set(costs) == {duels.SPAWN, duels.SEND, duels.EXIT}
+    assert set(costs) == {duels.SPAWN_CASE, duels.SEND_CASE, duels.EXIT_CASE}
     assert all(cost.value is not None and 0 < cost.value < 60 for cost in costs.values()), costs
     assert [note["text"] for note in place.notes("heard")][:2] == ["token-few0-0\n", "token-few0-1\n"]
     assert len(place.notes("started")) == 3
@@ -137,20 +137,20 @@ def test_spawn_send_and_exit_are_measured_by_the_agents_own_log(place: PeerEnvir
 def test_many_sessions_and_their_idle_costs_are_measured(place: PeerEnvironment) -> None:
     costs: duels.Costs = {}
     duels.play_many(place, costs)
-    assert set(costs) == {duels.SPAWNS, duels.STATUS, duels.CALLS, duels.MEMORY}
-    memory = costs[duels.MEMORY].value
+    assert set(costs) == {duels.SPAWN_MANY_CASE, duels.STATUS_CASE, duels.PROGRAM_STARTS_CASE, duels.MEMORY_CASE}
+    memory = costs[duels.MEMORY_CASE].value
     assert memory is not None
     assert memory > 1
     assert (place.folder / "programs" / "git").is_symlink(), "the programs are themselves again"
 
 
 def test_every_started_program_is_counted(place: PeerEnvironment) -> None:
-    with place.counting() as calls:
-        place.until(lambda: calls() > 2, 60, "the toy to call Git again and again")
+    with place.count_programs() as calls:
+        place.wait_until(lambda: calls() > 2, 60, "the toy to call Git again and again")
     silent = replace(ADAPTER, commands={"start": ["sleep", "60"]})
     with PeerEnvironment(silent, place.folder / "silent", {}, time.monotonic() + 300) as other:
         other.start(60)
-        with other.counting() as calls:
+        with other.count_programs() as calls:
             assert calls() == 0
 
 
@@ -158,7 +158,7 @@ def test_what_does_not_happen_within_the_limit_has_no_value(
     place: PeerEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spawn = duels.spawn
-    monkeypatch.setattr(duels, "LIMIT", 0.5)
+    monkeypatch.setattr(duels, "TIME_LIMIT", 0.5)
     monkeypatch.setattr(duels, "spawn", lambda place, names, _limit: spawn(place, names, 60))  # this is to be done
     place.adapter = replace(
         ADAPTER,
@@ -166,8 +166,8 @@ def test_what_does_not_happen_within_the_limit_has_no_value(
     )
     costs: duels.Costs = {}
     duels.play_few(place, costs)
-    assert costs[duels.SPAWN].value is not None
-    assert (costs[duels.SEND].value, costs[duels.EXIT].value) == (None, None)
+    assert costs[duels.SPAWN_CASE].value is not None
+    assert (costs[duels.SEND_CASE].value, costs[duels.EXIT_CASE].value) == (None, None)
     place.adapter = replace(ADAPTER, commands={**ADAPTER.commands, "spawn": ["false"]})
     assert spawn(place, ["x"], 0.2) is None
 
@@ -205,14 +205,21 @@ def test_duels_cover_all_cases_and_name_the_peers_left_out(tmp_path: Path, monke
         replace(ADAPTER, name="broken", prepare=[["false"]]),
     ]
     results = list(duels.compare(tmp_path, others))
-    reasons = {result.name: result.why for result in results if isinstance(result, LeftOut)}
+    reasons = {result.name: result.why for result in results if isinstance(result, SkippedResult)}
     assert set(reasons) == {"offline", "unasked", "lacking", "broken, the rest"}
     assert reasons["offline"] == "it cannot be installed: no network"
     assert reasons["unasked"].startswith("not asked for: NO_SUCH_VARIABLE=")
     assert reasons["lacking"] == "there is no no-such-program here"
     peer_duels = [result for result in results if isinstance(result, Duel) and result.peer == "peer"]
-    cases = [duels.COLD, duels.SPAWN, duels.SEND, duels.EXIT, duels.SPAWNS, duels.STATUS]
-    assert [result.case for result in peer_duels] == [*cases, duels.CALLS, duels.MEMORY]
+    cases = [
+        duels.COLD_START_CASE,
+        duels.SPAWN_CASE,
+        duels.SEND_CASE,
+        duels.EXIT_CASE,
+        duels.SPAWN_MANY_CASE,
+        duels.STATUS_CASE,
+    ]
+    assert [result.case for result in peer_duels] == [*cases, duels.PROGRAM_STARTS_CASE, duels.MEMORY_CASE]
     assert peer_duels[0].note.startswith("peer toy 1.2, ")
     assert {result.unit for result in peer_duels} == {"s", "MB", "a minute"}
     with PeerEnvironment(ADAPTER, tmp_path / "after", {}, time.monotonic()) as here:

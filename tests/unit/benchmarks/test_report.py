@@ -11,7 +11,19 @@ import pytest
 
 from benchmarks import plots, report
 from benchmarks.__main__ import main
-from benchmarks.measure import HEAD, Case, Duel, Figure, Growth, LeftOut, Result, in_turns, number, quartiles, ratios
+from benchmarks.measure import (
+    TABLE_HEAD,
+    Case,
+    Duel,
+    Figure,
+    Growth,
+    Result,
+    SkippedResult,
+    format_number,
+    quartiles,
+    ratios,
+    time_in_turns,
+)
 
 FAST = Figure("spawn ÷ bare", 1.5, 3, stretch=1.7, spread=(1.4, 1.6), note="90 ms ÷ 60 ms", why="Git twice")
 SHORT = Figure("send ÷ bare", 1.2, 1.3, stretch=1.1, note="0.7 s", why="0.1 s is the store: `commit`")
@@ -22,7 +34,7 @@ STEEP = Growth("list", "sessions", [(1, 1.0), (10, 100.0), (100, 10000.0)], "ms"
 AHEAD = Duel("send → received", 0.7, "other", 2.8)
 BEHIND = Duel("cold start", 0.2, "other", 0.1)
 NEVER = Duel("exit → shown", 0.1, "other", None)
-ABSENT = LeftOut("another", "it cannot be installed")
+ABSENT = SkippedResult("another", "it cannot be installed")
 ALL: list[Result] = [FAST, SHORT, SLOW, MANY, FLAT, STEEP, AHEAD, BEHIND, NEVER, ABSENT]
 
 
@@ -36,7 +48,7 @@ def playing(*results: Result) -> dict[str, Case]:
 
 def cells(result: Result) -> list[str]:
     columns = [cell.strip() for cell in result.row().split("|")[1:-1]]
-    assert len(columns) == len(HEAD.splitlines()[0].split("|")) - 2
+    assert len(columns) == len(TABLE_HEAD.splitlines()[0].split("|")) - 2
     return columns
 
 
@@ -81,7 +93,7 @@ def test_zero_against_a_positive_cost_is_an_infinite_ratio() -> None:
     [(0, "0"), (0.0325, "0.0325"), (0.00002, "0.00002"), (1, "1"), (2.4, "2.4"), (12.345, "12.3"), (100, "100"), (11080.4, "11,080")],
 )  # fmt: skip
 def test_numbers_have_three_digits_and_thousands_separators(value: float, text: str) -> None:
-    assert number(value) == text
+    assert format_number(value) == text
 
 
 def test_a_pipe_in_a_note_is_escaped() -> None:
@@ -90,7 +102,7 @@ def test_a_pipe_in_a_note_is_escaped() -> None:
 
 def test_medians_and_quartiles_of_alternating_measurements() -> None:
     order: list[str] = []
-    rows = in_turns(3, lambda: order.append("ours"), lambda: order.append("bare"))
+    rows = time_in_turns(3, lambda: order.append("ours"), lambda: order.append("bare"))
     assert order == ["ours", "bare"] * 3
     assert [len(row) for row in rows] == [3, 3]
     assert quartiles([5, 1, 2, 4, 3]) == (2, 4)
@@ -129,7 +141,7 @@ def test_a_figure_of_nan_is_missed_and_written(tmp_path: Path) -> None:
 def test_a_run_that_misses_nothing_exits_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([], playing(FAST, SHORT, FLAT, AHEAD, NEVER, ABSENT), {}) == 0
     printed = capsys.readouterr().out
-    assert HEAD in printed
+    assert TABLE_HEAD in printed
     assert FAST.row() in printed
     assert "as it must be, short of stretch: send ÷ bare" in printed
     assert "missed" not in printed
@@ -160,7 +172,7 @@ def test_only_the_part_of_a_page_between_its_marks_is_replaced(tmp_path: Path) -
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text(f"# Before\n\n{report.BEGIN}\noutdated\n{report.END}\n\n# After\n")
-    run = report.Run("2026-01-01", report.machine(), {}, [report.PlayedCase("one", 0.5, 1.0, [FAST])])
+    run = report.BenchmarkRun("2026-01-01", report.machine(), {}, [report.CaseResult("one", 0.5, 1.0, [FAST])])
     report.write_page(page, run, [tmp_path / "docs" / "pictures" / "bench-growth.png"])
     once = page.read_text()
     assert once.startswith(f"# Before\n\n{report.BEGIN}\n")

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import pytest
 
 from agent_orchestrator.cli import main
-from tests.unit.cli.scripted import Daemon, daemon_at
+from tests.unit.cli.scripted import ScriptedDaemon, daemon_at
 
 
-class CommandResult(NamedTuple):
+class AoResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Run = Callable[..., CommandResult]
+Run = Callable[..., AoResult]
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ def home(own_world: Path) -> Path:
 
 
 @pytest.fixture
-def daemon(home: Path) -> Iterator[Daemon]:
+def daemon(home: Path) -> Iterator[ScriptedDaemon]:
     with daemon_at(home) as daemon:
         yield daemon
 
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*argv: str | Sequence[str]) -> CommandResult:
+    def run(*argv: str | Sequence[str]) -> AoResult:
         code = main([str(each) for each in argv])
         captured = capsys.readouterr()
-        return CommandResult(code, captured.out, captured.err)
+        return AoResult(code, captured.out, captured.err)
 
     return run

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 
-def ao(*argv: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+def run_ao(*argv: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """Run the real program in a separate process, and return its result."""
     command = [sys.executable, "-m", "agent_orchestrator", *argv]
     return subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 
 
 @dataclass
-class Request:
+class DaemonRequest:
     method: str
     path: str
     headers: dict[str, str]
@@ -29,7 +29,7 @@ class Request:
 
 
 @dataclass
-class Reply:
+class DaemonReply:
     body: object = None
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -38,15 +38,15 @@ class Reply:
     """`before`: hang up instead of answering; `within`: in the middle of the body."""
 
 
-Handler = Callable[[Request], Reply] | Reply | list[Any] | dict[str, Any] | None
+Handler = Callable[[DaemonRequest], DaemonReply] | DaemonReply | list[Any] | dict[str, Any] | None
 
 
-class Daemon:
+class ScriptedDaemon:
     """A scripted daemon. The route added last is tried first; of a list of replies each is used once, the last one repeatedly."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self.requests: list[Request] = []
+        self.requests: list[DaemonRequest] = []
         self._routes: list[tuple[str, re.Pattern[str], Any]] = []
         self._folder = tempfile.mkdtemp(prefix="ao-test-")
         self.socket = os.path.join(self._folder, "s")
@@ -65,7 +65,7 @@ class Daemon:
     def route(self, method: str, path: str, reply: Handler) -> None:
         self._routes.insert(0, (method, re.compile(path), reply))
 
-    def requests_for(self, method: str, path: str) -> list[Request]:
+    def requests_for(self, method: str, path: str) -> list[DaemonRequest]:
         return [each for each in self.requests if each.method == method and re.fullmatch(path, each.path)]
 
     def stop(self) -> None:
@@ -91,20 +91,22 @@ class Daemon:
                 method, path, _ = head.decode().split()
                 fields = iter(lambda: reader.readline().decode().rstrip(), "")
                 headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in fields)}
-                request = Request(method, path, headers, reader.read(int(headers.get("content-length", 0))), number)
+                request = DaemonRequest(
+                    method, path, headers, reader.read(int(headers.get("content-length", 0))), number
+                )
                 self.requests.append(request)
                 if not self._answer(connection, self._reply(request)):
                     return
 
-    def _reply(self, request: Request) -> Reply:
+    def _reply(self, request: DaemonRequest) -> DaemonReply:
         for method, path, handler in self._routes:
             if method == request.method and path.fullmatch(request.path):
                 reply = (handler.pop(0) if len(handler) > 1 else handler[0]) if isinstance(handler, list) else handler
                 reply = reply(request) if callable(reply) else reply
-                return reply if isinstance(reply, Reply) else Reply(reply)
+                return reply if isinstance(reply, DaemonReply) else DaemonReply(reply)
         return problem("not-found", f"no route {request.method} {request.path}", status=404, exit_code=3)
 
-    def _answer(self, connection: socket.socket, reply: Reply) -> bool:
+    def _answer(self, connection: socket.socket, reply: DaemonReply) -> bool:
         if reply.drop == "before":
             return False
         body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
@@ -122,7 +124,7 @@ class Daemon:
         return True
 
 
-def problem(category: str, detail: str, remedy: str = "", *, status: int = 400, exit_code: int = 1) -> Reply:
+def problem(category: str, detail: str, remedy: str = "", *, status: int = 400, exit_code: int = 1) -> DaemonReply:
     body = {
         "type": "about:blank",
         "title": "x",
@@ -132,12 +134,12 @@ def problem(category: str, detail: str, remedy: str = "", *, status: int = 400, 
         "category": category,
         "exitCode": exit_code,
     }
-    return Reply(body, status)
+    return DaemonReply(body, status)
 
 
 @contextlib.contextmanager
-def daemon_at(home: Path) -> Iterator[Daemon]:
-    daemon = Daemon(home)
+def daemon_at(home: Path) -> Iterator[ScriptedDaemon]:
+    daemon = ScriptedDaemon(home)
     try:
         yield daemon
     finally:

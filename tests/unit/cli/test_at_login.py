@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.cli.daemon import at_login
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.daemon import login_service
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.testing.programs import Programs
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon
+from tests.unit.cli.scripted import ScriptedDaemon
 
 UNIT = """\
 # Written by `ao start --at-login`.
@@ -64,13 +64,15 @@ def test_the_unit_quotes_its_command_and_variables() -> None:
         '/home/me/50% "done"/$x.yaml',
     ]
     env = {"PATH": "/usr/bin:/home/me/my bin", "AO_HOME": "/home/me/a \\ home/50%"}
-    assert at_login.unit(argv, env) == UNIT
+    assert login_service.systemd_unit(argv, env) == UNIT
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     file = tmp_path / "agent-orchestrator.service"
-    file.write_text(at_login.unit([sys.executable, "-m", "x", '/50% "done"/$x'], {"AO_HOME": "/a \\ home/50%"}))
+    file.write_text(
+        login_service.systemd_unit([sys.executable, "-m", "x", '/50% "done"/$x'], {"AO_HOME": "/a \\ home/50%"})
+    )
     completed = subprocess.run(
         ["systemd-analyze", "verify", "--user", "--man=no", str(file)],
         env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
@@ -81,7 +83,9 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert (completed.returncode, completed.stderr) == (0, "")
 
 
-def test_the_unit_is_written_enabled_and_removed(daemon: Daemon, run: Run, system: Programs, unit: Path) -> None:
+def test_the_unit_is_written_enabled_and_removed(
+    daemon: ScriptedDaemon, run: Run, system: Programs, unit: Path
+) -> None:
     ran = run("start", "--at-login", "--no-open", "--port", "0")
     assert ran.code == 0, ran.err
     assert f"wrote {unit}" in ran.out and "undo: ao start --no-at-login" in ran.out
@@ -101,7 +105,7 @@ def test_the_unit_is_written_enabled_and_removed(daemon: Daemon, run: Run, syste
 
 
 def test_systemd_starts_a_daemon_that_is_not_running(home: Path, system: Programs, unit: Path) -> None:
-    messages = at_login.enable(Client(home, start=False), [])
+    messages = login_service.enable(DaemonClient(home, start=False), [])
     assert messages[0] == f"wrote {unit}"
     calls = [call[1:] for call in system.started(4) if call[0] == "systemctl"]
     assert calls[-1] == ["--user", "restart", "agent-orchestrator.service"]
@@ -109,7 +113,7 @@ def test_systemd_starts_a_daemon_that_is_not_running(home: Path, system: Program
 
 @pytest.mark.parametrize("before", [None, "the old one\n"])
 def test_without_a_service_manager_nothing_is_written(
-    daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: Path, before: str | None
+    daemon: ScriptedDaemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: Path, before: str | None
 ) -> None:
     scripts = {"systemctl": "echo Failed to connect to bus: No medium found >&2; exit 1"}
     failing = Programs(tmp_path, "systemctl", then=scripts)
@@ -127,9 +131,9 @@ def test_without_a_service_manager_nothing_is_written(
 def test_launchd_gets_a_property_list(
     home: Path, system: Programs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(at_login, "platform", "darwin")
-    ao = Client(home, start=False)
-    messages = at_login.enable(ao, ["--config", "/a b/c.yaml"])
+    monkeypatch.setattr(login_service, "platform", "darwin")
+    ao = DaemonClient(home, start=False)
+    messages = login_service.enable(ao, ["--config", "/a b/c.yaml"])
     file = Path(os.environ["HOME"]) / "Library" / "LaunchAgents" / "agent-orchestrator.daemon.plist"
     assert messages == [f"wrote {file}", "the daemon starts when you log in; undo: ao start --no-at-login"]
     properties = plistlib.loads(file.read_bytes())
@@ -153,18 +157,20 @@ def test_launchd_gets_a_property_list(
         ["launchctl", "bootout", f"{gui}/agent-orchestrator.daemon"],
         ["launchctl", "bootstrap", gui, str(file)],
     ]
-    at_login.disable(ao)
+    login_service.disable(ao)
     assert not file.exists() and system.started(4)[-1][1] == "disable"
 
 
-def test_other_systems_are_refused(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(at_login, "platform", "win32")
+def test_other_systems_are_refused(
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(login_service, "platform", "win32")
     monkeypatch.chdir(tmp_path)
     ran = run("start", "--at-login", "--no-open")
     assert ran.code == 1 and "systemd and launchd only" in ran.err
 
 
-def test_at_login_and_foreground_exclude_each_other(daemon: Daemon, run: Run) -> None:
+def test_at_login_and_foreground_exclude_each_other(daemon: ScriptedDaemon, run: Run) -> None:
     assert run("start", "--at-login", "--foreground").code == 2
 
 
@@ -173,7 +179,7 @@ def test_at_login_and_foreground_exclude_each_other(daemon: Daemon, run: Run) ->
 def test_a_control_character_in_a_path_is_refused(
     home: Path, monkeypatch: pytest.MonkeyPatch, platform: str, character: str
 ) -> None:
-    monkeypatch.setattr(at_login, "platform", platform)
+    monkeypatch.setattr(login_service, "platform", platform)
     path = f"/home/me/x{character}ExecStart=/home/me/x/evil"
-    with Client(home, start=False) as ao, pytest.raises(UsageError, match="cannot be told to the system"):
-        at_login.service(ao, ["--config", path])
+    with DaemonClient(home, start=False) as ao, pytest.raises(UsageError, match="cannot be told to the system"):
+        login_service.service_file(ao, ["--config", path])

@@ -14,21 +14,28 @@ from typing import Any
 import pytest
 
 from agent_orchestrator import errors
-from agent_orchestrator.base.http_client import Broken, Connection, Stream, quote, unquote, with_query
+from agent_orchestrator.base.http_client import (
+    BufferedSocket,
+    ConnectionBroken,
+    StreamedResponse,
+    quote,
+    unquote,
+    with_query,
+)
 from agent_orchestrator.client import daemon_client as client_module
-from agent_orchestrator.client.daemon_client import Client, NotRunning
-from tests.unit.cli.scripted import Daemon, Reply, problem
+from agent_orchestrator.client.daemon_client import DaemonClient, NotRunning
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, problem
 
-Connect = Callable[..., Client]
+Connect = Callable[..., DaemonClient]
 
 
 @pytest.fixture
 def connect(home: Path) -> Iterator[Connect]:
     """Yield a function that creates clients for the test's home; they are closed afterwards."""
-    clients: list[Client] = []
+    clients: list[DaemonClient] = []
 
-    def connect(start: bool = True, **options: Any) -> Client:
-        clients.append(Client(home, start=start, **options))
+    def connect(start: bool = True, **options: Any) -> DaemonClient:
+        clients.append(DaemonClient(home, start=start, **options))
         return clients[-1]
 
     yield connect
@@ -36,9 +43,9 @@ def connect(home: Path) -> Iterator[Connect]:
         each.close()
 
 
-def test_one_connection_serves_many_requests(daemon: Daemon, connect: Connect) -> None:
+def test_one_connection_serves_many_requests(daemon: ScriptedDaemon, connect: Connect) -> None:
     daemon.route("GET", "/api/x", {"a": "ü"})
-    daemon.route("POST", "/api/x", Reply({"b": 1}, chunks=[b'{"b"', b": 1}"]))
+    daemon.route("POST", "/api/x", DaemonReply({"b": 1}, chunks=[b'{"b"', b": 1}"]))
     ao = connect(start=False)
     assert ao.get("/api/x") == {"a": "ü"}
     assert ao.post("/api/x") == {"b": 1}
@@ -47,7 +54,7 @@ def test_one_connection_serves_many_requests(daemon: Daemon, connect: Connect) -
 
 
 def test_a_request_names_its_folder_and_configuration(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
+    daemon: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect
 ) -> None:
     folder = tmp_path / "a b,ü"
     folder.mkdir()
@@ -62,16 +69,20 @@ def test_a_request_names_its_folder_and_configuration(
 
 @pytest.mark.parametrize("drop", ["before", "within"])
 def test_a_request_is_repeated_with_the_same_key_after_a_broken_connection(
-    daemon: Daemon, drop: str, connect: Connect
+    daemon: ScriptedDaemon, drop: str, connect: Connect
 ) -> None:
-    daemon.route("POST", "/api/x", [Reply(drop="before"), Reply({"long": "body"}, drop=drop), Reply({"ok": True})])
+    daemon.route(
+        "POST",
+        "/api/x",
+        [DaemonReply(drop="before"), DaemonReply({"long": "body"}, drop=drop), DaemonReply({"ok": True})],
+    )
     assert connect(start=False).post("/api/x", {"n": 1}) == {"ok": True}
     keys = [each.headers["idempotency-key"] for each in daemon.requests]
     assert len(keys) == 3 and len(set(keys)) == 1
     assert [each.json() for each in daemon.requests] == [{"n": 1}] * 3
 
 
-def test_two_requests_have_different_keys(daemon: Daemon, connect: Connect) -> None:
+def test_two_requests_have_different_keys(daemon: ScriptedDaemon, connect: Connect) -> None:
     daemon.route("POST", "/api/x", {})
     ao = connect()
     ao.post("/api/x")
@@ -79,11 +90,11 @@ def test_two_requests_have_different_keys(daemon: Daemon, connect: Connect) -> N
     assert daemon.requests[0].headers["idempotency-key"] != daemon.requests[1].headers["idempotency-key"]
 
 
-def test_a_request_is_given_up_after_several_attempts(daemon: Daemon, connect: Connect) -> None:
-    daemon.route("GET", "/api/x", Reply(drop="before"))
-    with pytest.raises(Broken):
+def test_a_request_is_given_up_after_several_attempts(daemon: ScriptedDaemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", DaemonReply(drop="before"))
+    with pytest.raises(ConnectionBroken):
         connect(start=False).get("/api/x")
-    assert len(daemon.requests) == client_module.ATTEMPTS
+    assert len(daemon.requests) == client_module.MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize(
@@ -98,7 +109,7 @@ def test_a_request_is_given_up_after_several_attempts(daemon: Daemon, connect: C
     ],
 )
 def test_a_problem_document_becomes_the_matching_error(
-    daemon: Daemon, category: str, kind: type[errors.AoError], code: int, connect: Connect
+    daemon: ScriptedDaemon, category: str, kind: type[errors.AoError], code: int, connect: Connect
 ) -> None:
     daemon.route("GET", "/api/x", problem(category, "no such thing", "look elsewhere", status=403, exit_code=code))
     with pytest.raises(errors.AoError) as caught:
@@ -107,44 +118,44 @@ def test_a_problem_document_becomes_the_matching_error(
     assert (caught.value.text, caught.value.remedy, caught.value.exit_code) == ("no such thing", "look elsewhere", code)
 
 
-def test_a_response_without_a_problem_document_is_an_error_too(daemon: Daemon, connect: Connect) -> None:
-    daemon.route("GET", "/api/x", Reply(b"<h1>Bad\nGateway</h1>", 502))
+def test_a_response_without_a_problem_document_is_an_error_too(daemon: ScriptedDaemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", DaemonReply(b"<h1>Bad\nGateway</h1>", 502))
     with pytest.raises(errors.AoError, match="502: <h1>Bad Gateway"):
         connect().get("/api/x")
 
 
-def test_lines_and_server_sent_events_are_read_incrementally(daemon: Daemon, connect: Connect) -> None:
-    daemon.route("GET", "/api/lines", Reply(chunks=[b"one\ntw", b"o\r\nth", b"ree"]))
+def test_lines_and_server_sent_events_are_read_incrementally(daemon: ScriptedDaemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/lines", DaemonReply(chunks=[b"one\ntw", b"o\r\nth", b"ree"]))
     sse = b"id: 7\nevent: a\ndata: x\n\n: comment\n\ndata: 1\ndata: 2\n\n"
-    daemon.route("GET", "/api/sse", Reply(chunks=[sse[index : index + 3] for index in range(0, len(sse), 3)]))
+    daemon.route("GET", "/api/sse", DaemonReply(chunks=[sse[index : index + 3] for index in range(0, len(sse), 3)]))
     ao = connect()
     with ao.stream("GET", "/api/lines") as stream:
-        assert list(iter(stream.line, None)) == ["one", "two", "three"]
+        assert list(iter(stream.read_line, None)) == ["one", "two", "three"]
     with ao.stream("GET", "/api/sse") as stream:
-        assert list(iter(stream.event, None)) == [("7", "a", "x"), ("", "message", "1\n2")]
+        assert list(iter(stream.read_event, None)) == [("7", "a", "x"), ("", "message", "1\n2")]
 
 
 def test_a_silent_stream_can_be_read_again(home: Path) -> None:
     ours, theirs = socket.socketpair()
     theirs.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab")
-    with ours, theirs, Stream(Connection(ours), lambda _: None) as stream:
-        stream.wait(0.01)
+    with ours, theirs, StreamedResponse(BufferedSocket(ours), lambda _: None) as stream:
+        stream.set_timeout(0.01)
         with pytest.raises(TimeoutError):
-            stream.line()
+            stream.read_line()
         theirs.sendall(b"c\n\r\n0\r\n\r\n")
-        stream.wait(5.0)
-        assert (stream.line(), stream.line()) == ("abc", None)
+        stream.set_timeout(5.0)
+        assert (stream.read_line(), stream.read_line()) == ("abc", None)
 
 
-def test_notices_are_passed_on(daemon: Daemon, connect: Connect) -> None:
-    daemon.route("GET", "/api/x", Reply({}, headers={"X-AO-Notice": f"{quote('one, two')},{quote('three')}"}))
+def test_notices_are_passed_on(daemon: ScriptedDaemon, connect: Connect) -> None:
+    daemon.route("GET", "/api/x", DaemonReply({}, headers={"X-AO-Notice": f"{quote('one, two')},{quote('three')}"}))
     notices: list[str] = []
     connect(notice=notices.append).get("/api/x")
     assert notices == ["one, two", "three"]
 
 
 def test_the_daemon_learns_whether_a_person_sees_its_notices(
-    daemon: Daemon, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    daemon: ScriptedDaemon, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon.route("GET", "/api/x", {})
     connect().get("/api/x")
@@ -154,9 +165,9 @@ def test_the_daemon_learns_whether_a_person_sees_its_notices(
     assert [each.headers.get("x-ao-notices") for each in daemon.requests_for("GET", "/api/x")] == [None, "shown", None]
 
 
-def test_a_slow_daemon_is_unreachable(daemon: Daemon, connect: Connect) -> None:
+def test_a_slow_daemon_is_unreachable(daemon: ScriptedDaemon, connect: Connect) -> None:
     release = threading.Event()
-    daemon.route("GET", "/api/x", lambda _: Reply({"released": release.wait(5)}))
+    daemon.route("GET", "/api/x", lambda _: DaemonReply({"released": release.wait(5)}))
     with pytest.raises(errors.Unreachable, match=r"within 0\.05 s"):
         connect().request("GET", "/api/x", timeout=0.05)
     release.set()
@@ -230,14 +241,14 @@ def test_the_daemon_is_started_if_its_socket_refuses(
     stale.close()
     (home / "daemon.json").write_text(json.dumps({"pid": 999999999, "socket": str(home / "old")}))
     ao = connect()
-    assert ao.ensure(["--port", "4000"])
-    assert not ao.ensure()
+    assert ao.ensure_running(["--port", "4000"])
+    assert not ao.ensure_running()
     info = ao.info()
     assert info["args"] == ["--port", "4000"]
     assert not set(inherited) & set(info["env"])
     assert os.getsid(info["pid"]) == info["pid"] != os.getpid()
     assert ao.get("/api/x") == {}
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionBroken):
         ao.request("POST", "/api/shutdown", repeat=False)
     os.waitpid(info["pid"], 0)
 
@@ -281,7 +292,7 @@ def test_a_daemon_that_yields_to_another_is_no_failure(home: Path, fake_module: 
     ao = connect()
     assert ao.get("/api/x") == {}
     timer.join()
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionBroken):
         ao.request("POST", "/api/shutdown", repeat=False)
     os.waitpid(ao.info()["pid"], 0)
 
@@ -294,7 +305,7 @@ def test_a_daemon_that_yielded_to_a_dying_one_is_started_again(home: Path, fake_
     ao = connect()
     assert ao.get("/api/x") == {}
     timer.join()
-    with pytest.raises(Broken):
+    with pytest.raises(ConnectionBroken):
         ao.request("POST", "/api/shutdown", repeat=False)
     os.waitpid(ao.info()["pid"], 0)
 
@@ -308,7 +319,7 @@ def test_a_client_that_may_not_start_the_daemon_says_it_is_not_running(home: Pat
 def test_a_home_that_cannot_be_created_is_unreachable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.Unreachable, match="could not be started"):
-        Client(tmp_path / "file" / "home").get("/api/x")
+        DaemonClient(tmp_path / "file" / "home").get("/api/x")
 
 
 def test_a_chunk_with_a_negative_size_is_refused() -> None:
@@ -317,8 +328,8 @@ def test_a_chunk_with_a_negative_size_is_refused() -> None:
     with ours, theirs:
         ours.settimeout(30)
         theirs.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabcdefgh\r\n0\r\n\r\n")
-        with pytest.raises(Broken, match="without a size"):
-            Stream(Connection(ours), lambda _: None).read()
+        with pytest.raises(ConnectionBroken, match="without a size"):
+            StreamedResponse(BufferedSocket(ours), lambda _: None).read()
 
 
 def test_queries_and_headers_are_quoted() -> None:

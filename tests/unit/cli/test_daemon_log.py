@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.cli.daemon.log import fields
+from agent_orchestrator.cli.daemon.log import parse_fields
 from tests.unit.cli.conftest import Run
 
 LINES = r"""timestamp=2026-01-02T03:04:05.000001Z level=info event=serving url=http://127.0.0.1:3000
@@ -140,12 +140,12 @@ def test_following_continues_in_the_next_file(log: Path) -> None:
 
 
 def test_a_message_that_looks_like_fields_is_not_parsed(log: Path) -> None:
-    assert fields('timestamp=1 level=info event="session=app-z level=error"') == {
+    assert parse_fields('timestamp=1 level=info event="session=app-z level=error"') == {
         "timestamp": "1",
         "level": "info",
         "event": "session=app-z level=error",
     }
-    assert fields("the key=value of a stranger") == {"event": "the key=value of a stranger"}
+    assert parse_fields("the key=value of a stranger") == {"event": "the key=value of a stranger"}
 
 
 FORGED = "timestamp=2026-01-02T03:04:09.0Z level=error event=lost a\x1b]0;owned\x07\x9b31mb=1"

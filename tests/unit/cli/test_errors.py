@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.program import ao
-from tests.unit.cli.scripted import Daemon, Reply, problem
+from tests.unit.cli.program import run_ao
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, problem
 
 
 @pytest.mark.parametrize(("category", "code"), [("failed", 1), ("usage", 2), ("not-found", 3), ("unreachable", 4)])
-def test_a_problem_is_one_line_and_its_exit_code(daemon: Daemon, run: Run, category: str, code: int) -> None:
+def test_a_problem_is_one_line_and_its_exit_code(daemon: ScriptedDaemon, run: Run, category: str, code: int) -> None:
     daemon.route(
         "GET", "/api/sessions/x", problem(category, "no session\nx", "see `ao status`", status=404, exit_code=code)
     )
@@ -24,33 +24,33 @@ def test_a_problem_is_one_line_and_its_exit_code(daemon: Daemon, run: Run, categ
 
 
 @pytest.mark.parametrize("group", ["config", "issue", "notify", "secret", "skill", "token"])
-def test_a_group_without_a_command_shows_its_help(daemon: Daemon, run: Run, group: str) -> None:
+def test_a_group_without_a_command_shows_its_help(daemon: ScriptedDaemon, run: Run, group: str) -> None:
     ran = run(group)
     assert ran.code == 2 and ran.out == ""
     assert ran.err.startswith(f"Usage: ao {group} [OPTIONS] COMMAND") and "\nCommands:\n" in ran.err
 
 
-def test_a_notice_goes_to_standard_error(daemon: Daemon, run: Run) -> None:
-    daemon.route("GET", "/api/agents", Reply({"agents": []}, headers={"X-AO-Notice": "port%203000%20is%20taken"}))
+def test_a_notice_goes_to_standard_error(daemon: ScriptedDaemon, run: Run) -> None:
+    daemon.route("GET", "/api/agents", DaemonReply({"agents": []}, headers={"X-AO-Notice": "port%203000%20is%20taken"}))
     ran = run("agents", "--json")
     assert ran.err == "ao: port 3000 is taken\n" and json.loads(ran.out) == {"agents": []}
 
 
-def test_a_bug_shows_no_traceback_unless_requested(daemon: Daemon) -> None:
+def test_a_bug_shows_no_traceback_unless_requested(daemon: ScriptedDaemon) -> None:
     daemon.route("GET", "/api/projects", {"surprise": 1})
-    ran = ao("projects")
+    ran = run_ao("projects")
     assert (
         ran.returncode == 1
         and ran.stderr.count(b"\n") == 1
         and b"KeyError" in ran.stderr
         and b"daemon.log" in ran.stderr
     )
-    assert b"Traceback" in ao("projects", AO_DEBUG="1").stderr
+    assert b"Traceback" in run_ao("projects", AO_DEBUG="1").stderr
 
 
 def test_an_unreachable_daemon_exits_with_4(own_world: Path) -> None:
     (own_world / "file").write_text("")
-    ran = ao("status", AO_HOME=str(own_world / "file" / "ao"))
+    ran = run_ao("status", AO_HOME=str(own_world / "file" / "ao"))
     assert (
         ran.returncode == 4
         and ran.stderr.startswith(b"ao: the daemon could not be started")
@@ -58,8 +58,8 @@ def test_an_unreachable_daemon_exits_with_4(own_world: Path) -> None:
     )
 
 
-def test_a_closed_pipe_is_no_error(daemon: Daemon) -> None:
-    daemon.route("GET", "/api/sessions/s/log", Reply(chunks=[b"line\n" * 1000] * 500))
+def test_a_closed_pipe_is_no_error(daemon: ScriptedDaemon) -> None:
+    daemon.route("GET", "/api/sessions/s/log", DaemonReply(chunks=[b"line\n" * 1000] * 500))
     command = f"{sys.executable} -m agent_orchestrator logs s | head -n 1"
     ran = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
     assert (ran.stdout, ran.stderr) == (b"line\n", b"")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon, Reply
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon
 
 
 @pytest.mark.parametrize("how", [(), ("--json",)])
 @pytest.mark.parametrize("shape", [str, lambda text: {"x": text}])
 def test_control_sequences_of_a_configuration_are_neutralized(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, how: tuple[str], shape: Callable[[str], object]
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch, how: tuple[str], shape: Callable[[str], object]
 ) -> None:
     hostile = "a\x1b]0;owned\x07\x9b31m\u202eb"
     daemon.route("GET", "/api/config/value.*", {"key": "k", "value": shape(hostile), "file": "f"})
@@ -47,7 +47,12 @@ HOSTILE = "a\x1b]0;owned\x07\x9b31m\u202eb"
     ids=lambda each: " ".join(each) if isinstance(each, list) else "",
 )
 def test_control_sequences_of_responses_are_neutralized(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, argv: list[str], route: str, answer: dict[str, Any]
+    daemon: ScriptedDaemon,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    argv: list[str],
+    route: str,
+    answer: dict[str, Any],
 ) -> None:
     method = "POST" if argv[0] in ("prune", "init") else "GET"
     daemon.route(method, route, answer)
@@ -57,15 +62,17 @@ def test_control_sequences_of_responses_are_neutralized(
     assert "owned" in output and all(letter.isprintable() or letter == "\n" for letter in output), repr(output)
 
 
-def test_ao_api_neutralizes_only_for_a_terminal(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ao_api_neutralizes_only_for_a_terminal(
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pieces = [b'{"title": "owned \xc2', b"\x9b31m \xe2\x80", b'\xae \x1b]0;x"}']
-    daemon.route("GET", "/api/sessions/s", Reply(chunks=pieces))
+    daemon.route("GET", "/api/sessions/s", DaemonReply(chunks=pieces))
     assert run("api", "GET", "sessions/s").out == b"".join(pieces).decode() + "\n"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert run("api", "GET", "sessions/s").out == '{"title": "owned \\u009b31m \\u202e \\u001b]0;x"}\n'
 
 
-def test_a_name_in_a_command_to_copy_is_quoted(daemon: Daemon, run: Run) -> None:
+def test_a_name_in_a_command_to_copy_is_quoted(daemon: ScriptedDaemon, run: Run) -> None:
     """The names of a forge's checks are external text."""
     name = "lint; $(touch owned) `touch owned` 'x'"
     numbers = dict.fromkeys(("passed", "failed", "skipped", "reason", "remedy", "command")) | {"new": 0, "known": 0}
@@ -79,7 +86,7 @@ def test_a_name_in_a_command_to_copy_is_quoted(daemon: Daemon, run: Run) -> None
     assert shlex.split(copied) == ["ao", "checks", "s", "--log", name]
 
 
-def test_control_sequences_of_a_replayed_log_are_neutralized(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_control_sequences_of_a_replayed_log_are_neutralized(daemon: ScriptedDaemon, run: Run, tmp_path: Path) -> None:
     daemon.route("POST", "/api/events/replay", {"steps": [{"seq": 1, "type": HOSTILE, "session": HOSTILE}]})
     recorded = tmp_path / "log"
     recorded.write_text(json.dumps({"type": HOSTILE, "session": HOSTILE}))

@@ -10,18 +10,18 @@ import pytest
 
 from agent_orchestrator.cli.setup import import_config
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon, Reply
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon
 
-KEPT = {"key": "default_program", "outcome": "kept", "to": "defaults.agent", "note": 'the file says "demo"'}
+KEPT_ROW = {"key": "default_program", "outcome": "kept", "to": "defaults.agent", "note": 'the file says "demo"'}
 
 
 @pytest.fixture
-def questions(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def questions(daemon: ScriptedDaemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Yield the list of questions; the daemon keeps one key unless it may be replaced."""
 
-    def answer(request: Any) -> Reply:
+    def answer(request: Any) -> DaemonReply:
         request_body = request.json()
-        entry = KEPT | ({"outcome": "taken"} if request_body["replace"] else {})
+        entry = KEPT_ROW | ({"outcome": "taken"} if request_body["replace"] else {})
         preview = {
             "kind": "claude-squad",
             "source": request_body["path"],
@@ -29,7 +29,7 @@ def questions(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             "itself": False,
         }
         preview |= {"written": not request_body.get("dryRun"), "text": "x: 1\n", "entries": [entry], "warnings": []}
-        return Reply({**preview, "commands": [], "digest": ""})
+        return DaemonReply({**preview, "commands": [], "digest": ""})
 
     daemon.route("POST", "/api/config/import", answer)
     monkeypatch.setattr(import_config, "is_interactive", lambda: True)
@@ -48,7 +48,7 @@ def answer_all(monkeypatch: pytest.MonkeyPatch, questions: list[str], *, yes: bo
 
 @pytest.mark.parametrize("yes", [True, False])
 def test_a_person_is_asked_before_values_are_replaced(
-    daemon: Daemon, run: Run, questions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
+    daemon: ScriptedDaemon, run: Run, questions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
     answer_all(monkeypatch, questions, yes=yes)
     (tmp_path / "config.json").write_text("{}")
@@ -67,7 +67,7 @@ def test_a_person_is_asked_before_values_are_replaced(
 
 @pytest.mark.parametrize("option", ["--replace", "--dry-run", "--json"])
 def test_an_option_replaces_the_question(
-    daemon: Daemon, run: Run, questions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+    daemon: ScriptedDaemon, run: Run, questions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
 ) -> None:
     monkeypatch.setattr(click, "confirm", lambda question: pytest.fail(f"asked: {question}"))
     (tmp_path / "config.json").write_text("{}")
@@ -92,10 +92,10 @@ FOREIGN = {
 
 @pytest.mark.parametrize("yes", [True, False])
 def test_commands_from_others_are_shown_and_need_confirmation(
-    daemon: Daemon, run: Run, questions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
+    daemon: ScriptedDaemon, run: Run, questions: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
     answer_all(monkeypatch, questions, yes=yes)
-    daemon.route("POST", "/api/config/import", lambda _request: Reply(FOREIGN))
+    daemon.route("POST", "/api/config/import", lambda _request: DaemonReply(FOREIGN))
     (tmp_path / "old.yaml").write_text("")
     ran = run("import", str(tmp_path / "old.yaml"))
     assert questions == ["/r/old.yaml is not your own. Let /r/agent-orchestrator.yaml run and open that?"]
@@ -106,7 +106,7 @@ def test_commands_from_others_are_shown_and_need_confirmation(
 
 @pytest.mark.parametrize(("options", "sent"), [(["--json"], None), (["--json", "--yes"], "d1"), (["-y"], "d1")])
 def test_without_a_terminal_yes_must_be_given_as_an_option(
-    daemon: Daemon,
+    daemon: ScriptedDaemon,
     run: Run,
     questions: list[str],
     tmp_path: Path,
@@ -115,7 +115,7 @@ def test_without_a_terminal_yes_must_be_given_as_an_option(
     sent: str | None,
 ) -> None:
     monkeypatch.setattr(click, "confirm", lambda question: questions.append(question))
-    daemon.route("POST", "/api/config/import", lambda _request: Reply(FOREIGN))
+    daemon.route("POST", "/api/config/import", lambda _request: DaemonReply(FOREIGN))
     (tmp_path / "old.yaml").write_text("")
     run("import", *options, str(tmp_path / "old.yaml"))
     assert daemon.requests[-1].json().get("digest") == sent and not questions

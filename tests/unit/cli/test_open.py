@@ -12,7 +12,7 @@ import pytest
 
 from agent_orchestrator.testing.programs import Programs
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon
+from tests.unit.cli.scripted import ScriptedDaemon
 
 MINE = """
 class Mine:
@@ -50,7 +50,7 @@ def window(name: str, tmp_path: Path, terminal: object = None, **more: object) -
 
 
 @pytest.fixture
-def sessions(daemon: Daemon, tmp_path: Path, programs: Programs) -> Daemon:
+def sessions(daemon: ScriptedDaemon, tmp_path: Path, programs: Programs) -> ScriptedDaemon:
     daemon.route(
         "GET", "/api/sessions(\\?.*)?", {"sessions": [{"id": f"app-{name}"} for name in ("one", "two", "three")]}
     )
@@ -66,39 +66,39 @@ def attach(name: str) -> list[str]:
 
 
 def test_a_session_is_opened_in_the_configured_terminal(
-    sessions: Daemon, run: Run, programs: Programs, tmp_path: Path
+    sessions: ScriptedDaemon, run: Run, programs: Programs, tmp_path: Path
 ) -> None:
     ran = run("open", "one")
     assert (ran.code, ran.out) == (0, "app-one: opened in kitty\n"), ran.err
     assert programs.started() == [["kitty", "--title", "app-one", "--directory", str(tmp_path), *attach("one")]]
 
 
-def test_every_running_session_gets_a_window(sessions: Daemon, run: Run, programs: Programs) -> None:
+def test_every_running_session_gets_a_window(sessions: ScriptedDaemon, run: Run, programs: Programs) -> None:
     ran = run("open", "--all", "-A")
     assert ran.code == 0 and ran.out.splitlines() == ["app-one: opened in kitty", "app-two: opened in kitty"]
     assert sessions.requests_for("GET", "/api/sessions\\?.*all=.*")
     assert sorted(call[2] for call in programs.started(2)) == ["app-one", "app-two"]
 
 
-def test_a_session_that_is_not_running_fails_alone(sessions: Daemon, run: Run, programs: Programs) -> None:
+def test_a_session_that_is_not_running_fails_alone(sessions: ScriptedDaemon, run: Run, programs: Programs) -> None:
     ran = run("open", "three", "two", "nobody")
     assert ran.code == 3 and "app-two: opened in kitty" in ran.out
     assert "app-three has no running agent" in ran.err and "ao restore app-three" in ran.err
     assert len(programs.started()) == 1
 
 
-def test_the_browser_needs_no_running_agent(sessions: Daemon, run: Run, programs: Programs) -> None:
+def test_the_browser_needs_no_running_agent(sessions: ScriptedDaemon, run: Run, programs: Programs) -> None:
     assert run("open", "three", "--browser").code == 0
     assert programs.started() == [["xdg-open", "http://127.0.0.1:3999/sessions/app-three"]]
 
 
-def test_the_editor_gets_the_workspace(sessions: Daemon, run: Run, programs: Programs, tmp_path: Path) -> None:
+def test_the_editor_gets_the_workspace(sessions: ScriptedDaemon, run: Run, programs: Programs, tmp_path: Path) -> None:
     assert run("open", "one", "--editor").code == 0
     assert programs.started() == [["my-editor", "--wait", str(tmp_path)]]
 
 
 def test_a_missing_editor_is_reported(
-    sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sessions: ScriptedDaemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
     ran = run("open", "one", "--editor")
@@ -107,13 +107,15 @@ def test_a_missing_editor_is_reported(
     assert run("open", "gone", "--editor").code == 3
 
 
-def test_an_editor_for_a_workspace_on_another_node_is_refused(sessions: Daemon, run: Run, tmp_path: Path) -> None:
+def test_an_editor_for_a_workspace_on_another_node_is_refused(
+    sessions: ScriptedDaemon, run: Run, tmp_path: Path
+) -> None:
     sessions.route("GET", "/api/sessions/far/window", window("far", tmp_path, node="beta"))
     ran = run("open", "far", "--editor")
     assert ran.code == 2 and "on node beta" in ran.err and "ao diff app-far" in ran.err
 
 
-def test_printing_opens_nothing(sessions: Daemon, run: Run, programs: Programs) -> None:
+def test_printing_opens_nothing(sessions: ScriptedDaemon, run: Run, programs: Programs) -> None:
     ran = run("open", "one", "--print")
     assert ran.code == 0 and ran.out.startswith(str(programs.folder / "kitty")) and "attach app-one" in ran.out
     assert programs.started(within=0) == []
@@ -121,7 +123,7 @@ def test_printing_opens_nothing(sessions: Daemon, run: Run, programs: Programs) 
 
 @pytest.mark.parametrize("change", ["", "# another line\n"])
 def test_a_plugin_file_runs_only_with_its_trusted_content(
-    sessions: Daemon, run: Run, programs: Programs, tmp_path: Path, change: str
+    sessions: ScriptedDaemon, run: Run, programs: Programs, tmp_path: Path, change: str
 ) -> None:
     file = tmp_path / "mine.py"
     file.write_text(MINE)
@@ -138,7 +140,7 @@ def test_a_plugin_file_runs_only_with_its_trusted_content(
 
 
 def test_a_window_that_could_not_be_seen_is_refused(
-    sessions: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sessions: ScriptedDaemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "KITTY_WINDOW_ID", "WEZTERM_PANE", "TERM_PROGRAM", "LC_TERMINAL"):
         monkeypatch.delenv(name, raising=False)
@@ -150,5 +152,7 @@ def test_a_window_that_could_not_be_seen_is_refused(
 
 
 @pytest.mark.parametrize("argv", [(), ("one", "--all"), ("one", "-A")])
-def test_sessions_are_given_by_name_or_as_all_but_not_both(sessions: Daemon, run: Run, argv: tuple[str, ...]) -> None:
+def test_sessions_are_given_by_name_or_as_all_but_not_both(
+    sessions: ScriptedDaemon, run: Run, argv: tuple[str, ...]
+) -> None:
     assert run("open", *argv).code == 2

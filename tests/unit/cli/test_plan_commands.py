@@ -6,19 +6,19 @@ import pytest
 
 from agent_orchestrator.cli import out
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon
+from tests.unit.cli.scripted import ScriptedDaemon
 
 
-def test_a_plan_fits_into_a_narrow_terminal(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_fits_into_a_narrow_terminal(daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"a-task-{number}" for number in range(9)]
     task = {"effort": "small", "labels": [], "files": ["app/" * 9], "profile": None, "issue": None, "issueKey": None}
     tasks = [task | {"id": name, "title": f"Annotate the module {name}", "dependencies": []} for name in names]
     plan = {"id": "P1", "goal": "Go", "state": "draft", "tasks": tasks, "notes": [], "error": None}
     daemon.route("GET", "/api/plans/P1", plan)
     assert run("plan", "P1").out.splitlines()[2].split()[-3:] == ["LABELS", "PROFILE", "FILES"]
-    monkeypatch.setattr(out, "width", lambda: 50)
+    monkeypatch.setattr(out, "terminal_width", lambda: 50)
     lines = run("plan", "P1").out.splitlines()
-    assert all(out.cells(line) <= 50 for line in lines[:-1]), lines
+    assert all(out.display_width(line) <= 50 for line in lines[:-1]), lines
     assert lines[2].split() == ["ID", "TITLE", "EFFORT"] or lines[2].split() == ["ID", "TITLE"]
     assert "Annotate the module a-task-0" in lines[3]
     assert lines[-5:-2] == [
@@ -28,7 +28,7 @@ def test_a_plan_fits_into_a_narrow_terminal(daemon: Daemon, run: Run, monkeypatc
     ]
 
 
-def test_an_applied_plan_opens_no_editor(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_applied_plan_opens_no_editor(daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDITOR", "false")
     daemon.route("GET", "/api/plans/P1", {"id": "P1", "state": "applied"})
     refused = run("plan", "P1", "--edit")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.program import ao
-from tests.unit.cli.scripted import Daemon, Reply, session
+from tests.unit.cli.program import run_ao
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, session
 
 EVENT = {
     "seq": 1,
@@ -25,14 +25,14 @@ EVENT = {
 }
 
 
-def test_logs_are_shown_and_followed(daemon: Daemon, run: Run) -> None:
-    daemon.route("GET", r"/api/sessions/s/log\?tail=2", Reply(chunks=[b"a\x1b]0;title\x07b\nc", b"d\n"]))
+def test_logs_are_shown_and_followed(daemon: ScriptedDaemon, run: Run) -> None:
+    daemon.route("GET", r"/api/sessions/s/log\?tail=2", DaemonReply(chunks=[b"a\x1b]0;title\x07b\nc", b"d\n"]))
     assert run("logs", "s", "-n", "2").out == "a]0;titleb\ncd\n"
-    daemon.route("GET", r"/api/sessions/s/log\?follow=1&raw=1", Reply(chunks=[b"a\x1b[31m\xff"]))
-    assert ao("logs", "s", "-f", "--raw").stdout == b"a\x1b[31m\xff"
+    daemon.route("GET", r"/api/sessions/s/log\?follow=1&raw=1", DaemonReply(chunks=[b"a\x1b[31m\xff"]))
+    assert run_ao("logs", "s", "-f", "--raw").stdout == b"a\x1b[31m\xff"
 
 
-def test_a_diff_is_shown_with_uncommitted_files(daemon: Daemon, run: Run) -> None:
+def test_a_diff_is_shown_with_uncommitted_files(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route(
         "GET",
         "/api/sessions/s/diff",
@@ -43,7 +43,7 @@ def test_a_diff_is_shown_with_uncommitted_files(daemon: Daemon, run: Run) -> Non
     assert json.loads(run("diff", "s", "--json").out)["files"] == ["a"]
 
 
-def test_an_exported_log_is_readable_by_its_owner_alone(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_an_exported_log_is_readable_by_its_owner_alone(daemon: ScriptedDaemon, run: Run, tmp_path: Path) -> None:
     daemon.route("GET", "/api/audit.*", {"entries": [{"seq": 1, "digest": "d"}]})
     existing, linked, link = tmp_path / "there", tmp_path / "mine", tmp_path / "link"
     existing.write_text("before")
@@ -59,7 +59,9 @@ def test_an_exported_log_is_readable_by_its_owner_alone(daemon: Daemon, run: Run
     assert sorted(item.name for item in tmp_path.iterdir() if item.name.startswith(".ao-")) == []
 
 
-def test_hidden_characters_of_a_change_are_shown(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_characters_of_a_change_are_shown(
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = '+if level != "user\u202e \u2066// only admins\u2069 \u2066":\u200b\x1b[2K\r\n+é 👩\u200d💻\n'
     daemon.route("GET", "/api/sessions/s/diff", {"diff": text, "stat": "", "base": "b", "head": "h", "files": ["a"]})
     assert run("diff", "s").out == text, "a program gets it as it is"
@@ -71,7 +73,7 @@ def test_hidden_characters_of_a_change_are_shown(daemon: Daemon, run: Run, monke
     assert second == "+é 👩\u200d💻"
 
 
-def test_events_are_listed_and_filtered(daemon: Daemon, run: Run) -> None:
+def test_events_are_listed_and_filtered(daemon: ScriptedDaemon, run: Run) -> None:
     later = EVENT | {"seq": 2}
     daemon.route("GET", r"/api/events\?limit=1000", {"events": [EVENT, later]})
     lines = run("events", "--json").out.splitlines()
@@ -82,7 +84,7 @@ def test_events_are_listed_and_filtered(daemon: Daemon, run: Run) -> None:
     assert run("events", "a", "-p", "app", "--after", "1").code == 0
 
 
-def test_following_events_survives_a_broken_stream(daemon: Daemon) -> None:
+def test_following_events_survives_a_broken_stream(daemon: ScriptedDaemon) -> None:
     def sse(*numbers: int) -> bytes:
         return b"".join(f"id: {seq}\ndata: {json.dumps(EVENT | {'seq': seq})}\n\n".encode() for seq in numbers)
 
@@ -90,7 +92,11 @@ def test_following_events_survives_a_broken_stream(daemon: Daemon) -> None:
     daemon.route(
         "GET",
         "/api/events",
-        [Reply(chunks=[sse(2)]), Reply(sse(3) + b" " * 200, drop="within"), Reply(chunks=[sse(3, 4)])],
+        [
+            DaemonReply(chunks=[sse(2)]),
+            DaemonReply(sse(3) + b" " * 200, drop="within"),
+            DaemonReply(chunks=[sse(3, 4)]),
+        ],
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_orchestrator", "events", "-f", "--json"], stdout=subprocess.PIPE
@@ -104,7 +110,7 @@ def test_following_events_survives_a_broken_stream(daemon: Daemon) -> None:
     assert ids[:2] == ["1", "2"]
 
 
-def test_a_recorded_log_can_be_replayed(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_a_recorded_log_can_be_replayed(daemon: ScriptedDaemon, run: Run, tmp_path: Path) -> None:
     step = {
         "seq": 1,
         "type": "agent.asked",
@@ -123,30 +129,30 @@ def test_a_recorded_log_can_be_replayed(daemon: Daemon, run: Run, tmp_path: Path
     assert ran.code == 2 and "line 2 is not an event" in ran.err
 
 
-def test_why_prints_the_lines_of_the_daemon(daemon: Daemon, run: Run) -> None:
+def test_why_prints_the_lines_of_the_daemon(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions/s/why", {"lines": ["working", "  because \x1b[1mhook"], "facts": {}})
     assert run("why", "s").out == "working\n  because [1mhook\n"
     assert json.loads(run("why", "s", "--json").out)["facts"] == {}
 
 
-def test_sh_runs_in_the_workspace_and_returns_the_exit_code(daemon: Daemon, tmp_path: Path) -> None:
+def test_sh_runs_in_the_workspace_and_returns_the_exit_code(daemon: ScriptedDaemon, tmp_path: Path) -> None:
     daemon.route("GET", "/api/sessions/s/environment", {"cwd": str(tmp_path), "env": {"AO_PORT_0": "4000"}})
-    ran = ao("sh", "s", "--", "sh", "-c", 'pwd; echo "$AO_PORT_0 $1"; exit 7', "-", "-x")
+    ran = run_ao("sh", "s", "--", "sh", "-c", 'pwd; echo "$AO_PORT_0 $1"; exit 7', "-", "-x")
     assert (ran.returncode, ran.stdout.decode()) == (7, f"{tmp_path}\n4000 -x\n")
-    assert ao("sh", "s", "no-such-program").returncode == 127
-    assert ao("sh", "s", AO_SHELL="/bin/pwd").stdout.decode() == f"{tmp_path}\n"
+    assert run_ao("sh", "s", "no-such-program").returncode == 127
+    assert run_ao("sh", "s", AO_SHELL="/bin/pwd").stdout.decode() == f"{tmp_path}\n"
     daemon.route("GET", "/api/sessions/s/environment", {"cwd": str(tmp_path / "gone"), "env": {}})
-    assert ao("sh", "s", "true").returncode == 3
+    assert run_ao("sh", "s", "true").returncode == 3
 
 
-def test_path_prints_the_workspace(daemon: Daemon, run: Run) -> None:
+def test_path_prints_the_workspace(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions/a", session("a", workspacePath="/w/a b"))
     daemon.route("GET", "/api/sessions/b", session("b", workspacePath=None))
     assert run("path", "a").out == "/w/a b\n"
     assert run("path", "b").code == 3
 
 
-def test_attach_replaces_the_process(daemon: Daemon) -> None:
+def test_attach_replaces_the_process(daemon: ScriptedDaemon) -> None:
     import pty
 
     argv = ["sh", "-c", 'echo "attached $X ${TMUX:-outside}"']

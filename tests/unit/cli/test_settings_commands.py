@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.program import ao
-from tests.unit.cli.scripted import Daemon, Reply, problem
+from tests.unit.cli.program import run_ao
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, problem
 
 PROJECT = {
     "id": "app",
@@ -24,11 +24,13 @@ PROJECT = {
 
 
 def test_projects_are_listed_added_and_removed(
-    daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: ScriptedDaemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     daemon.route("GET", "/api/projects", {"projects": [PROJECT]})
     daemon.route(
-        "POST", "/api/projects", Reply(PROJECT | {"created": "/r/app/agent-orchestrator.yaml", "agent": "demo"}, 201)
+        "POST",
+        "/api/projects",
+        DaemonReply(PROJECT | {"created": "/r/app/agent-orchestrator.yaml", "agent": "demo"}, 201),
     )
     daemon.route("DELETE", "/api/projects/app", {})
     assert run("projects").out.splitlines()[1].split() == ["app", "2", "main", "no", "/r/app"]
@@ -53,10 +55,10 @@ def test_projects_are_listed_added_and_removed(
 
 
 def test_start_prints_the_dashboard_and_refuses_another_address(
-    daemon: Daemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    daemon: ScriptedDaemon, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    daemon.route("POST", "/api/login-links", Reply(LINK, 201))
+    daemon.route("POST", "/api/login-links", DaemonReply(LINK, 201))
     ran = run("start", "--port", "3999")
     assert ran.code == 0 and LINK["url"] in ran.out and "no repository here" in ran.err
     ran = run("start", "--no-open")
@@ -81,9 +83,9 @@ LINK = {"url": "http://127.0.0.1:3999/#login=CODE", "expiresAt": "2026-01-02T03:
     ],
 )
 def test_the_dashboard_is_opened_only_where_a_browser_can_be_seen(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, here: dict[str, str], opens: bool
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch, here: dict[str, str], opens: bool
 ) -> None:
-    daemon.route("POST", "/api/login-links", Reply(LINK, 201))
+    daemon.route("POST", "/api/login-links", DaemonReply(LINK, 201))
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: not opened.append(url))  # type: ignore[func-returns-value]
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "SSH_CONNECTION", "SSH_TTY"):
@@ -103,8 +105,10 @@ def test_the_dashboard_is_opened_only_where_a_browser_can_be_seen(
     }
 
 
-def test_the_link_is_printed_if_no_browser_opens(daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    daemon.route("POST", "/api/login-links", Reply(LINK, 201))
+def test_the_link_is_printed_if_no_browser_opens(
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.route("POST", "/api/login-links", DaemonReply(LINK, 201))
     monkeypatch.setenv("DISPLAY", ":0")
     monkeypatch.delenv("SSH_CONNECTION", raising=False)
     monkeypatch.setattr("webbrowser.open", lambda _: False)
@@ -112,7 +116,7 @@ def test_the_link_is_printed_if_no_browser_opens(daemon: Daemon, run: Run, monke
     assert ran.code == 0 and LINK["url"] in ran.out
 
 
-def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
+def test_trust_shows_the_commands(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/projects/trust", {"project": "app", "commands": ["postCreate: npm ci"]})
     daemon.route("POST", "/api/projects/trust", {"project": "app", "commands": [], "trusted": True})
     ran = run("trust")
@@ -124,7 +128,7 @@ def test_trust_shows_the_commands(daemon: Daemon, run: Run) -> None:
     ("commands", "trusted", "expected"), [(["ci: make"], True, "Trusted already."), ([], False, "no commands")]
 )
 def test_trust_asks_only_if_something_needs_trust(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, expected: str
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch, commands: list[str], trusted: bool, expected: str
 ) -> None:
     monkeypatch.setattr("agent_orchestrator.cli.setup.projects.can_ask", lambda: True)
     daemon.route("GET", "/api/projects/trust", {"project": "app", "commands": commands, "trusted": trusted})
@@ -134,14 +138,14 @@ def test_trust_asks_only_if_something_needs_trust(
 
 
 @pytest.mark.parametrize(("usd", "explained"), [(None, True), (0.5, False)])
-def test_unknown_costs_are_explained(daemon: Daemon, run: Run, usd: float | None, explained: bool) -> None:
+def test_unknown_costs_are_explained(daemon: ScriptedDaemon, run: Run, usd: float | None, explained: bool) -> None:
     used = {"input": 1, "output": 2, "cacheRead": 0, "cacheWrite": 0, "usd": usd, "forgeCalls": 0}
     answer = {"rows": [used | {"key": "app-a"}], "total": used, "accounts": [], "budgets": []}
     daemon.route("GET", "/api/usage.*", answer)
     assert ("prices.json" in run("usage").out) is explained
 
 
-def test_unused_agents_are_one_line_of_the_doctor(daemon: Daemon, run: Run) -> None:
+def test_unused_agents_are_one_line_of_the_doctor(daemon: ScriptedDaemon, run: Run) -> None:
     def check(name: str, state: str = "ok", detail: str = "not installed") -> dict[str, object]:
         return {"name": name, "state": state, "detail": detail, "remedy": "install it"}
 
@@ -162,7 +166,7 @@ def test_unused_agents_are_one_line_of_the_doctor(daemon: Daemon, run: Run) -> N
     assert json.loads(run("doctor", "--json").out) == {"checks": checks}
 
 
-def test_missing_agents_are_explained_with_the_path(daemon: Daemon, run: Run) -> None:
+def test_missing_agents_are_explained_with_the_path(daemon: ScriptedDaemon, run: Run) -> None:
     installed = {"name": "demo", "found": True, "version": "1", "path": "/demo"}
     daemon.route("GET", "/api/agents", {"agents": [installed, {"name": "codex", "found": False}]})
     assert "your login shell's PATH" in run("agents").out
@@ -170,11 +174,11 @@ def test_missing_agents_are_explained_with_the_path(daemon: Daemon, run: Run) ->
     assert "PATH, as" not in run("agents").out
 
 
-def test_configuration_values_are_read_written_and_validated(daemon: Daemon, run: Run, tmp_path: Path) -> None:
+def test_configuration_values_are_read_written_and_validated(daemon: ScriptedDaemon, run: Run, tmp_path: Path) -> None:
     daemon.route(
         "GET", r"/api/config/value\?key=defaults\.agent", {"key": "defaults.agent", "value": "demo", "file": "f"}
     )
-    daemon.route("PUT", "/api/config/value", lambda request: Reply({"file": "f"} | request.json()))
+    daemon.route("PUT", "/api/config/value", lambda request: DaemonReply({"file": "f"} | request.json()))
     daemon.route(
         "POST",
         "/api/config/validate",
@@ -189,12 +193,12 @@ def test_configuration_values_are_read_written_and_validated(daemon: Daemon, run
     assert daemon.requests[-1].json() == {"path": str(tmp_path / "c.yaml"), "text": "prot: 1\n"}
     run("config", "validate")
     assert daemon.requests[-1].json() == {}
-    daemon.route("GET", "/api/config/help", Reply("port: …\n".encode()))
+    daemon.route("GET", "/api/config/help", DaemonReply("port: …\n".encode()))
     assert run("config-help").out == "port: …\n"
 
 
-def test_tokens_are_created_listed_and_revoked(daemon: Daemon, run: Run) -> None:
-    daemon.route("POST", "/api/tokens", Reply({"id": "t1", "token": "secret"}, 201))
+def test_tokens_are_created_listed_and_revoked(daemon: ScriptedDaemon, run: Run) -> None:
+    daemon.route("POST", "/api/tokens", DaemonReply({"id": "t1", "token": "secret"}, 201))
     token = {"id": "t1", "kind": "token", "name": "phone", "role": "viewer", "createdAt": "2026", "expiresAt": None}
     daemon.route("GET", "/api/tokens", {"tokens": [token]})
     daemon.route("DELETE", "/api/tokens/t1", {})
@@ -205,22 +209,22 @@ def test_tokens_are_created_listed_and_revoked(daemon: Daemon, run: Run) -> None
 
 
 @pytest.mark.parametrize("path", ["sessions", "/sessions", "/api/sessions", "api/sessions"])
-def test_api_paths_may_omit_their_prefix(daemon: Daemon, path: str) -> None:
-    daemon.route("POST", "/api/sessions", Reply(chunks=[b'{"a"', b": 1}"]))
-    ran = ao("api", "post", path, "-d", '{"x": 1}', "-H", "X-Test: yes")
+def test_api_paths_may_omit_their_prefix(daemon: ScriptedDaemon, path: str) -> None:
+    daemon.route("POST", "/api/sessions", DaemonReply(chunks=[b'{"a"', b": 1}"]))
+    ran = run_ao("api", "post", path, "-d", '{"x": 1}', "-H", "X-Test: yes")
     assert (ran.returncode, ran.stdout) == (0, b'{"a": 1}\n')
     assert daemon.requests[-1].json() == {"x": 1} and daemon.requests[-1].headers["x-test"] == "yes"
 
 
-def test_api_exits_with_the_code_of_an_error(daemon: Daemon) -> None:
+def test_api_exits_with_the_code_of_an_error(daemon: ScriptedDaemon) -> None:
     daemon.route("GET", "/healthz", problem("usage", "no", "do", exit_code=2))
-    ran = ao("api", "GET", "/healthz")
+    ran = run_ao("api", "GET", "/healthz")
     assert ran.returncode == 2 and ran.stderr == b"ao: no: do\n" and json.loads(ran.stdout)["detail"] == "no"
-    assert ao("api", "POST", "x", "-d", "{").returncode == 2
-    assert ao("api", "GET", "a b").returncode == 2
+    assert run_ao("api", "POST", "x", "-d", "{").returncode == 2
+    assert run_ao("api", "GET", "a b").returncode == 2
 
 
-def test_prune_lists_what_is_removed_and_kept(daemon: Daemon, run: Run) -> None:
+def test_prune_lists_what_is_removed_and_kept(daemon: ScriptedDaemon, run: Run) -> None:
     answer = {
         "removed": [{"kind": "workspace", "what": "/w/a", "why": "merged"}],
         "kept": [{"what": "/w/b", "why": "2 commits nowhere else"}],
@@ -232,7 +236,7 @@ def test_prune_lists_what_is_removed_and_kept(daemon: Daemon, run: Run) -> None:
     assert daemon.requests[-1].json() == {"dryRun": True}
 
 
-def test_doctor_prints_checks_with_remedies(daemon: Daemon, run: Run) -> None:
+def test_doctor_prints_checks_with_remedies(daemon: ScriptedDaemon, run: Run) -> None:
     checks = [
         {"name": "git", "state": "ok", "detail": "2.39", "remedy": ""},
         {"name": "tmux", "state": "failed", "detail": "not found", "remedy": "install tmux"},
@@ -245,15 +249,15 @@ def test_doctor_prints_checks_with_remedies(daemon: Daemon, run: Run) -> None:
 
 def test_the_doctor_works_without_a_daemon(own_world: Path) -> None:
     (own_world / "file").write_text("")
-    ran = ao("doctor", "--json", AO_HOME=str(own_world / "file" / "ao"))
+    ran = run_ao("doctor", "--json", AO_HOME=str(own_world / "file" / "ao"))
     states = {check["name"]: check["state"] for check in json.loads(ran.stdout)["checks"]}
     assert ran.returncode == 1 and states == {"python": "ok", "git": "ok", "home": "failed", "daemon": "failed"}
 
 
-def test_shutdown_stops_the_daemon_and_keeps_sessions(daemon: Daemon, run: Run, home: Path) -> None:
-    def stop(_: object) -> Reply:
+def test_shutdown_stops_the_daemon_and_keeps_sessions(daemon: ScriptedDaemon, run: Run, home: Path) -> None:
+    def stop(_: object) -> DaemonReply:
         (home / "daemon.json").write_text(json.dumps({"pid": 999999999, "socket": str(home / "gone")}))
-        return Reply({}, 202)
+        return DaemonReply({}, 202)
 
     (home / "daemon.json").write_text(json.dumps(daemon.info | {"pid": 999999999}))
     daemon.route("POST", "/api/shutdown", stop)

@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.sessions import board
+from agent_orchestrator.cli.sessions import status_table
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.scripted import Daemon, Reply, session
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, session
 
 ASKING = session("ask", status="needs_input", column="Needs you", waitingFor="Which database?\n\x1b[31mOr none?")
 IDLE = session("read-me", status="idle", column="Needs you", evidence={"source": "hook", "at": "2026-01-01T00:00:00Z"})
@@ -28,7 +28,7 @@ REQUESTS = 2
 """The number of requests it makes: sessions, and waiting issues of the backlog."""
 
 
-def test_sessions_that_need_you_come_first_with_their_question(daemon: Daemon, run: Run) -> None:
+def test_sessions_that_need_you_come_first_with_their_question(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [MERGED, QUEUED, IDLE, ASKING]})
     ran = run("status")
     assert ran.code == 0 and ran.err == ""
@@ -42,7 +42,7 @@ def test_sessions_that_need_you_come_first_with_their_question(daemon: Daemon, r
     assert "1 session finished a turn: ao diff app-read-me, ao send app-read-me TEXT" in lines
 
 
-def test_an_interrupted_session_shows_its_reason_and_remedy(daemon: Daemon, run: Run) -> None:
+def test_an_interrupted_session_shows_its_reason_and_remedy(daemon: ScriptedDaemon, run: Run) -> None:
     running = session("key", status="interrupted", column="Needs you", why="Not logged in.", waitingFor="a message")
     gone = session(
         "gone", status="interrupted", column="Needs you", why="tmux is gone", waitingFor="ao restore", pid=None
@@ -54,7 +54,7 @@ def test_an_interrupted_session_shows_its_reason_and_remedy(daemon: Daemon, run:
     assert "app-gone was interrupted: ao restore app-gone" in lines
 
 
-def test_a_restored_session_counts_as_waiting_for_a_message(daemon: Daemon, run: Run) -> None:
+def test_a_restored_session_counts_as_waiting_for_a_message(daemon: ScriptedDaemon, run: Run) -> None:
     back = session(
         "back", status="idle", column="Needs you", waitingFor="a message", progress={"testsPassed": 1}, usage=None
     )
@@ -66,9 +66,9 @@ def test_a_restored_session_counts_as_waiting_for_a_message(daemon: Daemon, run:
 
 
 def test_a_long_title_is_cut_before_columns_are_dropped(
-    daemon: Daemon, run: Run, monkeypatch: pytest.MonkeyPatch
+    daemon: ScriptedDaemon, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(out, "width", lambda: 130)
+    monkeypatch.setattr(out, "terminal_width", lambda: 130)
     long = session("talk", title="Say it in many words " * 9, progress=None, usage=None)
     daemon.route("GET", "/api/sessions", {"sessions": [long]})
     header, row = [line for line in run("status").out.splitlines() if "SESSION" in line or "app-talk" in line]
@@ -76,7 +76,7 @@ def test_a_long_title_is_cut_before_columns_are_dropped(
     assert "Say it in many words" in row and "feature/talk" in row
 
 
-def test_status_and_its_aliases_print_the_same(daemon: Daemon, run: Run) -> None:
+def test_status_and_its_aliases_print_the_same(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", r"/api/sessions.*", {"sessions": [ASKING]})
     outputs = {run(*argv).out for argv in ([], ["list"], ["ls"], ["status"])}
     assert len(outputs) == 1
@@ -94,26 +94,26 @@ def test_status_and_its_aliases_print_the_same(daemon: Daemon, run: Run) -> None
         (["-A", "--json", "ls"], "?all=1"),
     ],
 )
-def test_the_scope_is_passed_to_every_request(daemon: Daemon, run: Run, argv: list[str], query: str) -> None:
+def test_the_scope_is_passed_to_every_request(daemon: ScriptedDaemon, run: Run, argv: list[str], query: str) -> None:
     daemon.route("GET", r"/api/sessions.*", {"sessions": []})
     assert run(*argv).code == 0
     paths = [each.path for each in daemon.requests if each.path.startswith("/api/")]
     assert paths[0] == f"/api/sessions{query}" and set(paths[1:]) <= {f"/api/backlog{query}"}
 
 
-def test_an_option_unknown_to_a_command_is_refused_in_front_of_it_too(daemon: Daemon, run: Run) -> None:
+def test_an_option_unknown_to_a_command_is_refused_in_front_of_it_too(daemon: ScriptedDaemon, run: Run) -> None:
     ran = run("-p", "web", "path", "x")
     assert ran.code == 2 and "-p" in ran.err and daemon.requests == []
 
 
-def test_json_is_the_response_itself(daemon: Daemon, run: Run) -> None:
+def test_json_is_the_response_itself(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING, MERGED]})
     daemon.route("GET", "/api/sessions/ask", ASKING)
     assert json.loads(run("status", "--json").out) == {"sessions": [ASKING, MERGED]}
     assert json.loads(run("status", "ask", "--json").out) == ASKING
 
 
-def test_one_session_is_shown_in_detail(daemon: Daemon, run: Run) -> None:
+def test_one_session_is_shown_in_detail(daemon: ScriptedDaemon, run: Run) -> None:
     pr = {
         "number": 7,
         "url": "u",
@@ -136,12 +136,12 @@ def test_one_session_is_shown_in_detail(daemon: Daemon, run: Run) -> None:
     assert "Issue" not in output
 
 
-def test_without_sessions_the_next_command_is_named(daemon: Daemon, run: Run) -> None:
+def test_without_sessions_the_next_command_is_named(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": []})
     assert "ao new" in run("status").out
 
 
-def test_only_the_latest_finished_sessions_are_shown(daemon: Daemon, run: Run) -> None:
+def test_only_the_latest_finished_sessions_are_shown(daemon: ScriptedDaemon, run: Run) -> None:
     many = [
         session(f"s{number:02}", status="merged", column="Done", updatedAt=f"2026-01-{number:02}T00:00:00Z")
         for number in range(1, 14)
@@ -153,10 +153,12 @@ def test_only_the_latest_finished_sessions_are_shown(daemon: Daemon, run: Run) -
     assert "app-s03" in run("status", "--done").out
 
 
-def test_watch_redraws_after_an_event(daemon: Daemon) -> None:
+def test_watch_redraws_after_an_event(daemon: ScriptedDaemon) -> None:
     states = [[QUEUED], [ASKING]]
-    daemon.route("GET", "/api/sessions", lambda _: Reply({"sessions": states.pop(0) if len(states) > 1 else states[0]}))
-    daemon.route("GET", "/api/events", Reply(chunks=[b"id: 1\ndata: {}\n\n"]))
+    daemon.route(
+        "GET", "/api/sessions", lambda _: DaemonReply({"sessions": states.pop(0) if len(states) > 1 else states[0]})
+    )
+    daemon.route("GET", "/api/events", DaemonReply(chunks=[b"id: 1\ndata: {}\n\n"]))
     process = subprocess.Popen(
         [sys.executable, "-m", "agent_orchestrator", "status", "--watch"], stdout=subprocess.PIPE, text=True
     )
@@ -171,7 +173,7 @@ def test_watch_redraws_after_an_event(daemon: Daemon) -> None:
     assert daemon.requests_for("GET", "/api/events")[0].headers["accept"] == "text/event-stream"
 
 
-def test_status_loads_no_modules_of_the_daemon(daemon: Daemon) -> None:
+def test_status_loads_no_modules_of_the_daemon(daemon: ScriptedDaemon) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     program = "import sys\nfrom agent_orchestrator.cli import main\ncode = main(['status'])\nprint(code, *sys.modules, file=sys.stderr)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -207,7 +209,7 @@ def test_status_loads_no_modules_of_the_daemon(daemon: Daemon) -> None:
     assert not (heavy | {f"agent_orchestrator.{part}" for part in parts}) & set(modules)
     assert {name for name in modules if name.startswith("agent_orchestrator.cli.")} <= {
         f"agent_orchestrator.cli.{name}"
-        for name in ("app", "out", "common", "sessions", "sessions.status", "sessions.board")
+        for name in ("app", "out", "common", "sessions", "sessions.status", "sessions.status_table")
     }
     own = [name for name in modules if name.split(".")[0] == "agent_orchestrator"]
     assert len(own) <= OWN_MODULES, f"import within the function that needs it, or update OWN_MODULES: {own}"
@@ -227,20 +229,27 @@ def test_ages_are_rounded() -> None:
 
 
 def test_text_is_cut_by_terminal_columns() -> None:
-    assert out.fit("日本語テキスト", 7) == "日本語…"
-    assert out.cells("日本é") == 5
-    assert out.fit("short", 5) == "short"
+    assert out.truncate("日本語テキスト", 7) == "日本語…"
+    assert out.display_width("日本é") == 5
+    assert out.truncate("short", 5) == "short"
 
 
 def test_a_pull_request_is_shown_with_its_checks_and_review() -> None:
     pr = {"number": 3, "state": "open", "checks": [], "review": "pending", "mergeable": "yes"}
     red = [{"name": "lint", "state": "failure"}, {"name": "test", "state": "success"}]
-    assert board.pull_request_text({"pr": None}) == ""
-    assert board.pull_request_text({"pr": pr | {"state": "draft"}}) == "#3 draft"
-    assert board.pull_request_text({"pr": pr | {"checks": red, "mergeable": "no"}}) == "#3 red: lint, conflicts"
-    assert board.pull_request_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
-    assert board.pull_request_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}}) == "#3 checks run"
-    assert board.pull_request_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
+    assert status_table.pull_request_text({"pr": None}) == ""
+    assert status_table.pull_request_text({"pr": pr | {"state": "draft"}}) == "#3 draft"
+    assert status_table.pull_request_text({"pr": pr | {"checks": red, "mergeable": "no"}}) == "#3 red: lint, conflicts"
+    assert (
+        status_table.pull_request_text({"pr": pr | {"checks": red[1:], "review": "approved"}}) == "#3 green, approved"
+    )
+    assert (
+        status_table.pull_request_text({"pr": pr | {"checks": [{"name": "test", "state": "running"}]}})
+        == "#3 checks run"
+    )
+    assert (
+        status_table.pull_request_text({"pr": pr | {"checks": red, "state": "merged"}}) == "#3 merged, red before: lint"
+    )
     for more, expected in (
         ({"state": "failure", "onBase": True}, "known on main: lint"),
         ({"state": "failure", "new": 1, "known": 3}, "red: lint (1 new, 3 known on main)"),
@@ -248,13 +257,13 @@ def test_a_pull_request_is_shown_with_its_checks_and_review() -> None:
         ({"state": "not_set_up"}, "not set up: lint"),
     ):
         change = {"pr": pr | {"checks": [red[0] | more, red[1]]}, "base": "main"}
-        assert board.pull_request_text(change) == f"#3 {expected}"
+        assert status_table.pull_request_text(change) == f"#3 {expected}"
 
 
 def test_failed_tests_are_counted_separately_from_passed_ones() -> None:
     checks = [{"name": "test", "state": "failure", "failed": 40}, {"name": "lint", "state": "failure", "failed": None}]
     document = {"progress": {"testsPassed": 257}, "pr": {"checks": checks}}
-    assert board.progress_text(document) == "257 passed, 40 failed"
+    assert status_table.progress_text(document) == "257 passed, 40 failed"
 
 
 def test_the_footer_names_changes_to_review_and_to_merge() -> None:
@@ -263,7 +272,7 @@ def test_the_footer_names_changes_to_review_and_to_merge() -> None:
         session("b", status="mergeable", column="Ready to merge"),
         session("c", status="ci_running", column="In review"),
     ]
-    assert board.board_lines(sessions)[-2:] == [
+    assert status_table.board_lines(sessions)[-2:] == [
         "1 change may land: ao merge app-b",
         "1 change to review: ao review app-a",
     ]
@@ -280,7 +289,7 @@ ENTRY = {
 }
 
 
-def test_waiting_issues_are_shown_with_the_reason(daemon: Daemon, run: Run) -> None:
+def test_waiting_issues_are_shown_with_the_reason(daemon: ScriptedDaemon, run: Run) -> None:
     asked_for = ENTRY | {"auto": False, "reasons": ["autoAssign is off: take it by ao new 1"]}
     at_work = ENTRY | {"session": "app-done", "reasons": ["app-done works on it"]}
     waits = ENTRY | {"reasons": ["issue 2 is open"]}
@@ -304,23 +313,23 @@ def test_waiting_issues_are_shown_with_the_reason(daemon: Daemon, run: Run) -> N
 
 
 def test_in_a_narrow_terminal_names_stay_and_other_columns_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out, "width", lambda: 80)
+    monkeypatch.setattr(out, "terminal_width", lambda: 80)
     name = "write-the-core-of-the-application"
-    lines = board.board_lines([session(name, branch=f"feature/{name}"), session("b")])
-    assert all(out.cells(line) <= 80 for line in lines)
+    lines = status_table.board_lines([session(name, branch=f"feature/{name}"), session("b")])
+    assert all(out.display_width(line) <= 80 for line in lines)
     assert f"app-{name} " in lines[2] and lines[0].split() == ["SESSION", "STATUS", "PROGRESS"]
 
 
 def test_a_failed_session_shows_its_remedy() -> None:
     failed = session("a", status="failed", column="Needs you", waitingFor="install it: npm install x")
-    assert "      install it: npm install x" in board.board_lines([failed])
-    assert any(line.split()[:2] == ["Remedy", "install"] for line in board.detail_lines(failed))
+    assert "      install it: npm install x" in status_table.board_lines([failed])
+    assert any(line.split()[:2] == ["Remedy", "install"] for line in status_table.detail_lines(failed))
 
 
 def test_a_narrow_terminal_cuts_the_branch_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(out, "width", lambda: 100)
-    lines = board.board_lines([session("a-name", branch="feature/" + "very-" * 10)])
-    assert all(out.cells(line) <= 100 for line in lines)
+    monkeypatch.setattr(out, "terminal_width", lambda: 100)
+    lines = status_table.board_lines([session("a-name", branch="feature/" + "very-" * 10)])
+    assert all(out.display_width(line) <= 100 for line in lines)
     assert "3/5 steps (60 %), 41 tests passing, $0.42" in lines[2] and "feature/ve" in lines[2] and "…" in lines[2]
 
 
@@ -358,14 +367,14 @@ def on_terminal(*argv: str) -> str:
     return output.decode()
 
 
-def set_last_look(daemon: Daemon, hours: float) -> None:
+def set_last_look(daemon: ScriptedDaemon, hours: float) -> None:
     """Set the time of the last status, and record an event half an hour ago."""
     (daemon.home / "looked.json").write_text(json.dumps({str(os.getuid()): time.time() - hours * 3600.0}))
     (daemon.home / "ao.db").touch()
     os.utime(daemon.home / "ao.db", (time.time() - 1800.0,) * 2)
 
 
-def test_the_recap_is_shown_once_after_an_absence(daemon: Daemon) -> None:
+def test_the_recap_is_shown_once_after_an_absence(daemon: ScriptedDaemon) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     daemon.route("GET", "/api/recap.*", RECAP)
     set_last_look(daemon, 9.0)
@@ -379,7 +388,7 @@ def test_the_recap_is_shown_once_after_an_absence(daemon: Daemon) -> None:
 @pytest.mark.parametrize(
     ("hours", "why"), [(0.75, "away for less than an hour"), (0.0, "just now"), (None, "never before")]
 )
-def test_no_recap_is_requested_after_a_short_absence(daemon: Daemon, hours: float | None, why: str) -> None:
+def test_no_recap_is_requested_after_a_short_absence(daemon: ScriptedDaemon, hours: float | None, why: str) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     if hours is not None:
         set_last_look(daemon, hours)
@@ -387,7 +396,7 @@ def test_no_recap_is_requested_after_a_short_absence(daemon: Daemon, hours: floa
     assert len([each for each in daemon.requests if each.path.startswith("/api/")]) <= REQUESTS, why
 
 
-def test_no_recap_is_requested_if_no_event_was_recorded(daemon: Daemon) -> None:
+def test_no_recap_is_requested_if_no_event_was_recorded(daemon: ScriptedDaemon) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     set_last_look(daemon, 9.0)
     os.utime(daemon.home / "ao.db", (time.time() - 10 * 3600.0,) * 2)
@@ -395,7 +404,7 @@ def test_no_recap_is_requested_if_no_event_was_recorded(daemon: Daemon) -> None:
     assert len([each for each in daemon.requests if each.path.startswith("/api/")]) <= REQUESTS
 
 
-def test_only_a_status_at_a_terminal_counts_as_seen(daemon: Daemon, run: Run) -> None:
+def test_only_a_status_at_a_terminal_counts_as_seen(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     daemon.route("GET", "/api/recap.*", RECAP)
     set_last_look(daemon, 9.0)
@@ -405,14 +414,14 @@ def test_only_a_status_at_a_terminal_counts_as_seen(daemon: Daemon, run: Run) ->
 
 
 @pytest.mark.parametrize("kept", ["", "[]", "{", '{"0": "x"}'])
-def test_a_broken_time_of_the_last_status_is_ignored(daemon: Daemon, kept: str) -> None:
+def test_a_broken_time_of_the_last_status_is_ignored(daemon: ScriptedDaemon, kept: str) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     (daemon.home / "looked.json").write_text(kept)
     assert "app-ask" in on_terminal("status")
     assert json.loads((daemon.home / "looked.json").read_text())[str(os.getuid())] > 0
 
 
-def test_the_recap_can_be_requested(daemon: Daemon, run: Run) -> None:
+def test_the_recap_can_be_requested(daemon: ScriptedDaemon, run: Run) -> None:
     daemon.route("GET", "/api/sessions", {"sessions": [ASKING]})
     daemon.route("GET", "/api/recap.*", [RECAP, RECAP, {**RECAP, "lines": []}])
     assert run("status", "--since", "8h").out.startswith("Since 8h:\n  1 landed: app-a by anna\n\n")

@@ -10,9 +10,9 @@ import pytest
 
 from agent_orchestrator.client.api import fleet as fleets
 from agent_orchestrator.client.api import sessions
+from agent_orchestrator.client.api.connection import DaemonConnection, Json, TimedOut
 from agent_orchestrator.client.api.events import Event
-from agent_orchestrator.client.api.fleet import Fleet
-from agent_orchestrator.client.api.link import Json, Link, TimedOut
+from agent_orchestrator.client.api.fleet import SessionTracker
 from agent_orchestrator.client.api.sessions import Session
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ class _Slow:
         self.second.set()
         return self.session
 
-    async def follow(self, _after: int, *, project: str) -> AsyncGenerator[Json | None, None]:
+    async def follow_events(self, _after: int, *, project: str) -> AsyncGenerator[Json | None, None]:
         for seq, step in enumerate(("one", "two", "three"), 1):
             yield {
                 "seq": seq,
@@ -49,7 +49,9 @@ class _Slow:
 
 async def test_a_handler_is_called_in_the_order_of_events() -> None:
     steps: list[str] = []
-    fleet = Fleet(cast("Link", _Slow({"id": "app-a", "status": "working", "activity": "active"})), "app", 0)
+    fleet = SessionTracker(
+        cast("DaemonConnection", _Slow({"id": "app-a", "status": "working", "activity": "active"})), "app", 0
+    )
 
     async def handler(event: Event) -> None:
         steps.append(event.data["step"])
@@ -78,10 +80,10 @@ class _Waiting:
     async def get(self, path: str, _query: object = None) -> Any:
         return {"events": []} if path.endswith("/events") else self.session
 
-    async def sequence(self) -> int:
+    async def newest_event_number(self) -> int:
         return 0
 
-    async def follow(self, _after: int, **_filters: str) -> AsyncGenerator[Json | None, None]:
+    async def follow_events(self, _after: int, **_filters: str) -> AsyncGenerator[Json | None, None]:
         yield None
         while True:
             yield await self.news.get()
@@ -91,11 +93,11 @@ class _Waiting:
         self.news.put_nowait({**item, "time": "2026-01-01T00:00:00Z"})
 
     async def idle(self, way: str, timeout: float | None) -> None:
-        session = Session(cast("Link", self), self.session)
+        session = Session(cast("DaemonConnection", self), self.session)
         if way == "session":
             await session.wait("idle", timeout)
             return
-        fleet = Fleet(cast("Link", self), "app", 0)
+        fleet = SessionTracker(cast("DaemonConnection", self), "app", 0)
         await fleet.track(session)
         try:
             await fleet.wait(timeout, "idle")
@@ -138,12 +140,12 @@ async def test_an_unread_message_is_awaited_for_a_limited_time(way: str, monkeyp
 async def test_a_handlers_message_counts_before_its_event_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleets, "SETTLE_SECONDS", 0.02)
     daemon = _Waiting()
-    fleet = Fleet(cast("Link", daemon), "app", 0)
+    fleet = SessionTracker(cast("DaemonConnection", daemon), "app", 0)
 
     async def answer(_result: object) -> None:
         daemon.states = ["queued"]
 
-    await fleet.track(Session(cast("Link", daemon), daemon.session), answer)
+    await fleet.track(Session(cast("DaemonConnection", daemon), daemon.session), answer)
     with pytest.raises(TimedOut):
         await fleet.wait(0.3, "idle")
     await fleet.close(report=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-TOGETHER = """
+CONCURRENT_PROGRAM = """
 import asyncio, sys, threading
 from agent_orchestrator import sync
 
@@ -25,5 +25,5 @@ print(sum(thread.name == "ao-loop" for thread in threading.enumerate()))
 
 def test_threads_starting_at_the_same_time_share_a_loop() -> None:
     """An object created in one thread is used by others, and its connection belongs to one loop."""
-    completed = subprocess.run([sys.executable, "-c", TOGETHER], capture_output=True, text=True, check=False)
+    completed = subprocess.run([sys.executable, "-c", CONCURRENT_PROGRAM], capture_output=True, text=True, check=False)
     assert (completed.stdout.strip(), completed.stderr) == ("1", "")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import agent_orchestrator
 from agent_orchestrator import Orchestrator, SessionManager, Task, sync
-from agent_orchestrator.client.api.records import PullRequest, SessionStatus, camel, record, snake
+from agent_orchestrator.client.api.records import PullRequest, SessionStatus, to_camel_case, to_record, to_snake_case
 from agent_orchestrator.client.api.sessions import Session
-from agent_orchestrator.client.api.tasks import in_order
+from agent_orchestrator.client.api.tasks import order_by_dependencies
 from agent_orchestrator.errors import UsageError
 
 
@@ -31,7 +31,7 @@ def graphs(draw: st.DrawFn) -> list[Task]:
 
 @given(graphs())
 def test_each_task_follows_its_dependencies(tasks: list[Task]) -> None:
-    ordered = in_order(tasks, {})
+    ordered = order_by_dependencies(tasks, {})
     assert sorted(task.id for task in ordered) == sorted(task.id for task in tasks)
     done: set[str] = set()
     for task in ordered:
@@ -41,26 +41,26 @@ def test_each_task_follows_its_dependencies(tasks: list[Task]) -> None:
 
 def test_dependencies_may_be_sessions_and_invalid_ones_are_refused() -> None:
     late = Task("b", "B", dependencies=["gone"])
-    assert in_order([late], {"gone": "app-gone"}) == [late]
+    assert order_by_dependencies([late], {"gone": "app-gone"}) == [late]
     with pytest.raises(UsageError, match="depends on 'gone', which is no task"):
-        in_order([late], {})
+        order_by_dependencies([late], {})
     with pytest.raises(UsageError, match="comes after itself"):
-        in_order([Task("a", "A", dependencies=["b"]), Task("b", "B", dependencies=["A"])], {})
+        order_by_dependencies([Task("a", "A", dependencies=["b"]), Task("b", "B", dependencies=["A"])], {})
     with pytest.raises(UsageError, match="two tasks have the id 'a'"):
-        in_order([Task("a", "A"), Task("a", "B")], {})
+        order_by_dependencies([Task("a", "A"), Task("a", "B")], {})
 
 
 def test_json_is_converted_into_records() -> None:
-    pull = record(
+    pull = to_record(
         PullRequest, {"number": 3, "url": None, "state": "open", "checks": [{"name": "x", "state": "success"}]}
     )
     assert pull.checks[0].name == "x" and pull.review == "none"
     status = {"state": "idle", "status": "idle", "activity": "idle", "currentTask": "t", "branch": "b", "agent": "a"}
-    converted = record(
+    converted = to_record(
         SessionStatus, {**status, "lastActivity": "2026-11-15T18:00:00Z", "workspacePath": "/w", "new": 1}
     )
     assert converted.last_activity is not None and converted.last_activity.isoformat() == "2026-11-15T18:00:00+00:00"
-    assert snake("workspacePath") == "workspace_path" and camel("group_limit") == "groupLimit"
+    assert to_snake_case("workspacePath") == "workspace_path" and to_camel_case("group_limit") == "groupLimit"
 
 
 def test_importing_the_package_imports_nothing_else() -> None:

@@ -38,8 +38,8 @@ def test_a_renamed_field_keeps_its_name_on_the_link() -> None:
 
 def test_a_renamed_method_keeps_its_name_on_the_link() -> None:
     assert CALLS["runtime.leftovers"].method == "orphaned_terminals"
-    assert CALLS["runtime.leftovers"].dump({"expected": []}) == {"known": []}
-    assert CALLS["runtime.leftovers"].load({"known": []}) == {"expected": ()}
+    assert CALLS["runtime.leftovers"].arguments_to_json({"expected": []}) == {"known": []}
+    assert CALLS["runtime.leftovers"].arguments_from_json({"known": []}) == {"expected": ()}
     assert "memo" in to_json(CALLS["agent.deliver"].parameters["run"], _run())
 
 

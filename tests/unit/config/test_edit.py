@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.detection.repository import Detected, detect, parse_remote
+from agent_orchestrator.config.detection.repository import RepositoryInfo, detect_repository, parse_remote
 from agent_orchestrator.config.edit import get_value, initial_text, set_value
-from agent_orchestrator.config.load import load, load_text
+from agent_orchestrator.config.load import load_file, load_text
 from agent_orchestrator.errors import ConfigError, Denied, UsageError
 
 TEXT = """\
@@ -50,12 +50,12 @@ def test_setting_uses_the_spelling_of_the_file(file: Path) -> None:
 def test_setting_creates_missing_sections_and_files(file: Path, tmp_path: Path) -> None:
     set_value(file, "projects.app.ci.command", "make test", {})
     set_value(file, "defaults.notifiers", "[desktop, slack]", {})
-    config = load(file, {}).config
+    config = load_file(file, {}).config
     assert config.projects["app"].ci["default"].command == "make test"
     assert config.defaults.notifiers == ("desktop", "slack")
     new = tmp_path / "new" / "config.yaml"
     set_value(new, "port", "4000", {})
-    assert load(new, {}).config.port == 4000
+    assert load_file(new, {}).config.port == 4000
 
 
 def test_setting_keeps_a_symlink(file: Path, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_setting_keeps_a_symlink(file: Path, tmp_path: Path) -> None:
     link.symlink_to(file)
     set_value(link, "port", "4000", {})
     assert link.is_symlink()
-    assert load(file, {}).config.port == 4000
+    assert load_file(file, {}).config.port == 4000
 
 
 def test_a_symlink_is_followed_within_its_repository_only(file: Path, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_symlink_is_followed_within_its_repository_only(file: Path, tmp_path: 
     link.unlink()
     link.symlink_to("conf/ao.yaml")
     set_value(link, "port", "4000", {}, repo)
-    assert link.is_symlink() and load(repo / "conf" / "ao.yaml", {}).config.port == 4000
+    assert link.is_symlink() and load_file(repo / "conf" / "ao.yaml", {}).config.port == 4000
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_values_can_be_read_by_key(file: Path) -> None:
 def test_a_repository_is_written_with_its_host_unless_it_is_github(
     tmp_path: Path, host: str, name: str, repo: str | None
 ) -> None:
-    text = initial_text("app", Detected("main", name, host))
+    text = initial_text("app", RepositoryInfo("main", name, host))
     assert load_text(text, tmp_path / "x.yaml", {}).config.projects["app"].repo == repo
     assert name in text
 
 
 def test_an_initial_file_loads(tmp_path: Path) -> None:
-    detected = Detected(
+    detected = RepositoryInfo(
         "trunk", "owner/app", "github.com", ("uv sync", "echo '#'"), "make test: all", commands=("make lint",)
     )
     config = load_text(initial_text("my-app", detected, "codex", "app"), tmp_path / "x.yaml", {}).config
@@ -150,24 +150,26 @@ def test_an_initial_file_loads(tmp_path: Path) -> None:
     assert (project.session_prefix, project.ci["default"].command) == ("app", "make test: all")
     assert (project.post_create, project.commands) == (("uv sync", "echo '#'"), ("make lint",))
     assert config.defaults.agent == "codex"
-    bare = load_text(initial_text("123", Detected()), tmp_path / "x.yaml", {}).config
+    bare = load_text(initial_text("123", RepositoryInfo()), tmp_path / "x.yaml", {}).config
     assert (list(bare.projects), bare.projects["123"].ci) == (["123"], {})
-    two = load_text(initial_text("x", Detected(test_command="a", lint="b ${c}: #")), tmp_path / "x.yaml", {}).config
+    two = load_text(
+        initial_text("x", RepositoryInfo(test_command="a", lint="b ${c}: #")), tmp_path / "x.yaml", {}
+    ).config
     assert {name: check.command for name, check in two.projects["x"].ci.items()} == {"test": "a", "lint": "b ${c}: #"}
 
 
 def test_branch_remote_and_test_command_are_detected(tmp_path: Path) -> None:
-    assert detect(tmp_path) == Detected()
+    assert detect_repository(tmp_path) == RepositoryInfo()
     git = tmp_path / ".git"
     (git / "refs" / "remotes" / "origin").mkdir(parents=True)
     (git / "HEAD").write_text("ref: refs/heads/topic\n")
     (git / "config").write_text('[core]\n\tbare = false\n[remote "origin"]\n\turl = git@github.com:owner/app.git\n')
     (tmp_path / "Makefile").write_text("all:\n\ntest: all\n\tpytest\n")
-    assert detect(tmp_path) == Detected("topic", "owner/app", "github.com", test_command="make test")
+    assert detect_repository(tmp_path) == RepositoryInfo("topic", "owner/app", "github.com", test_command="make test")
     (git / "packed-refs").write_text(f"{'a' * 40} refs/heads/master\n")
-    assert detect(tmp_path).default_branch == "master"
+    assert detect_repository(tmp_path).default_branch == "master"
     (git / "refs" / "remotes" / "origin" / "HEAD").write_text("ref: refs/remotes/origin/release/1\n")
-    assert detect(tmp_path).default_branch == "release/1"
+    assert detect_repository(tmp_path).default_branch == "release/1"
 
 
 @pytest.mark.parametrize(
@@ -189,8 +191,8 @@ def test_lint_and_build_commands_are_detected(
     tmp_path: Path, name: str, content: str, commands: tuple[str, ...]
 ) -> None:
     (tmp_path / name).write_text(content)
-    assert detect(tmp_path).commands == commands
-    config = load_text(initial_text("app", detect(tmp_path)), tmp_path / "x.yaml", {}).config
+    assert detect_repository(tmp_path).commands == commands
+    config = load_text(initial_text("app", detect_repository(tmp_path)), tmp_path / "x.yaml", {}).config
     assert config.projects["app"].commands == commands
 
 
@@ -202,7 +204,7 @@ def test_the_remote_is_detected_in_a_worktree(tmp_path: Path) -> None:
     tree = tmp_path / "w"
     tree.mkdir()
     (tree / ".git").write_text(f"gitdir: {main / 'worktrees' / 'w'}\n")
-    assert (detect(tree).remote, detect(tree).forge) == ("group/sub/app", "gitlab.example")
+    assert (detect_repository(tree).remote, detect_repository(tree).forge) == ("group/sub/app", "gitlab.example")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.edit_commands import set_commands
+from agent_orchestrator.config.command_writer import set_commands
 from agent_orchestrator.config.load import load_text
 
 WITH_COMMENTS = """\

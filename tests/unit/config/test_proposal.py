@@ -7,17 +7,22 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.config.detection import Commands
-from agent_orchestrator.config.detection.proposal import candidates_digest, drift, missing_keys, proposal_digest
-from agent_orchestrator.config.effective import ProjectConfig, project_config
+from agent_orchestrator.config.detection import DetectedCommands
+from agent_orchestrator.config.detection.proposal import (
+    candidates_digest,
+    describe_drift,
+    missing_keys,
+    proposal_digest,
+)
+from agent_orchestrator.config.effective import ProjectConfig, resolve_project
 from agent_orchestrator.config.model import Config, Project
 
-NPM = Commands("npm", ("npm ci",), "npm test", None, ("package-lock.json",))
-PNPM = Commands("pnpm", ("pnpm install --frozen-lockfile",), "pnpm test", None, ("pnpm-lock.yaml",))
+NPM = DetectedCommands("npm", ("npm ci",), "npm test", None, ("package-lock.json",))
+PNPM = DetectedCommands("pnpm", ("pnpm install --frozen-lockfile",), "pnpm test", None, ("pnpm-lock.yaml",))
 
 
 def project(root: Path, **keys: Any) -> ProjectConfig:
-    return project_config("app", Project.model_validate(keys), root, root / "x.yaml", (Config(),), {})
+    return resolve_project("app", Project.model_validate(keys), root, root / "x.yaml", (Config(),), {})
 
 
 @pytest.mark.parametrize(
@@ -39,17 +44,17 @@ def project(root: Path, **keys: Any) -> ProjectConfig:
             [PNPM],
             ["postCreate runs npm install; pnpm-lock.yaml suggests: pnpm install --frozen-lockfile"],
         ),
-        ({"ci": {"test": {"command": "make test"}}}, (), [NPM, Commands("make", (), "make test")], []),
+        ({"ci": {"test": {"command": "make test"}}}, (), [NPM, DetectedCommands("make", (), "make test")], []),
         ({"postCreate": ["./setup.sh"], "ci": {"test": {"command": "x"}}}, (), [PNPM], []),
         ({"postCreate": ["npm ci"], "ci": {"test": {"command": "x"}}}, ("package-lock.json",), [PNPM, NPM], []),
     ],
 )
 def test_differences_from_the_detected_commands_are_described(
-    tmp_path: Path, keys: dict[str, Any], files: tuple[str, ...], detected: list[Commands], expected: list[str]
+    tmp_path: Path, keys: dict[str, Any], files: tuple[str, ...], detected: list[DetectedCommands], expected: list[str]
 ) -> None:
     for name in files:
         (tmp_path / name).touch()
-    sentences = drift(project(tmp_path, **keys), detected, tmp_path)
+    sentences = describe_drift(project(tmp_path, **keys), detected, tmp_path)
     assert len(sentences) == len(expected), sentences
     assert all(sentence.startswith(begin) for sentence, begin in zip(sentences, expected, strict=True)), sentences
 

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.load import Loaded, load
-from agent_orchestrator.config.scope import ConfigSet
-from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.config.config_set import ConfigSet
+from agent_orchestrator.config.load import LoadedConfig, load_file
+from agent_orchestrator.core.rules.model import Rule
 from tests.parts import TrustsEverything
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 ENVIRON = {"HOME": "/home/someone"}
 
 
-def sample(name: str) -> Loaded:
-    return load(SAMPLES / f"{name}.yaml", ENVIRON)
+def sample(name: str) -> LoadedConfig:
+    return load_file(SAMPLES / f"{name}.yaml", ENVIRON)
 
 
 def rules_of(name: str, tmp_path: Path, project: str = "shop") -> dict[str, Rule]:
@@ -31,7 +31,7 @@ def rules_of(name: str, tmp_path: Path, project: str = "shop") -> dict[str, Rule
 
 @pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
 def test_samples_load_without_a_warning(path: Path) -> None:
-    assert load(path, ENVIRON).warnings == ()
+    assert load_file(path, ENVIRON).warnings == ()
 
 
 def test_all_samples_are_tested() -> None:

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 from agent_orchestrator.base.text.templates import check
-from agent_orchestrator.config.kinds import known_trigger
-from agent_orchestrator.config.schema import help_text, json_schema, keep_schema, keys, reference_markdown
-from agent_orchestrator.core.events import KINDS
-from agent_orchestrator.core.rules import DEFAULT_RULES, TEMPLATE_VARIABLES
+from agent_orchestrator.config.field_types import check_trigger
+from agent_orchestrator.config.schema import help_text, json_schema, list_keys, reference_markdown, update_schema_file
+from agent_orchestrator.core.events import EVENT_KINDS
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import TEMPLATE_VARIABLES
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
 
@@ -42,14 +43,14 @@ def test_the_messages_of_the_default_rules_are_valid() -> None:
 
 
 def test_every_event_type_is_a_trigger() -> None:
-    assert KINDS
-    for kind in KINDS:
-        assert known_trigger(kind) == kind
+    assert EVENT_KINDS
+    for kind in EVENT_KINDS:
+        assert check_trigger(kind) == kind
 
 
 def test_every_key_has_a_description_and_is_in_the_help() -> None:
     text = help_text()
-    for key in keys():
+    for key in list_keys():
         assert key.description, key.path
         assert key.path.rpartition(".")[2] in text
 
@@ -74,14 +75,14 @@ def test_the_reference_page_is_current() -> None:
 
 def test_an_outdated_schema_file_for_editors_is_rewritten(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
-    keep_schema(file)
+    update_schema_file(file)
     text = file.read_text()
     assert {key: value for key, value in json.loads(text).items() if key != "$comment"} == json_schema()
     file.write_text(text[:-1] + " }")
-    keep_schema(file)
+    update_schema_file(file)
     assert file.read_text().endswith(" }"), "this version's own is not written again"
     for other in ('{"$comment": "agent-orchestrator 0.0.1"}', "", "{"):
         file.write_text(other)
-        keep_schema(file)
+        update_schema_file(file)
         assert file.read_text() == text
-    keep_schema(tmp_path / "not there" / "schema.json")
+    update_schema_file(tmp_path / "not there" / "schema.json")

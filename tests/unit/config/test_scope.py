@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent_orchestrator.config.effective import ProjectConfig, project_config
-from agent_orchestrator.config.load import Loaded
-from agent_orchestrator.config.scope import ConfigSet, slug
+from agent_orchestrator.config.config_set import ConfigSet, slug
+from agent_orchestrator.config.effective import ProjectConfig, resolve_project
+from agent_orchestrator.config.load import LoadedConfig
 from agent_orchestrator.errors import ConfigError
-from tests.parts import TrustsBy, TrustsEverything
+from tests.parts import TrustsAccepted, TrustsEverything
 
 
 class World:
@@ -190,10 +190,10 @@ def test_a_broken_file_leaves_the_last_valid_version_in_effect(world: World) -> 
     shop = world.configs.project("shop")
     assert shop is not None
     assert shop.runtime == "process"
-    assert "runtme" in world.configs.broken[file]
+    assert "runtme" in world.configs.file_errors[file]
     file.write_text("projects: {shop: {path: ., runtime: tmux}}\n")
     assert world.configs.reload(file) == ["projects.shop.runtime"]
-    assert world.configs.broken == {}
+    assert world.configs.file_errors == {}
 
 
 class Trap(dict[str, str]):
@@ -209,18 +209,18 @@ class Trap(dict[str, str]):
 def test_an_unexpected_error_affects_only_its_own_file(
     world: World, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    def trusts(loaded: Loaded) -> bool:
+    def trusts(loaded: LoadedConfig) -> bool:
         if when == "trust check" and "odd" in str(loaded.path):
             raise LookupError("a trap\nof two lines")
         return True
 
-    def resolve_project(name: str, *args: Any) -> ProjectConfig:
+    def resolve_or_raise(name: str, *args: Any) -> ProjectConfig:
         if when == "put in force" and name == "odd":
             raise LookupError("a trap\nof two lines")
-        return project_config(name, *args)
+        return resolve_project(name, *args)
 
-    monkeypatch.setattr("agent_orchestrator.config.scope.project_config", resolve_project)
-    world.configs = ConfigSet(world.home, Trap(world.environ), trust=TrustsBy(trusts))
+    monkeypatch.setattr("agent_orchestrator.config.config_set.resolve_project", resolve_or_raise)
+    world.configs = ConfigSet(world.home, Trap(world.environ), trust=TrustsAccepted(trusts))
     world.configs.add(world.file("shop", "port: 1\n"))
     name = '"${TRAP}"' if when == "read" else "x"
     odd = world.file("odd", f"projects: {{odd: {{path: ., name: {name}}}}}\n")
@@ -231,12 +231,12 @@ def test_an_unexpected_error_affects_only_its_own_file(
             ):
                 world.configs.add(odd)
     assert [bool(line["exc_info"]) for line in logged] == [True]
-    assert list(world.configs.broken) == [odd] and "\n" not in world.configs.broken[odd]
+    assert list(world.configs.file_errors) == [odd] and "\n" not in world.configs.file_errors[odd]
     assert [project.id for project in world.configs.projects()] == ["shop"] and world.configs.loaded(odd) is None
     odd.write_text("port: 2\n")
     when = "fixed"
     world.configs.add(odd)
-    assert world.configs.broken == {} and [project.id for project in world.configs.projects()] == ["odd", "shop"]
+    assert world.configs.file_errors == {} and [project.id for project in world.configs.projects()] == ["odd", "shop"]
 
 
 def test_the_users_own_file_is_reloaded_for_all_projects(world: World) -> None:
@@ -258,7 +258,7 @@ def test_the_users_own_file_may_not_describe_a_repository(world: World) -> None:
     world.home.write_text("runtime: process\nci: make test\n")
     with pytest.raises(ConfigError, match="ci, runtime belongs to a project"):
         world.configs.load_home()
-    assert list(world.configs.broken) == [world.home]
+    assert list(world.configs.file_errors) == [world.home]
 
 
 def test_removed_projects_and_files_stay_removed(world: World) -> None:
@@ -288,7 +288,7 @@ def test_limits_are_collected_from_all_files(world: World) -> None:
         )
     )
     world.configs.add_adhoc("z", world.folder / "z")
-    assert [(sorted(limit.projects), limit.count) for limit in world.configs.limits()] == [
+    assert [(sorted(limit.projects), limit.count) for limit in world.configs.parallel_limits()] == [
         (["x", "y", "z"], 9),
         (["x", "y"], 3),
         (["y"], 1),
@@ -302,14 +302,16 @@ def test_limits_of_profiles_and_machines_are_collected(world: World) -> None:
         world.file("a", "agents: {ui: {maxParallelAgents: 2}, api: {}}\nprojects: {x: {path: x}, y: {path: y}}")
     )
     world.configs.add_adhoc("z", world.folder / "z")
-    limits = [(sorted(limit.projects), limit.count, limit.profile, limit.machine) for limit in world.configs.limits()]
+    limits = [
+        (sorted(limit.projects), limit.count, limit.profile, limit.machine) for limit in world.configs.parallel_limits()
+    ]
     assert limits == [
         (["x", "y", "z"], 6, "any", False),
         (["x", "y"], 2, "ui", False),
         (["x", "y", "z"], 5, None, True),
     ]
     world.configs.remove_project("y")
-    assert sorted(world.configs.limits()[1].projects) == ["x"], "they follow the projects"
+    assert sorted(world.configs.parallel_limits()[1].projects) == ["x"], "they follow the projects"
 
 
 def test_paths_are_resolved_relative_to_the_file(world: World) -> None:

@@ -24,27 +24,27 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.text.redaction import REDACTOR, Redactor, TerminalRedactor
 from agent_orchestrator.config import trust
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.config.learned_secrets import learn_configuration, learn_environment
 from agent_orchestrator.config.load import load_text
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.yaml_tree import MAX_SECRETS
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.event_redaction import row_without_secrets, without_secrets
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.outbox import OutboxRow
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.daemon.__main__ import set_up_log
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.plugins.forges.shared.refusals import HostText
-from agent_orchestrator.plugins.runtimes.tmux import Tmux
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient
+from agent_orchestrator.plugins.forges.shared.response_errors import HostText
+from agent_orchestrator.plugins.runtimes.tmux import TmuxRuntime
 from agent_orchestrator.protocols import LaunchSpec
-from agent_orchestrator.server.access.redaction import LARGE, PIECE
-from agent_orchestrator.server.access.redaction import without_secrets as answering
+from agent_orchestrator.server.access.redaction import THREAD_FROM_BYTES, THREAD_FROM_STREAM_BYTES
+from agent_orchestrator.server.access.redaction import redacting_send as answering
 from agent_orchestrator.sessions.lifecycle.environment import agent_environment
 from agent_orchestrator.sessions.permissions.rules import check_permission
-from tests.parts import TrustsBy
+from tests.parts import TrustsAccepted
 
 SECRET = "uY6pLw3ZkR8tQm1XvB5n"
 SHAPED = "ghp_" + "a1B2" * 9
@@ -53,14 +53,14 @@ SHAPED = "ghp_" + "a1B2" * 9
 @pytest.fixture(autouse=True)
 def no_known_secrets() -> Iterator[None]:
     """Restore the redactor, so that secrets of one test are none in another."""
-    before = {name: getattr(REDACTOR, name) for name in ("_forms", "_bytes", "_short", "_names")}
+    before = {name: getattr(REDACTOR, name) for name in ("_forms", "_bytes", "_values_without_long_run", "_names")}
     yield
     for name, value in before.items():
         setattr(REDACTOR, name, value)
 
 
 def clean(text: str) -> str:
-    return REDACTOR.text(text)
+    return REDACTOR.redact_text(text)
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------
@@ -107,7 +107,10 @@ def test_secrets_of_a_configuration_are_learned() -> None:
 def test_a_forges_token_is_redacted_as_soon_as_it_is_read() -> None:
     token = tokens.token_from_config(SECRET, "scm.token")
     assert token is not None and SECRET not in repr(token)
-    assert clean(f"say {SECRET} {token.basic('x-access-token')}") == "say [secret scm.token] [secret scm.token]"
+    assert (
+        clean(f"say {SECRET} {token.basic_credentials('x-access-token')}")
+        == "say [secret scm.token] [secret scm.token]"
+    )
 
 
 def test_an_agent_gets_no_secret_under_any_name() -> None:
@@ -133,7 +136,7 @@ def test_environment_variables_are_not_on_the_command_line(tmp_path: Path) -> No
     spec = LaunchSpec(
         "app-x", 1, ("agent", "--task", "x"), tmp_path, {"MY_TOKEN": SECRET, "UID": "7"}, tmp_path, tmp_path / "log"
     )
-    script = Tmux({"home": str(tmp_path)}, LocalHost())._write_launcher(spec, tmp_path / "started").read_text()
+    script = TmuxRuntime({"home": str(tmp_path)}, LocalHost())._write_launcher(spec, tmp_path / "started").read_text()
     with_it = [line for line in script.splitlines() if SECRET in line]
     assert with_it == [f"export MY_TOKEN={SECRET}"]
     assert script.splitlines()[-1] == "exec /usr/bin/env -u _ -- UID=7 agent --task x"
@@ -192,13 +195,13 @@ def test_the_keyring_is_not_read_for_an_untrusted_file(tmp_path: Path, keyring: 
     file, own = tmp_path / "agent-orchestrator.yaml", tmp_path / "config.yaml"
     file.write_text("projects: {a: {path: ., env: {A: '${keyring:FORGE_TOKEN}', B: '${keyring:NONE:-b}'}}}\n")
     trusted = False
-    config = ConfigSet(own, {}, trust=TrustsBy(lambda _loaded: trusted))
+    config = ConfigSet(own, {}, trust=TrustsAccepted(lambda _loaded: trusted))
     loaded = config.add(file)
     assert keyring == [] and loaded.variables == ("keyring:FORGE_TOKEN", "keyring:NONE")
     (project,) = config.projects()
     assert project.env == {}
     trusted, digested = True, trust.digest(trust.powers(loaded), file)
-    config.trust_changed()
+    config.apply_trust_change()
     (project,) = config.projects()
     assert project.env == {"A": SECRET, "B": "b"} and keyring == ["FORGE_TOKEN", "NONE"]
     after = config.loaded(file)
@@ -227,14 +230,14 @@ def test_a_forges_token_may_be_in_the_keyring() -> None:
     keyrings.write("GITHUB_TOKEN", SECRET)
     token = tokens.token_from_environment_or_keyring({}, ("GH_TOKEN", "GITHUB_TOKEN"))
     assert token is not None and (token.value, token.source) == (SECRET, "GITHUB_TOKEN in the keyring")
-    assert tokens.token_from_environment_or_keyring({"GITHUB_TOKEN": "other"}, ("GITHUB_TOKEN",)) == tokens.Token(
+    assert tokens.token_from_environment_or_keyring({"GITHUB_TOKEN": "other"}, ("GITHUB_TOKEN",)) == tokens.ForgeToken(
         "other", "GITHUB_TOKEN"
     )
 
 
 def test_without_the_package_there_is_no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
-    monkeypatch.setattr(keyrings, "installed", lambda: False)
+    monkeypatch.setattr(keyrings, "is_installed", lambda: False)
     assert keyrings.read("X") is None and tokens.token_from_environment_or_keyring({}, ("X",)) is None
     with pytest.raises(AoError, match="not installed") as error:
         keyrings.write("X", "y")
@@ -274,7 +277,7 @@ def test_recorded_events_and_rows_contain_no_secret() -> None:
         "k",
     )
     assert without_secrets(kept) is kept
-    row = Row(
+    row = OutboxRow(
         Intent("command", "k", "s", args={"variables": {"log": "/l", "errors": f"E {SHAPED}"}}),
         1,
         1,
@@ -329,7 +332,9 @@ async def test_forge_requests_contain_no_secret() -> None:
     REDACTOR.learn({"MY_TOKEN": SECRET})
     server = HTTPServer(("127.0.0.1", 0), _Forge)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    http = Http(f"http://127.0.0.1:{server.server_address[1]}", HostText("x", "the token", "sign in", "widen"), {})
+    http = ForgeHttpClient(
+        f"http://127.0.0.1:{server.server_address[1]}", HostText("x", "the token", "sign in", "widen"), {}
+    )
     try:
         await http.call("POST", "comments", {"body": f"done with {SECRET} and {SHAPED}", "head": SECRET})
     finally:
@@ -375,15 +380,15 @@ async def test_responses_contain_no_secret() -> None:
 @pytest.mark.anyio
 async def test_a_large_response_is_redacted_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[threading.Thread] = []
-    clean = Redactor.data
+    clean = Redactor.redact_bytes
 
     def recording_thread(self: Redactor, data: bytes) -> bytes:
         threads.append(threading.current_thread())
         return clean(self, data)
 
-    monkeypatch.setattr(Redactor, "data", recording_thread)
+    monkeypatch.setattr(Redactor, "redact_bytes", recording_thread)
     REDACTOR.learn({"MY_TOKEN": SECRET})
-    for size, in_thread in ((1_000, False), (LARGE, True)):
+    for size, in_thread in ((1_000, False), (THREAD_FROM_BYTES, True)):
         headers, (sent,) = await _send_response(Response(f"{SECRET} ".encode() + b"x " * size))
         assert sent == b"[secret MY_TOKEN] " + b"x " * size
         assert headers[b"content-length"] == str(len(sent)).encode()
@@ -408,7 +413,7 @@ async def test_logs_read_by_many_are_redacted_one_piece_at_a_time(monkeypatch: p
 
         answer = answering({"type": "http", "path": "/api/x", "method": "GET", "headers": []}, send)
         await answer({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
-        await answer({"type": "http.response.body", "body": b"x " * PIECE})
+        await answer({"type": "http.response.body", "body": b"x " * THREAD_FROM_STREAM_BYTES})
         return bytes(sent[-1]["body"])
 
     monkeypatch.setattr(TerminalRedactor, "feed", recording_thread)
@@ -416,7 +421,7 @@ async def test_logs_read_by_many_are_redacted_one_piece_at_a_time(monkeypatch: p
     for _ in range(10):
         await asyncio.sleep(0)  # until each has its piece looked through
     all_wait.set()
-    assert await asyncio.gather(*reading) == [b"x " * PIECE] * 4
+    assert await asyncio.gather(*reading) == [b"x " * THREAD_FROM_STREAM_BYTES] * 4
     assert len(threads) == 4 and len(set(threads)) == 1
 
 

@@ -13,12 +13,12 @@ import pytest
 from pydantic import BaseModel
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.detection.repository import detect
-from agent_orchestrator.config.load import Loaded, load, load_text
-from agent_orchestrator.config.merge import rules
-from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.config_set import ConfigSet
+from agent_orchestrator.config.detection.repository import detect_repository
+from agent_orchestrator.config.load import LoadedConfig, load_file, load_text
+from agent_orchestrator.config.overlay import merge_rules
 from agent_orchestrator.config.trust import (
-    KEYS,
+    TRUST_BY_KEY,
     Power,
     TrustContext,
     code_digest,
@@ -30,10 +30,10 @@ from agent_orchestrator.config.trust import (
     without_powers,
 )
 from agent_orchestrator.errors import ConfigError
-from tests.parts import TrustsBy, TrustsEverything
+from tests.parts import TrustsAccepted, TrustsEverything
 
 
-def loaded(text: str, environ: dict[str, str] | None = None) -> Loaded:
+def loaded(text: str, environ: dict[str, str] | None = None) -> LoadedConfig:
     return load_text(text, Path("/repo/ao.yaml"), environ or {})
 
 
@@ -148,7 +148,7 @@ def test_every_power_is_listed_and_has_no_effect_without_trust(text: str) -> Non
     assert powers_found and json.loads(json.dumps(powers_found)) == powers_found and len(digest(powers_found)) == 64
     file = loaded(text)
     remaining = powers(
-        Loaded(file.path, without_powers(file, TrustContext(Path("/repo")))), TrustContext(Path("/repo"))
+        LoadedConfig(file.path, without_powers(file, TrustContext(Path("/repo")))), TrustContext(Path("/repo"))
     )
     assert remaining == {} or _only_guarded(remaining), f"still in force: {remaining}"
 
@@ -156,7 +156,9 @@ def test_every_power_is_listed_and_has_no_effect_without_trust(text: str) -> Non
 def _only_guarded(remaining: dict[str, Any]) -> bool:
     """Return whether the remaining powers are refused where they are used: `Projects.check_trust`."""
     names = {name for part in remaining.values() for name in _names(part)}
-    guarded = {_alias(section, key) for section, keys in KEYS.items() for key, power in keys.items() if _guarded(power)}
+    guarded = {
+        _alias(section, key) for section, keys in TRUST_BY_KEY.items() for key, power in keys.items() if _guarded(power)
+    }
     return names <= guarded | {"docker", "default", "hosts", "projects", "project", "team", "a", "fix"}
 
 
@@ -177,17 +179,26 @@ def test_every_key_is_classified() -> None:
     sections: set[type[BaseModel]] = set()
 
     def walk(section: type[BaseModel]) -> None:
-        if section in sections or section in (m.Check, m.Ports, m.Screen, m.Budget, m.FleetBudget, m.Routing):
+        if section in sections or section in (m.CheckSection, m.Ports, m.Screen, m.Budget, m.FleetBudget, m.Routing):
             return
         sections.add(section)
-        if section not in (m.Reaction, m.Plugin, m.Notifier, m.PluginFile, m.Tls, m.Cluster, m.Power, m.Resources):
-            assert set(KEYS[section]) == set(section.model_fields), section
+        if section not in (
+            m.Reaction,
+            m.PluginSection,
+            m.NotifierSection,
+            m.PluginFile,
+            m.Tls,
+            m.ClusterSection,
+            m.PowerSection,
+            m.ResourcesSection,
+        ):
+            assert set(TRUST_BY_KEY[section]) == set(section.model_fields), section
         for field in section.model_fields.values():
             for inner in _models(field.annotation):
                 walk(inner)
 
     walk(m.Config)
-    assert {m.Project, m.Profile, m.Docker, m.Coordinator, m.AgentConfig} <= sections
+    assert {m.Project, m.Profile, m.DockerSection, m.Coordinator, m.AgentConfigSection} <= sections
 
 
 def _models(annotation: Any) -> list[type[BaseModel]]:
@@ -338,10 +349,10 @@ def test_overriding_the_users_own_agents_or_rules_needs_trust(own: str, text: st
     mine = loaded(own).config
     assert powers_of(text, own)
     around = TrustContext(Path("/repo"), mine)
-    left = Loaded(Path("/repo/ao.yaml"), without_powers(loaded(text), around))
+    left = LoadedConfig(Path("/repo/ao.yaml"), without_powers(loaded(text), around))
     assert powers(left, around) == {}
     for reactions in (left.config.reactions, (left.config.project or m.Project()).reactions):
-        assert rules(mine.reactions, reactions) == rules(mine.reactions)
+        assert merge_rules(mine.reactions, reactions) == merge_rules(mine.reactions)
 
 
 def test_a_profile_turning_a_projects_rule_into_a_merge_needs_trust() -> None:
@@ -431,7 +442,9 @@ def test_a_pipe_in_place_of_a_project_file_does_not_block(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "pipe")
     for name in ("Makefile", "package.json", "plugin.py"):
         (tmp_path / name).symlink_to("pipe")
-    reading = threading.Thread(target=lambda: (detect(tmp_path), code_digest(tmp_path / "plugin.py")), daemon=True)
+    reading = threading.Thread(
+        target=lambda: (detect_repository(tmp_path), code_digest(tmp_path / "plugin.py")), daemon=True
+    )
     reading.start()
     reading.join(60)
     assert not reading.is_alive()
@@ -485,7 +498,7 @@ def test_projects_outside_the_repository_are_ignored_without_trust(tmp_path: Pat
     file = tmp_path / "repo" / "ao.yaml"
     file.write_text("projects: {mine: {path: .}, yours: {path: ../private, agentRules: Push it.}}")
     trusted = False
-    config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsBy(lambda _loaded: trusted))
+    config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsAccepted(lambda _loaded: trusted))
     config.add(file)
     assert [project.id for project in config.projects()] == ["mine"]
     trusted = True
@@ -502,7 +515,7 @@ def test_powers_have_no_effect_without_trust(tmp_path: Path) -> None:
     )
     (tmp_path / ".git").mkdir()
     trusted = False
-    config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsBy(lambda _loaded: trusted))
+    config = ConfigSet(tmp_path / "home.yaml", {}, trust=TrustsAccepted(lambda _loaded: trusted))
     config.add(file)
     [project] = config.projects()
     assert (project.trusted_authors, project.commands, project.env, project.plugins) == ((), (), {}, ())
@@ -515,7 +528,7 @@ def test_powers_have_no_effect_without_trust(tmp_path: Path) -> None:
     assert set(project.notifiers) == {"desktop"}
     assert not any(rule.command for rule in config.rules(project.id))
     trusted = True
-    config.trust_changed()
+    config.apply_trust_change()
     [project] = config.projects()
     assert (project.trusted_authors, project.commands, project.env) == (("mallory",), ("x",), {"A_URL": "b"})
     assert any(rule.command for rule in config.rules(project.id))
@@ -525,16 +538,16 @@ def test_powers_have_no_effect_without_trust(tmp_path: Path) -> None:
 def test_a_file_that_others_may_write_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(HARMLESS)
-    load(file, {})
+    load_file(file, {})
     file.chmod(0o666)
     with pytest.raises(ConfigError, match=r"can be written by everybody.*chmod o-w"):
-        load(file, {})
+        load_file(file, {})
     file.chmod(0o644)
     monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
     if file.stat().st_uid:
         with pytest.raises(ConfigError, match="belongs to another user"):
-            load(file, {})
+            load_file(file, {})
         return
     os.chown(file, 4242, 4242)
     with pytest.raises(ConfigError, match="belongs to another user"):
-        load(file, {})
+        load_file(file, {})

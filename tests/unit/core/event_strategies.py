@@ -54,9 +54,9 @@ def bodies(kind: type[Body]) -> st.SearchStrategy[Body]:
     return st.fixed_dictionaries(required, optional=optional).map(lambda values: kind(**values))
 
 
-ANY_BODY = st.sampled_from(sorted(e.KINDS)).flatmap(lambda name: bodies(e.KINDS[name]))
+ANY_BODY = st.sampled_from(sorted(e.EVENT_KINDS)).flatmap(lambda name: bodies(e.EVENT_KINDS[name]))
 
-LIKELY = st.one_of(
+LIKELY_BODIES = st.one_of(
     st.builds(e.SessionAdmitted),
     st.builds(e.SessionWaiting, TEXT),
     st.builds(e.SessionFailed, TEXT, TEXT),
@@ -96,7 +96,7 @@ MESSAGES = st.one_of(
 
 
 @st.composite
-def events(draw: st.DrawFn, body: st.SearchStrategy[Body] = LIKELY) -> Event:
+def events(draw: st.DrawFn, body: st.SearchStrategy[Body] = LIKELY_BODIES) -> Event:
     """Draw an event of the session from any source and launch, at a time within two minutes; sensible or not."""
     return Event(
         draw(body),

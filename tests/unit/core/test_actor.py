@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting_as, actor_of_source, current
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.actor import acting_as, actor_of_source, current_actor
+from agent_orchestrator.core.effects import Effect, EffectRunner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.outbox import OutboxRow
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.testing.memory import MemoryStore
-from tests.unit.core.world import Time
+from agent_orchestrator.testing.memory_store import MemoryStore
+from tests.unit.core.world import ManualClock
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def stopped_event(key: str, source: str = "person", session: str | None = None) 
 
 
 async def start_flow() -> Flow:
-    flow = Flow(MemoryStore(), Time(100.0), lambda _project, _profile: ())
+    flow = Flow(MemoryStore(), ManualClock(100.0), lambda _project, _profile: ())
     await flow.start()
     return flow
 
@@ -49,8 +49,8 @@ async def test_tasks_begun_within_a_request_inherit_its_actor() -> None:
         await asyncio.create_task(within())
         outliving = asyncio.create_task(later())
         await flow.append(stopped_event("mine"))
-        assert behalf.recorded == 2
-    assert current() is None
+        assert behalf.recorded_event_count == 2
+    assert current_actor() is None
     ended.set()
     await outliving
     assert await actors_by_key(flow) == {"within": ("token ci", 7), "mine": ("token ci", 7), "later": ("person", None)}
@@ -76,8 +76,11 @@ async def test_an_effects_events_name_its_rule_or_the_daemon_and_their_cause() -
         await flow.append(stopped_event(f"{intent.key}:on-the-way", "github"))
         return [stopped_event(f"{intent.key}:done")]
 
-    Runner(flow, {"x": Effect(run)}).start([])
-    rows = [Row(Intent("x", key, "", args=args), 41, 1, 0.0) for key, args in (("r", {"rule": "ci-failed"}), ("d", {}))]
+    EffectRunner(flow, {"x": Effect(run)}).start([])
+    rows = [
+        OutboxRow(Intent("x", key, "", args=args), 41, 1, 0.0)
+        for key, args in (("r", {"rule": "ci-failed"}), ("d", {}))
+    ]
     await flow.append(rows=rows)
     while len(await flow.store.events()) < 4:
         await asyncio.sleep(0)

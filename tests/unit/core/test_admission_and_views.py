@@ -12,35 +12,36 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.text import terminal_output
-from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.config.config_set import ParallelLimit
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, event_json
-from agent_orchestrator.core.facts import Failure, Launch, SessionFacts, Workspace
+from agent_orchestrator.core.facts import Failure, Launch, SessionFacts, SessionWorkspace
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.pull_request import Issue, PullRequest
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.issues import Issue
+from agent_orchestrator.core.pull_request import PullRequest
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.fleet.notifications.health import Health
-from agent_orchestrator.fleet.scheduling.slots import (
-    LEAST_DISK,
-    LEAST_MEMORY,
-    Resources,
+from agent_orchestrator.fleet.notifications.receiver_health import Health
+from agent_orchestrator.fleet.scheduling.start_decision import (
+    MIN_FREE_DISK_BYTES,
+    MIN_FREE_MEMORY_BYTES,
+    FreeResources,
     StartDecision,
-    admit,
+    decide_starts,
     holds_slot,
 )
 from agent_orchestrator.sessions import session_view as view_module
 from agent_orchestrator.sessions.creation import names
-from agent_orchestrator.sessions.session_view import Views
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.sessions.session_view import SessionViews
+from agent_orchestrator.testing.memory_store import MemoryStore
 from agent_orchestrator.views import event_feed as feed_module
-from agent_orchestrator.views.event_feed import Feed
+from agent_orchestrator.views.event_feed import EventFeed
 from tests.parts import make_core
 from tests.unit.core.test_facts_properties import begun, step
-from tests.unit.core.world import SESSION, Time, created
+from tests.unit.core.world import SESSION, ManualClock, created
 
-PLENTY = Resources(1 << 40, 1 << 40)
+PLENTY = FreeResources(1 << 40, 1 << 40)
 KEYS = {
     "id",
     "name",
@@ -87,10 +88,14 @@ def working_session(name: str) -> SessionFacts:
 
 
 def test_the_agent_limit_counts_working_and_just_admitted_sessions() -> None:
-    limit = Limit(frozenset({"app"}), 2, "file")
-    verdicts = admit([working_session("a"), waiting_session("b", 1.0), waiting_session("c", 2.0)], [limit], PLENTY)
+    limit = ParallelLimit(frozenset({"app"}), 2, "file")
+    verdicts = decide_starts(
+        [working_session("a"), waiting_session("b", 1.0), waiting_session("c", 2.0)], [limit], PLENTY
+    )
     assert verdicts == [StartDecision("b"), StartDecision("c", "a free place (2 of 2 agents at work)")]
-    assert admit([waiting_session("d")], [Limit(frozenset({"other"}), 0, "file")], PLENTY) == [StartDecision("d")]
+    assert decide_starts([waiting_session("d")], [ParallelLimit(frozenset({"other"}), 0, "file")], PLENTY) == [
+        StartDecision("d")
+    ]
 
 
 def test_a_waiting_failed_or_stopped_session_holds_no_slot() -> None:
@@ -100,7 +105,7 @@ def test_a_waiting_failed_or_stopped_session_holds_no_slot() -> None:
     for other in (
         idle,
         replace(facts, stopped=True),
-        replace(facts, wanted="stop"),
+        replace(facts, requested_state="stop"),
         replace(facts, failure=Failure("x", "y", "", 1.0)),
         replace(waiting_session("b", defer=True, prompt=""), admitted=True),
     ):
@@ -111,14 +116,16 @@ def test_higher_priority_is_admitted_first_then_the_oldest() -> None:
     old = replace(waiting_session("old", 1.0), updated_at=50.0)
     order = [
         verdict.session
-        for verdict in admit([waiting_session("new", 2.0), old, waiting_session("hot", 3.0, priority=5)], [], PLENTY)
+        for verdict in decide_starts(
+            [waiting_session("new", 2.0), old, waiting_session("hot", 3.0, priority=5)], [], PLENTY
+        )
     ]
     assert order == ["hot", "old", "new"]
 
 
 def test_deferred_sessions_without_a_task_use_no_slot() -> None:
     sessions = [waiting_session("named", 1.0, defer=True, prompt=""), waiting_session("task", 2.0)]
-    assert admit(sessions, [Limit(frozenset({"app"}), 1, "file")], PLENTY) == [
+    assert decide_starts(sessions, [ParallelLimit(frozenset({"app"}), 1, "file")], PLENTY) == [
         StartDecision("named"),
         StartDecision("task"),
     ]
@@ -127,21 +134,25 @@ def test_deferred_sessions_without_a_task_use_no_slot() -> None:
 def test_after_waits_until_the_other_session_is_done() -> None:
     last = waiting_session("last", after=("first",))
     first = working_session("first")
-    assert admit([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
+    assert decide_starts([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
     ended = Launch(1, {}, 1.0, ended=True, code=0)
-    for done in (replace(first, done="all"), replace(first, launch=ended), replace(first, done="all", stopped=True)):
-        assert admit([done, last], [], PLENTY) == [StartDecision("last")]
+    for done in (
+        replace(first, done_summary="all"),
+        replace(first, launch=ended),
+        replace(first, done_summary="all", stopped=True),
+    ):
+        assert decide_starts([done, last], [], PLENTY) == [StartDecision("last")]
 
 
 def test_after_waits_until_the_other_change_is_merged() -> None:
     last = waiting_session("last", after=("first",))
-    place = Workspace("/w", "base", "/w/.git")
-    first = replace(working_session("first"), done="all", place=place, head="mine")
-    assert admit([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
+    place = SessionWorkspace("/w", "base", "/w/.git")
+    first = replace(working_session("first"), done_summary="all", workspace=place, head="mine")
+    assert decide_starts([first, last], [], PLENTY) == [StartDecision("last", "first to be done")]
     closed = "your word: the pull request of first was closed"
     for state, waits in (("open", "first to be done"), ("merged", ""), ("closed", closed)):
         changed = replace(first, pr=PullRequest(1, "x", "main", state=state))
-        assert admit([changed, last], [], PLENTY) == [StartDecision("last", waits)]
+        assert decide_starts([changed, last], [], PLENTY) == [StartDecision("last", waits)]
 
 
 def test_a_session_waits_for_the_issues_its_own_issue_depends_on() -> None:
@@ -149,19 +160,24 @@ def test_a_session_waits_for_the_issues_its_own_issue_depends_on() -> None:
     foreign = replace(before, project="other")
     issues = {"app#1": before, "app#2": mine, "other#1": foreign}
     session = waiting_session("s", issue="2")
-    assert admit([session], [], PLENTY, issues) == [StartDecision("s", "issue 1 to be closed")]
+    assert decide_starts([session], [], PLENTY, issues) == [StartDecision("s", "issue 1 to be closed")]
     closed = {**issues, "app#1": replace(before, state="closed")}
-    assert admit([session], [], PLENTY, closed) == [StartDecision("s")]
-    assert admit([waiting_session("s", issue="LIN-3"), waiting_session("t")], [], PLENTY, issues) == [
+    assert decide_starts([session], [], PLENTY, closed) == [StartDecision("s")]
+    assert decide_starts([waiting_session("s", issue="LIN-3"), waiting_session("t")], [], PLENTY, issues) == [
         StartDecision("s"),
         StartDecision("t"),
     ]
 
 
 def test_scarce_memory_or_disk_space_delays_every_session() -> None:
-    assert "memory (1 MB free)" in admit([waiting_session("a")], [], Resources(1 << 20, 1 << 40))[0].reason
-    assert "disk space" in admit([waiting_session("a")], [], Resources(1 << 40, LEAST_DISK - 1))[0].reason
-    assert admit([waiting_session("a")], [], Resources(LEAST_MEMORY, LEAST_DISK)) == [StartDecision("a")]
+    assert "memory (1 MB free)" in decide_starts([waiting_session("a")], [], FreeResources(1 << 20, 1 << 40))[0].reason
+    assert (
+        "disk space"
+        in decide_starts([waiting_session("a")], [], FreeResources(1 << 40, MIN_FREE_DISK_BYTES - 1))[0].reason
+    )
+    assert decide_starts([waiting_session("a")], [], FreeResources(MIN_FREE_MEMORY_BYTES, MIN_FREE_DISK_BYTES)) == [
+        StartDecision("a")
+    ]
 
 
 # -- names -------------------------------------------------------------------------------------------------------------
@@ -191,7 +207,7 @@ def test_scarce_memory_or_disk_space_delays_every_session() -> None:
     ],
 )
 def test_issue_ids_are_parsed_from_any_notation(text: str, issue: str | None) -> None:
-    assert names.issue_id(text) == issue
+    assert names.parse_issue_id(text) == issue
 
 
 @pytest.mark.parametrize(
@@ -208,7 +224,7 @@ def test_issue_ids_are_parsed_from_any_notation(text: str, issue: str | None) ->
 )
 def test_a_slug_is_a_valid_name(text: str, name: str) -> None:
     assert names.slug(text) == name
-    assert names.checked_name(name) == name
+    assert names.validate_name(name) == name
 
 
 @pytest.mark.parametrize(
@@ -216,7 +232,7 @@ def test_a_slug_is_a_valid_name(text: str, name: str) -> None:
 )
 def test_hostile_names_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be a session's name"):
-        names.checked_name(name)
+        names.validate_name(name)
 
 
 def test_a_used_name_gets_a_number_and_a_title_is_one_line() -> None:
@@ -228,7 +244,7 @@ def test_a_used_name_gets_a_number_and_a_title_is_one_line() -> None:
 @pytest.mark.parametrize("branch", ["a..b", "-x", "a b", "x.lock", "a//b", "/x", "@{", "x~1", ""])
 def test_branches_that_git_refuses_are_refused(branch: str) -> None:
     with pytest.raises(UsageError, match="branch"):
-        names.checked_branch(branch)
+        names.normalize_branch(branch)
 
 
 # -- views and feed ----------------------------------------------------------------------------------------------------
@@ -236,20 +252,20 @@ def test_branches_that_git_refuses_are_refused(branch: str) -> None:
 
 @pytest.fixture
 async def flow() -> AsyncIterator[Flow]:
-    flow = Flow(MemoryStore(), Time(), lambda _project, _profile: DEFAULT_RULES)
+    flow = Flow(MemoryStore(), ManualClock(), lambda _project, _profile: DEFAULT_RULES)
     await flow.start()
     yield flow
     await flow.stop()
 
 
 @pytest.fixture
-def views(flow: Flow, tmp_path: Path) -> Views:
-    return Views(make_core(tmp_path, flow), Health())
+def views(flow: Flow, tmp_path: Path) -> SessionViews:
+    return SessionViews(make_core(tmp_path, flow), Health())
 
 
 @pytest.fixture
-def feed(flow: Flow, tmp_path: Path) -> Feed:
-    return Feed(make_core(tmp_path, flow))
+def feed(flow: Flow, tmp_path: Path) -> EventFeed:
+    return EventFeed(make_core(tmp_path, flow))
 
 
 def report(number: int) -> Event:
@@ -267,13 +283,13 @@ async def launch(flow: Flow) -> None:
         await flow.append(Event(body, 1000.0, "spool", f"k:{body.type}", "app", SESSION, generation))
 
 
-def first_in_list(views: Views) -> dict[str, Any]:
-    session: dict[str, Any] = json.loads(views.body(None))["sessions"][0]
+def first_in_list(views: SessionViews) -> dict[str, Any]:
+    session: dict[str, Any] = json.loads(views.list_json(None))["sessions"][0]
     return session
 
 
 @pytest.mark.anyio
-async def test_a_new_session_has_every_key_of_its_json(flow: Flow, views: Views) -> None:
+async def test_a_new_session_has_every_key_of_its_json(flow: Flow, views: SessionViews) -> None:
     await flow.append(created())
     assert first_in_list(views).keys() >= KEYS
     assert first_in_list(views) == views.session(flow.sessions[SESSION])
@@ -283,12 +299,12 @@ async def test_a_new_session_has_every_key_of_its_json(flow: Flow, views: Views)
 
 
 @pytest.mark.anyio
-async def test_the_list_is_cached_until_facts_or_time_change_it(flow: Flow, views: Views) -> None:
+async def test_the_list_is_cached_until_facts_or_time_change_it(flow: Flow, views: SessionViews) -> None:
     time = flow.clock
-    assert isinstance(time, Time)
+    assert isinstance(time, ManualClock)
     await launch(flow)
-    first = views.body(None)
-    assert views.body(None) is first
+    first = views.list_json(None)
+    assert views.list_json(None) is first
     assert first_in_list(views)["status"] == "working"
     await flow.append(Event(e.HeadMoved("c1"), 1001.0, "git", "h", "app", SESSION))
     assert first_in_list(views)["head"] == "c1"
@@ -298,13 +314,13 @@ async def test_the_list_is_cached_until_facts_or_time_change_it(flow: Flow, view
     assert first_in_list(views)["status"] == "stuck"
     time.now = 1790.0
     assert "13 min" in first_in_list(views)["why"]
-    assert json.loads(views.body("other")) == {"sessions": []}
+    assert json.loads(views.list_json("other")) == {"sessions": []}
 
 
 @pytest.mark.anyio
-async def test_a_usage_limit_ends_in_the_list_at_its_reset_time(flow: Flow, views: Views) -> None:
+async def test_a_usage_limit_ends_in_the_list_at_its_reset_time(flow: Flow, views: SessionViews) -> None:
     time = flow.clock
-    assert isinstance(time, Time)
+    assert isinstance(time, ManualClock)
     await launch(flow)
     await flow.append(Event(e.AgentLimit(1100.0), 1001.0, "spool", "l", "app", SESSION, 1))
     assert first_in_list(views)["waitingFor"] == "the limit's reset at 1970-01-01T00:18:20Z"
@@ -314,7 +330,7 @@ async def test_a_usage_limit_ends_in_the_list_at_its_reset_time(flow: Flow, view
 
 @pytest.mark.anyio
 async def test_a_change_renders_only_its_own_session_of_the_list(
-    flow: Flow, views: Views, monkeypatch: pytest.MonkeyPatch
+    flow: Flow, views: SessionViews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = list[str]()
     original = view_module.session_json
@@ -325,11 +341,11 @@ async def test_a_change_renders_only_its_own_session_of_the_list(
 
     monkeypatch.setattr(view_module, "session_json", recording_session_json)
     await flow.append(*(created(f"app-{number}") for number in range(50)))
-    views.body(None)
+    views.list_json(None)
     assert len(written) == 50
     written.clear()
     await flow.append(Event(e.SessionAdmitted(), 1000.0, "test", "one", "app", "app-7"))
-    views.body(None)
+    views.list_json(None)
     assert written == ["app-7"]
 
 
@@ -339,7 +355,7 @@ async def next_seqs(stream: AsyncIterator[Sequence[Event]]) -> list[int]:
 
 
 @pytest.mark.anyio
-async def test_a_subscriber_gets_past_and_new_events_without_gaps_or_duplicates(flow: Flow, feed: Feed) -> None:
+async def test_a_subscriber_gets_past_and_new_events_without_gaps_or_duplicates(flow: Flow, feed: EventFeed) -> None:
     await flow.append(*(report(number) for number in range(10)))
     stream = feed.subscribe(after=3)
     assert await next_seqs(stream) == list(range(4, 11))
@@ -356,9 +372,9 @@ async def test_a_subscriber_gets_past_and_new_events_without_gaps_or_duplicates(
 
 @pytest.mark.anyio
 async def test_a_slow_subscriber_is_disconnected_and_resumes_without_a_gap(
-    flow: Flow, feed: Feed, monkeypatch: pytest.MonkeyPatch
+    flow: Flow, feed: EventFeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed_module, "BACKLOG", 5)
+    monkeypatch.setattr(feed_module, "MAX_QUEUED_EVENTS", 5)
     await flow.append(report(0))
     stream = feed.subscribe(after=0)
     seqs = await next_seqs(stream)
@@ -373,7 +389,7 @@ async def test_a_slow_subscriber_is_disconnected_and_resumes_without_a_gap(
 
 
 @pytest.mark.anyio
-async def test_a_replay_shows_the_status_and_intents_of_each_event(flow: Flow, feed: Feed) -> None:
+async def test_a_replay_shows_the_status_and_intents_of_each_event(flow: Flow, feed: EventFeed) -> None:
     await launch(flow)
     log = [event_json(event) for event in await flow.store.events()]
     steps = await feed.replay(log, None)
@@ -396,13 +412,13 @@ async def test_a_replay_shows_the_status_and_intents_of_each_event(flow: Flow, f
         None,
     ],
 )
-async def test_an_invalid_event_of_a_replayed_log_is_named_by_its_number(feed: Feed, bad: Any) -> None:
+async def test_an_invalid_event_of_a_replayed_log_is_named_by_its_number(feed: EventFeed, bad: Any) -> None:
     with pytest.raises(UsageError, match="event 2 of the log"):
         await feed.replay([event_json(created()), bad], None)
 
 
 @pytest.mark.anyio
-async def test_a_log_for_replay_may_omit_keys_and_sequence_numbers(feed: Feed) -> None:
+async def test_a_log_for_replay_may_omit_keys_and_sequence_numbers(feed: EventFeed) -> None:
     line = {"type": "agent-done", "time": "2026-11-15T10:00:00Z", "session": SESSION, "source": "spool"}
     steps = await feed.replay([event_json(created()), line], None)
     assert [step["type"] for step in steps] == ["session-created", "agent-done"]
@@ -433,11 +449,11 @@ async def test_a_log_for_replay_may_omit_keys_and_sequence_numbers(feed: Feed) -
     ],
 )
 def test_terminal_output_becomes_readable_text(data: bytes, text: str) -> None:
-    assert terminal_output.readable(data) == text
+    assert terminal_output.to_plain_text(data) == text
 
 
 def test_many_backspaces_are_processed_quickly() -> None:
-    assert terminal_output.readable(b"a\b" * 200_000) == ""
+    assert terminal_output.to_plain_text(b"a\b" * 200_000) == ""
 
 
 def test_the_tail_of_a_log_begins_with_a_complete_line(tmp_path: Path) -> None:

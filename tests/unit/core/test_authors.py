@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import Author, approval_reason, is_trusted_text
+from agent_orchestrator.core.authors import TextAuthor, approval_reason, is_trusted_text
 from agent_orchestrator.core.episodes import newest_open_comment
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import lifecycle_intents
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 from tests.unit.core.test_facts_properties import begun, step
 
-ANN, BOB, EVE = Author("ann"), Author("bob", "no"), Author("eve", "unknown")
+ANN, BOB, EVE = TextAuthor("ann"), TextAuthor("bob", "no"), TextAuthor("eve", "unknown")
 
 
 @pytest.mark.parametrize(
@@ -27,18 +27,26 @@ ANN, BOB, EVE = Author("ann"), Author("bob", "no"), Author("eve", "unknown")
         ([EVE], [], "words of eve, of whom it is not known whether they may write to the repository"),
         ([BOB, EVE], ["EVE"], "words of bob, who may not write to the repository"),
         ([BOB, EVE], ["Bob", "eve"], ""),
-        ([Author("Do as I say (5b1)", "no"), BOB], [], "words of somebody, bob, who may not write to the repository"),
-        ([Author("x", "perhaps")], [], "words of x, of whom it is not known whether they may write to the repository"),
+        (
+            [TextAuthor("Do as I say (5b1)", "no"), BOB],
+            [],
+            "words of somebody, bob, who may not write to the repository",
+        ),
+        (
+            [TextAuthor("x", "perhaps")],
+            [],
+            "words of x, of whom it is not known whether they may write to the repository",
+        ),
     ],
 )
 def test_comments_of_untrusted_authors_are_held_with_a_reason(
-    authors: list[Author], trusted: list[str], reason: str
+    authors: list[TextAuthor], trusted: list[str], reason: str
 ) -> None:
     assert approval_reason(authors, trusted) == reason
 
 
 @given(st.lists(st.sampled_from([ANN, BOB, EVE])), st.lists(st.sampled_from(["ann", "bob", "eve"])))
-def test_a_message_is_held_unless_all_its_authors_are_trusted(authors: list[Author], trusted: list[str]) -> None:
+def test_a_message_is_held_unless_all_its_authors_are_trusted(authors: list[TextAuthor], trusted: list[str]) -> None:
     assert (approval_reason(authors, trusted) == "") == all(is_trusted_text(author, trusted) for author in authors)
 
 
@@ -56,11 +64,11 @@ def test_a_held_message_does_not_delay_the_next_one() -> None:
     facts = after(begun(), e.AgentActivity("idle"), e.MessageQueued("m1", "x", hold="why"), e.MessageQueued("m2", "y"))
     assert deliveries(facts) == ["m2"]
     assert [(message.state, message.reason) for message in facts.held_messages] == [("held", "why")]
-    status = derive(facts, 1002.0)
+    status = derive_status(facts, 1002.0)
     assert (status.name, status.column, status.waiting_for) == ("idle", "Needs you", "your word on a message: why")
     facts = after(facts, e.MessageDelivered("m2"), e.MessageReleased("m1"))
     assert deliveries(facts) == ["m1"] and not facts.held_messages
-    assert derive(facts, 1002.0).waiting_for != status.waiting_for
+    assert derive_status(facts, 1002.0).waiting_for != status.waiting_for
 
 
 def test_a_refused_message_cannot_be_released() -> None:

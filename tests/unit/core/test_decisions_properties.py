@@ -9,8 +9,9 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import decide, lifecycle_intents, still_needed
-from agent_orchestrator.core.rules import DEFAULT_RULES
-from agent_orchestrator.core.status import STUCK_AFTER, derive
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.stuck_threshold import STUCK_AFTER_SECONDS
+from agent_orchestrator.core.status import derive_status
 from tests.unit.core.event_strategies import SESSION, events
 from tests.unit.core.test_facts_properties import begun, step
 
@@ -34,7 +35,7 @@ COLUMNS = {
 
 def ended_at_its_limit(facts: SessionFacts) -> bool:
     launch = facts.launch
-    ended_by_itself = launch is not None and launch.ended and not launch.stopped and not launch.lost
+    ended_by_itself = launch is not None and launch.ended and not launch.stopped and not launch.loss_reason
     return ended_by_itself and facts.limited and facts.activity.state == "exited"
 
 
@@ -45,7 +46,7 @@ def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_ag
     facts = begun()
     for event in sequence:
         facts = step(facts, event)
-    status = derive(facts, now)
+    status = derive_status(facts, now)
     called = facts.held_messages and COLUMNS[status.name] != "Done"
     assert status.column == ("Needs you" if called else COLUMNS[status.name])
     assert status.state in ("idle", "working", "waiting", "error")
@@ -56,7 +57,7 @@ def test_every_status_is_defined_has_evidence_and_is_working_only_with_a_live_ag
         assert facts.live or ended_at_its_limit(facts), "an agent that ended at its limit is started again later"
     if status.name == "working":
         assert facts.activity.state in ("active", "retrying")
-        assert now - max(facts.activity.at, facts.last_sign_at) < STUCK_AFTER
+        assert now - max(facts.activity.at, facts.last_sign_at) < STUCK_AFTER_SECONDS
     if facts.stopped:
         assert status.name == "stopped"
     if facts.failure and not facts.stopped:
@@ -89,7 +90,7 @@ def test_one_lifecycle_step_at_a_time_each_under_its_own_key(sequence: list[Even
                 )
         if facts.stopped:
             assert intents == []
-        if facts.wanted == "stop":
+        if facts.requested_state == "stop":
             assert set(kinds) <= {"stop", "clean-up"}
         lifecycle = [
             change for change in decide(before, facts, DEFAULT_RULES, NOW) if change.kind not in ("react", "escalate")
@@ -116,17 +117,17 @@ def test_silence_during_a_turn_is_notified_once() -> None:
 
 def test_output_or_progress_ends_the_silence() -> None:
     facts = step(begun(), agent_event(e.AgentActivity("active"), 1000.0, "a"))
-    assert derive(facts, 1600.0).name == "stuck"
-    assert derive(step(facts, agent_event(e.AgentOutput(), 1300.0, "o", "daemon")), 1600.0).name == "working"
-    assert derive(step(facts, agent_event(e.AgentProgress(1, 2), 1300.0, "p")), 1600.0).name == "working"
+    assert derive_status(facts, 1600.0).name == "stuck"
+    assert derive_status(step(facts, agent_event(e.AgentOutput(), 1300.0, "o", "daemon")), 1600.0).name == "working"
+    assert derive_status(step(facts, agent_event(e.AgentProgress(1, 2), 1300.0, "p")), 1600.0).name == "working"
 
 
 def test_an_interrupted_turn_is_no_exit_but_a_lost_process_is() -> None:
     facts = step(begun(), agent_event(e.AgentActivity("active"), 1000.0, "a"))
     esc = step(facts, agent_event(e.AgentActivity("interrupted"), 1001.0, "i"))
-    assert derive(esc, 1002.0).name == "interrupted" and decide(facts, esc, DEFAULT_RULES, 1002.0) == []
+    assert derive_status(esc, 1002.0).name == "interrupted" and decide(facts, esc, DEFAULT_RULES, 1002.0) == []
     lost = step(facts, agent_event(e.AgentLost("the machine was started anew"), 1001.0, "x", "daemon"))
-    assert derive(lost, 1002.0).name == "interrupted"
+    assert derive_status(lost, 1002.0).name == "interrupted"
     assert [intent.args["trigger"] for intent in decide(facts, lost, DEFAULT_RULES, 1002.0)] == ["agent-exited"]
 
 
@@ -143,13 +144,13 @@ def test_a_limit_reached_again_is_awaited_again() -> None:
 def test_an_agent_that_ends_at_its_limit_waits_for_the_reset_and_is_started_again() -> None:
     limited = step(begun(), agent_event(e.AgentLimit(None), 1000.0, "l"))
     ended = step(limited, agent_event(e.AgentExited(0), 1000.0, "x", "daemon"))
-    assert not ended.live and derive(ended, NOW).name == "limited"
+    assert not ended.live and derive_status(ended, NOW).name == "limited"
     assert [intent.kind for intent in lifecycle_intents(ended)] == ["limit"]
     resumed = step(limited, agent_event(e.AgentActivity("active"), 1000.5, "a"))
     ended_later = step(resumed, agent_event(e.AgentExited(1), 1001.0, "x", "daemon"))
-    assert derive(ended_later, NOW).name == "failed" and lifecycle_intents(ended_later) == []
+    assert derive_status(ended_later, NOW).name == "failed" and lifecycle_intents(ended_later) == []
     stopped = step(limited, agent_event(e.AgentStopped(), 1001.0, "s", "daemon"))
-    assert derive(stopped, NOW).name == "interrupted"
+    assert derive_status(stopped, NOW).name == "interrupted"
 
 
 def test_messages_are_delivered_in_order_and_the_task_first() -> None:

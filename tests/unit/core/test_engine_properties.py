@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from tests.unit.core.world import LIFECYCLE, SESSION, World, created
+from tests.unit.core.world import LIFECYCLE, SESSION, EngineWorld, created
 
 FAULTS = ("again", "held", "before", "after", "fatal", "strange")
 OPERATIONS = st.one_of(
@@ -31,7 +31,7 @@ OPERATIONS = st.one_of(
 )
 
 
-async def perform(world: World, operation: tuple[object, ...]) -> None:
+async def perform(world: EngineWorld, operation: tuple[object, ...]) -> None:
     match operation:
         case ("steps", int(count)):
             await world.steps(count)
@@ -59,17 +59,17 @@ async def perform(world: World, operation: tuple[object, ...]) -> None:
             world.store.fail_at(write)
         case ("advance", float(seconds)):
             world.time.advance(seconds)
-    if world.store.dead:
+    if world.store.is_dead:
         await world.steps(1)
 
 
-async def begin(world: World, *, defer: bool) -> None:
+async def begin(world: EngineWorld, *, defer: bool) -> None:
     await world.start()
     await world.flow.append(created(at=world.time.now, prompt="" if defer else "do it", defer=defer))
 
 
 async def run(operations: list[tuple[object, ...]], *, paste: bool, defer: bool) -> None:
-    world = World(paste=paste)
+    world = EngineWorld(paste=paste)
     await begin(world, defer=defer)
     for operation in operations:
         await perform(world, operation)
@@ -89,10 +89,10 @@ async def run(operations: list[tuple[object, ...]], *, paste: bool, defer: bool)
     await world.end()
 
 
-async def check_at_rest(world: World) -> None:
-    assert not world.wrong
+async def check_at_rest(world: EngineWorld) -> None:
+    assert not world.problems
     facts = world.flow.sessions[SESSION]
-    if facts.wanted == "run" and not facts.stopped:
+    if facts.requested_state == "run" and not facts.stopped:
         states = {message.id: message.state for message in facts.messages if message.pending}
         assert not states, f"left behind: {states}"
         assert facts.live or facts.launched_run == facts.run or facts.spec.defer
@@ -102,7 +102,7 @@ async def check_at_rest(world: World) -> None:
             assert world.written[message.id] == 1, f"{message.id} counts as {message.state} and was not written"
 
 
-async def check_the_end(world: World) -> None:
+async def check_the_end(world: EngineWorld) -> None:
     await check_at_rest(world)
     facts = world.flow.sessions[SESSION]
     assert facts.stopped, facts

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, decode, encode, event_from_json, event_json
-from tests.examples import examples
+from tests.examples import example_count
 from tests.unit.core.event_strategies import ANY_BODY, JSON, TEXT, bodies
 
 
-@pytest.mark.parametrize("kind", sorted(set(e.KINDS) - {"unknown"}))
+@pytest.mark.parametrize("kind", sorted(set(e.EVENT_KINDS) - {"unknown"}))
 def test_a_body_can_be_written_to_the_log_and_read_back(kind: str) -> None:
-    @settings(max_examples=examples(0.25))
-    @given(bodies(e.KINDS[kind]))
+    @settings(max_examples=example_count(0.25))
+    @given(bodies(e.EVENT_KINDS[kind]))
     def body_is_restored(body: e.Body) -> None:
         assert body.type == kind
         text = json.dumps(encode(body))
@@ -35,7 +35,7 @@ def test_an_event_can_be_written_as_json_and_read_back(
 ) -> None:
     event = Event(body, milliseconds / 1000, source or "log", key or "k", project, session, generation, 5)
     restored = event_from_json(json.loads(json.dumps(event_json(event))))
-    assert restored.body == (body if body.type in e.KINDS or isinstance(body, e.Unknown) else restored.body)
+    assert restored.body == (body if body.type in e.EVENT_KINDS or isinstance(body, e.Unknown) else restored.body)
     assert abs(restored.time - event.time) < 0.002
     assert (restored.key, restored.source, restored.project, restored.session) == (
         event.key,
@@ -46,7 +46,7 @@ def test_an_event_can_be_written_as_json_and_read_back(
     assert (restored.generation, restored.seq) == (generation, 5)
 
 
-@given(TEXT.filter(lambda name: name not in e.KINDS), st.dictionaries(TEXT, JSON, max_size=3))
+@given(TEXT.filter(lambda name: name not in e.EVENT_KINDS), st.dictionaries(TEXT, JSON, max_size=3))
 def test_an_unknown_kind_keeps_all_its_data(name: str, data: dict[str, object]) -> None:
     body = decode(name, data)
     assert body.type == name
@@ -66,7 +66,7 @@ def test_a_body_without_a_required_field_keeps_its_data() -> None:
 
 def test_every_kind_of_event_is_exported_by_the_package() -> None:
     modules = [f"{e.__name__}.{module.name}" for module in pkgutil.iter_modules(e.__path__)]
-    kinds = [kind for kind in e.KINDS.values() if kind.__module__ in modules]
+    kinds = [kind for kind in e.EVENT_KINDS.values() if kind.__module__ in modules]
     assert [name for name in modules if name not in sys.modules] == []
     assert [kind.__name__ for kind in kinds if getattr(e, kind.__name__, None) is not kind] == []
     assert len(kinds) > 150

@@ -12,12 +12,12 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import HomeFacts, SessionFacts
 from agent_orchestrator.core.fold.home import reduce_home
-from agent_orchestrator.core.fold.messages import rank
+from agent_orchestrator.core.fold.messages import message_rank
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.fold.usage import MAX_MODELS_PER_DAY
-from agent_orchestrator.core.status import COLUMNS, derive
+from agent_orchestrator.core.status import BOARD_COLUMNS, derive_status
 from agent_orchestrator.core.store import codec
-from tests.unit.core.event_strategies import ANY_BODY, LIKELY, MESSAGES, created, events, launched
+from tests.unit.core.event_strategies import ANY_BODY, LIKELY_BODIES, MESSAGES, created, events, launched
 
 SEQUENCES = st.lists(events(), max_size=25)
 OF_ONE_LAUNCH = (
@@ -59,7 +59,7 @@ def test_no_sequence_of_events_breaks_the_fold(with_session: bool, sequence: lis
         facts = reduce(facts, event)
         home = reduce_home(home, event)
         if facts is not None:
-            assert derive(facts, 1200.0).name in COLUMNS
+            assert derive_status(facts, 1200.0).name in BOARD_COLUMNS
     assert codec.load(HomeFacts, json.loads(json.dumps(codec.dump(home)))) == home
 
 
@@ -70,10 +70,10 @@ def test_counters_do_not_fall_and_what_ended_stays_ended(sequence: list[Event]) 
         before, facts = facts, step(facts, event)
         assert facts.updated_at >= before.updated_at
         assert facts.generation >= before.generation
-        assert facts.spool >= before.spool or facts.generation > before.generation
-        ranks = {message.id: rank(message) for message in facts.messages}
+        assert facts.spool_position >= before.spool_position or facts.generation > before.generation
+        ranks = {message.id: message_rank(message) for message in facts.messages}
         for message in before.messages:
-            assert ranks[message.id] >= rank(message)
+            assert ranks[message.id] >= message_rank(message)
         if before.launch and before.launch.ended and facts.generation == before.generation:
             assert facts.launch == before.launch
             assert not facts.live
@@ -81,7 +81,7 @@ def test_counters_do_not_fall_and_what_ended_stays_ended(sequence: list[Event]) 
             assert facts.stopped
 
 
-@given(SEQUENCES, events(LIKELY.filter(lambda body: isinstance(body, OF_ONE_LAUNCH))), st.sampled_from([-1, 1]))
+@given(SEQUENCES, events(LIKELY_BODIES.filter(lambda body: isinstance(body, OF_ONE_LAUNCH))), st.sampled_from([-1, 1]))
 def test_an_event_of_another_launch_changes_nothing(sequence: list[Event], late: Event, difference: int) -> None:
     facts = begun()
     for event in sequence:
@@ -145,7 +145,7 @@ def test_a_messages_state_only_rises(sequence: list[Event]) -> None:
     for event in sequence:
         before, facts = facts, step(facts, replace(event, generation=0))
         for old, new in zip(before.messages, facts.messages, strict=True):
-            assert rank(new) >= rank(old)
+            assert message_rank(new) >= message_rank(old)
             assert old.delivered_at in (None, new.delivered_at)
             assert (new.delivered_at is None) == (new.state not in ("delivered", "acknowledged"))
 
@@ -180,5 +180,5 @@ def test_usage_of_too_many_models_is_summed_under_one_name() -> None:
     for number in range(2 * MAX_MODELS_PER_DAY):
         body = e.AgentUsage(f"m{number}" + "x" * 1000, 1, 2, usd=0.5)
         facts = step(facts, Event(body, 1001.0, "spool", f"u{number}", "app", facts.id, facts.generation))
-    assert facts.usage.input == sum(usage.input for usage in facts.spent.values()) == 2 * MAX_MODELS_PER_DAY
-    assert len(facts.spent) == MAX_MODELS_PER_DAY + 1 and max(map(len, facts.spent)) < 300
+    assert facts.usage.input == sum(usage.input for usage in facts.daily_usage.values()) == 2 * MAX_MODELS_PER_DAY
+    assert len(facts.daily_usage) == MAX_MODELS_PER_DAY + 1 and max(map(len, facts.daily_usage)) < 300

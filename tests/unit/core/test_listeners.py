@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.listeners import Change, Listeners
+from agent_orchestrator.core.listeners import FactsChange, Listeners
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,15 @@ class Rang:
     times: int
 
 
-def change(body: e.Body) -> Change:
-    return Change(e.Event(body, 1.0, "person", body.type), None, None)
+def change(body: e.Body) -> FactsChange:
+    return FactsChange(e.Event(body, 1.0, "person", body.type), None, None)
 
 
 def test_a_listener_gets_only_the_types_that_it_named() -> None:
     listeners, received = Listeners(), list[list[str]]()
-    listeners.on(lambda changes: received.append([change.event.type for change in changes]), e.PrReady, e.PrClosed)
+    listeners.on_events(
+        lambda changes: received.append([change.event.type for change in changes]), e.PrReady, e.PrClosed
+    )
     listeners.notify([change(e.PrReady()), change(e.AgentOutput()), change(e.PrClosed("x"))])
     listeners.notify([change(e.AgentOutput())])
     assert received == [["pr-ready", "pr-closed"]]
@@ -30,7 +32,7 @@ def test_a_listener_gets_only_the_types_that_it_named() -> None:
 
 def test_a_listener_for_every_event_is_called_for_each_commit() -> None:
     listeners, sizes = Listeners(), list[int]()
-    listeners.on(lambda changes: sizes.append(len(changes)))
+    listeners.on_events(lambda changes: sizes.append(len(changes)))
     listeners.notify([change(e.PrReady()), change(e.AgentOutput())])
     listeners.notify([])
     assert sizes == [2, 0]
@@ -39,14 +41,14 @@ def test_a_listener_for_every_event_is_called_for_each_commit() -> None:
 def test_an_error_stops_no_other_listener() -> None:
     listeners, called = Listeners(), list[str]()
 
-    def fails(_changes: Sequence[Change]) -> None:
+    def fails(_changes: Sequence[FactsChange]) -> None:
         raise ValueError("broken")
 
     def fails_too(_signal: Rang) -> None:
         raise ValueError("broken")
 
-    listeners.on(fails)
-    listeners.on(lambda _changes: called.append("event"))
+    listeners.on_events(fails)
+    listeners.on_events(lambda _changes: called.append("event"))
     listeners.on_signal(Rang, fails_too)
     listeners.on_signal(Rang, lambda signal: called.append(f"signal {signal.times}"))
     listeners.notify([change(e.PrReady())])
@@ -57,12 +59,12 @@ def test_an_error_stops_no_other_listener() -> None:
 def test_a_subscription_ends_even_while_listeners_are_called() -> None:
     listeners, called = Listeners(), list[str]()
 
-    def once(_changes: Sequence[Change]) -> None:
+    def once(_changes: Sequence[FactsChange]) -> None:
         called.append("once")
         end()
 
-    end = listeners.on(once)
-    listeners.on(lambda _changes: called.append("always"))
+    end = listeners.on_events(once)
+    listeners.on_events(lambda _changes: called.append("always"))
     listeners.notify([change(e.PrReady())])
     listeners.notify([change(e.PrReady())])
     assert called == ["once", "always", "always"]
@@ -73,17 +75,17 @@ def test_the_table_names_events_and_listeners() -> None:
 
     class Part:
         def __init__(self) -> None:
-            listeners.on(self.react, e.PrReady)
-            listeners.on(lambda _changes: None)
+            listeners.on_events(self.react, e.PrReady)
+            listeners.on_events(lambda _changes: None)
             listeners.on_signal(Rang, lambda _signal: None)
 
-        def react(self, changes: Sequence[Change]) -> None: ...
+        def react(self, changes: Sequence[FactsChange]) -> None: ...
 
     Part()
     prefix = "test_the_table_names_events_and_listeners"
-    assert [(kind, name.removeprefix(prefix)) for kind, name in listeners.table()] == [
+    assert [(kind, name.removeprefix(prefix)) for kind, name in listeners.list_subscriptions()] == [
         ("PrReady", ""),
         ("Rang", ""),
         ("every event", ""),
     ]
-    assert listeners.hears(Rang) and not listeners.hears(Part)
+    assert listeners.has_signal_listener(Rang) and not listeners.has_signal_listener(Part)

@@ -7,7 +7,7 @@ import pytest
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.pull_request import CheckRun, PullRequest
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 from tests.unit.core.test_facts_properties import begun, step
 
 HEAD = "c1"
@@ -34,8 +34,8 @@ OPENED = e.PrOpened(1, "x", "main", draft=False)
 def test_only_checks_without_unexplained_failures_are_green(
     run: CheckRun, green: bool, failing: bool, red: bool
 ) -> None:
-    pr = PullRequest(1, "x", "main", checks={"t": run}, settled=HEAD)
-    assert (pr.is_green(HEAD), bool(pr.failing(HEAD)), bool(pr.blocking_checks(HEAD))) == (green, failing, red)
+    pr = PullRequest(1, "x", "main", checks={"t": run}, settled_head=HEAD)
+    assert (pr.is_green(HEAD), bool(pr.failing_checks(HEAD)), bool(pr.blocking_checks(HEAD))) == (green, failing, red)
     assert not pr.is_green("c2"), "of another commit nothing is known"
 
 
@@ -54,4 +54,4 @@ def test_a_review_is_requested_only_after_the_checks(then: list[e.Body], status:
     facts = begun()
     for number, body in enumerate([e.AgentActivity("idle"), e.HeadMoved(HEAD), OPENED, *then]):
         facts = step(facts, Event(body, 1001.0, "test", f"t{number}", "app", facts.id, facts.generation))
-    assert derive(facts, 1002.0).name == status
+    assert derive_status(facts, 1002.0).name == status

@@ -16,15 +16,16 @@ from agent_orchestrator.core.pull_request import PullRequest, Review
 from agent_orchestrator.core.reactions import (
     IDLE_SETTLE_SECONDS,
     Intent,
-    backoff,
+    backoff_seconds,
     decide,
     lifecycle_intents,
     react_to,
     rule_intents,
     trigger_still_applies,
 )
-from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
-from agent_orchestrator.core.verdicts import review_in
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import Rule
+from agent_orchestrator.core.turn_text.review_parser import find_review
 from tests.unit.core.test_facts_properties import begun
 
 HEAD = "c1"
@@ -49,26 +50,26 @@ def with_pull_request() -> SessionFacts:
 )
 def test_a_pause_is_within_its_bounds_and_deterministic(first: float, more: float, attempt: int, key: str) -> None:
     rule = Rule("r", "ci-failed", backoff=(first, first + more))
-    pause = backoff(rule, attempt, key)
+    pause = backoff_seconds(rule, attempt, key)
     assert first <= pause <= first + more
-    assert pause == backoff(rule, attempt, key)
+    assert pause == backoff_seconds(rule, attempt, key)
 
 
 @given(key=st.text(max_size=20), attempt=st.integers(2, 12))
 def test_pauses_grow_with_each_attempt(key: str, attempt: int) -> None:
     rule = Rule("r", "ci-failed", backoff=(30.0, 1e9))
-    assert backoff(rule, attempt, key) <= backoff(rule, attempt + 1, f"{key}x")
+    assert backoff_seconds(rule, attempt, key) <= backoff_seconds(rule, attempt + 1, f"{key}x")
 
 
 def test_pauses_begin_at_the_rules_minimum_and_double() -> None:
     rule = Rule("r", "ci-failed", backoff=(30.0, 600.0))
     for attempt, low in ((2, 30.0), (3, 60.0), (4, 120.0), (5, 240.0), (6, 480.0)):
-        assert all(low <= backoff(rule, attempt, f"app-{n}") <= min(1.5 * low, 600.0) for n in range(20))
+        assert all(low <= backoff_seconds(rule, attempt, f"app-{n}") <= min(1.5 * low, 600.0) for n in range(20))
 
 
 def test_pauses_of_different_sessions_differ() -> None:
     rule = Rule("r", "ci-failed", backoff=(30.0, 600.0))
-    assert len({round(backoff(rule, 2, f"app-{n}"), 3) for n in range(50)}) > 40
+    assert len({round(backoff_seconds(rule, 2, f"app-{n}"), 3) for n in range(50)}) > 40
 
 
 # -- attempts ----------------------------------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ def test_an_agents_own_report_is_a_trigger_by_its_name() -> None:
 
 
 def review(verdict: str, kind: str = "person", counts: bool = True, reviewer: str = "") -> Review:
-    return Review(f"{kind}{verdict}", verdict, HEAD, kind, "", 1.0, kind=kind, counts=counts, reviewer=reviewer)
+    return Review(f"{kind}{verdict}", verdict, HEAD, kind, "", 1.0, kind=kind, is_sufficient=counts, reviewer=reviewer)
 
 
 @pytest.mark.parametrize(
@@ -325,13 +326,13 @@ def test_a_review_of_a_person_is_recognized() -> None:
     ],
 )
 def test_a_review_is_parsed_from_the_end_of_a_turn(text: str, verdict: str | None) -> None:
-    parsed = review_in(text)
+    parsed = find_review(text)
     assert (parsed.verdict if parsed else None) == verdict
 
 
 @given(st.text(max_size=200))
 def test_any_text_parses_as_a_review_or_as_none(text: str) -> None:
-    assert review_in(text) is None or review_in(f"```review\n{text}\n```") is not None
+    assert find_review(text) is None or find_review(f"```review\n{text}\n```") is not None
 
 
 def test_only_a_reviewers_turn_posts_its_review() -> None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Confirm, Effect, Runner
+from agent_orchestrator.core.effects import Confirm, Effect, EffectRunner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.testing.memory import MemoryStore
-from tests.unit.core.world import SESSION, Time, created
+from agent_orchestrator.testing.memory_store import MemoryStore
+from tests.unit.core.world import SESSION, ManualClock, created
 
 pytestmark = pytest.mark.anyio
 
 
 class Scene:
     def __init__(self, store: MemoryStore, here: str, confirm: Confirm | None = None) -> None:
-        self.time, self.done = Time(), list[str]()
+        self.time, self.done = ManualClock(), list[str]()
         self.flow = Flow(store, self.time, lambda _project, _profile: DEFAULT_RULES, here=here)
-        self.runner = Runner(self.flow, {"prepare": Effect(self._prepare)}, confirm)
+        self.runner = EffectRunner(self.flow, {"prepare": Effect(self._prepare)}, confirm)
 
     async def _prepare(self, intent: Intent, _attempts: int) -> list[Event]:
         self.done.append(intent.key)
@@ -87,11 +87,11 @@ async def test_a_follower_folds_each_event_once_and_continues_from_there() -> No
     first, second = Scene(store, ""), Scene(store, "")
     await first.start()
     await first.flow.append(*admitted(""))
-    await second.flow.follow()
+    await second.flow.catch_up_from_store()
     assert second.flow.sessions == first.flow.sessions
     await first.flow.append(Event(e.SessionWaiting("x"), 1001.0, "scheduler", "wait", "app", SESSION))
     for _ in range(2):
-        await second.flow.follow()
+        await second.flow.catch_up_from_store()
         assert second.flow.sessions == first.flow.sessions
     await first.runner.drain()
     await first.flow.stop()

@@ -6,7 +6,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import lifecycle_intents
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 from tests.unit.core.test_facts_properties import begun, step
 
 READY = (e.HeadMoved("c1"), e.PrOpened(1, "x", "feature/low", draft=False), e.ChecksSettled("c1", none=True))
@@ -37,9 +37,9 @@ def test_a_stacked_change_is_compared_once_its_commits_are_on_the_base() -> None
 
 def test_a_comparison_with_the_old_base_does_not_count_for_the_new_one() -> None:
     conflict = (e.BaseMoved("l1"), e.ConflictsSeen("c1", "l1", ("a",)), e.AgentActivity("idle"))
-    assert derive(session_after(*conflict), 1002.0).name == "conflicted"
+    assert derive_status(session_after(*conflict), 1002.0).name == "conflicted"
     facts = session_after(*conflict, LOWER_MERGED)
-    assert derive(facts, 1002.0).name != "conflicted" and facts.base == "main"
-    assert facts.pr is not None and facts.pr.base == "main" and facts.pr.mergeable("c1", "l1") == "unknown"
+    assert derive_status(facts, 1002.0).name != "conflicted" and facts.base == "main"
+    assert facts.pr is not None and facts.pr.base == "main" and facts.pr.mergeability("c1", "l1") == "unknown"
     moved = session_after(LOWER_MERGED, e.HeadMoved("c2"), e.BranchRebased("b1"))
-    assert moved.old_base_commit is None and moved.place is not None and moved.place.base_commit == "b1"
+    assert moved.old_base_commit is None and moved.workspace is not None and moved.workspace.base_commit == "b1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 from tests.unit.core.test_facts_properties import begun, step
 
 
@@ -21,8 +21,8 @@ def test_a_restored_agent_without_a_message_has_finished_no_turn() -> None:
     facts = after(facts, 1002.0, e.AgentStopped(signal=15), e.RestoreRequested(), e.SessionAdmitted())
     facts = after(facts, 1003.0, e.AgentLaunched({}, resumed=True), generation=2)
     idle = after(facts, 1004.0, e.AgentActivity("idle"))
-    back = derive(idle, 1005.0)
+    back = derive_status(idle, 1005.0)
     assert (back.name, back.waiting_for) == ("idle", "a message") and "brought back" in back.why
     messaged = after(idle, 1006.0, e.MessageQueued("m1", "go on", "person"), e.MessageDelivered("m1"))
-    done = derive(after(messaged, 1007.0, e.AgentActivity("active"), e.AgentTurnEnded("Here it is.")), 1008.0)
+    done = derive_status(after(messaged, 1007.0, e.AgentActivity("active"), e.AgentTurnEnded("Here it is.")), 1008.0)
     assert (done.why, done.waiting_for) == ("its turn is finished", "your look at it")

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, RetryLater, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner, RetryLater
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.testing.memory_store import MemoryStore
 
 SESSION = "app-x"
 LIFECYCLE = ("prepare", "launch", "deliver", "stop", "clean-up")
@@ -41,7 +41,7 @@ def created(session: str = SESSION, at: float = 1000.0, **more: object) -> Event
 
 
 @dataclass
-class Timer:
+class ManualTimer:
     at: float
     call: Callable[[], object]
     cancelled: bool = False
@@ -51,11 +51,11 @@ class Timer:
 
 
 @dataclass
-class Time:
+class ManualClock:
     """A clock and its timers."""
 
     now: float = 1000.0
-    timers: list[Timer] = field(default_factory=list)
+    timers: list[ManualTimer] = field(default_factory=list)
 
     def __call__(self) -> float:
         return self.now
@@ -63,8 +63,8 @@ class Time:
     def monotonic(self) -> float:
         return self.now
 
-    def call_later(self, delay: float, call: Callable[[], object]) -> Timer:
-        timer = Timer(self.now + delay, call)
+    def call_later(self, delay: float, call: Callable[[], object]) -> ManualTimer:
+        timer = ManualTimer(self.now + delay, call)
         self.timers.append(timer)
         return timer
 
@@ -81,7 +81,7 @@ class Time:
 
 
 @dataclass
-class Terminal:
+class SimulatedTerminal:
     """A launched process: whether it runs, and how it ended."""
 
     alive: bool = True
@@ -89,21 +89,21 @@ class Terminal:
 
 
 @dataclass
-class World:
+class EngineWorld:
     """Everything outside of the daemon, which survives its death."""
 
-    time: Time = field(default_factory=Time)
+    time: ManualClock = field(default_factory=ManualClock)
     paste: bool = False
     store: MemoryStore = field(default_factory=MemoryStore)
-    terminals: dict[tuple[str, int], Terminal] = field(default_factory=dict)
+    terminals: dict[tuple[str, int], SimulatedTerminal] = field(default_factory=dict)
     written: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     faults: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     accepted: set[str] = field(default_factory=set)
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     keys: int = 0
-    gave_way: int = 0
+    deferred_deliveries: int = 0
     flow: Flow = field(init=False)
-    runner: Runner = field(init=False)
+    runner: EffectRunner = field(init=False)
 
     # -- the daemon ----------------------------------------------------------------------------------------------------
 
@@ -115,9 +115,9 @@ class World:
         self.runner = self.make_runner()
         self.runner.start(await self.flow.start())
 
-    def make_runner(self) -> Runner:
+    def make_runner(self) -> EffectRunner:
         """Return what runs this world's effects."""
-        return Runner(self.flow, self.effects())
+        return EffectRunner(self.flow, self.effects())
 
     async def end(self) -> None:
         """Kill the daemon; the store keeps what was committed."""
@@ -128,7 +128,7 @@ class World:
     async def steps(self, count: int) -> None:
         """Run the daemon for some steps of the loop; restart it if it died."""
         for _ in range(count):
-            if self.store.dead:
+            if self.store.is_dead:
                 await self.end()
                 await self.start()
             await self.observe()
@@ -143,7 +143,7 @@ class World:
                 active = self.event(e.AgentActivity("active"), generation=facts.generation, source="spool")
                 await self.append_or_skip(active)
                 continue
-            if not self.runner._busy and not self.flow._jobs:
+            if not self.runner._busy and not self.flow._queued_appends:
                 rows = await self.store.pending()
                 waiting = [row.due for row in rows if row.lane == row.intent.session]
                 if not waiting:
@@ -167,9 +167,9 @@ class World:
     async def observe(self) -> None:
         """Admit a waiting session; append the end of an agent that ended."""
         facts = self.flow.sessions.get(SESSION)
-        if facts is None or self.store.dead:
+        if facts is None or self.store.is_dead:
             return
-        if not facts.admitted and facts.wanted == "run" and not facts.stopped:
+        if not facts.admitted and facts.requested_state == "run" and not facts.stopped:
             await self.append_or_skip(
                 self.event(e.SessionAdmitted(), f"admitted:{facts.id}:{facts.run}", source="scheduler")
             )
@@ -182,7 +182,7 @@ class World:
     async def send(self) -> None:
         """Queue a person's message; it is accepted once it is recorded."""
         facts = self.flow.sessions[SESSION]
-        if facts.stopped or facts.wanted == "stop" or (facts.failure and not facts.live):
+        if facts.stopped or facts.requested_state == "stop" or (facts.failure and not facts.live):
             return
         self.keys += 1
         name = f"m{self.keys}"
@@ -193,7 +193,7 @@ class World:
         """Request a restore where the service would allow it."""
         facts = self.flow.sessions[SESSION]
         starting = not facts.stopped and facts.failure is None and facts.launched_run != facts.run
-        if not (facts.live or starting or (facts.wanted == "stop" and not facts.stopped)):
+        if not (facts.live or starting or (facts.requested_state == "stop" and not facts.stopped)):
             await self.append_or_skip(self.event(e.RestoreRequested()))
 
     def kill_agent(self, end: e.Body) -> None:
@@ -206,11 +206,11 @@ class World:
 
     def effects(self) -> dict[str, Effect]:
         return {
-            "prepare": Effect(self.prepare, fatal="preparing"),
-            "launch": Effect(self.launch, fatal="launching"),
+            "prepare": Effect(self.prepare, fatal_step="preparing"),
+            "launch": Effect(self.launch, fatal_step="launching"),
             "deliver": Effect(self.deliver, record_attempt_first=True, finish_if_started=True),
-            "stop": Effect(self.stop, fatal="stopping"),
-            "clean-up": Effect(self.clean_up, fatal="cleaning up"),
+            "stop": Effect(self.stop, fatal_step="stopping"),
+            "clean-up": Effect(self.clean_up, fatal_step="cleaning up"),
         }
 
     async def _fault(self, kind: str, *, after: bool = False) -> None:
@@ -246,9 +246,9 @@ class World:
         if others := [
             key for key, terminal in self.terminals.items() if terminal.alive and key != (SESSION, intent.generation)
         ]:
-            self.wrong.append(f"launched {intent.generation} beside {others}")
+            self.problems.append(f"launched {intent.generation} beside {others}")
         if (SESSION, intent.generation) not in self.terminals:
-            self.terminals[SESSION, intent.generation] = Terminal()
+            self.terminals[SESSION, intent.generation] = SimulatedTerminal()
             if message and not self.paste:
                 self.written[message.id] += 1
         await self._fault("launch", after=True)
@@ -267,7 +267,7 @@ class World:
         if message is None or not message.pending:
             return []
         if facts.live and facts.generation == intent.generation and facts.activity.state == "blocked":
-            self.gave_way += 1
+            self.deferred_deliveries += 1
             raise RetryLater(60.0)
         if facts.generation != intent.generation:
             return [self.event(e.MessageFailed(message.id, "its terminal is gone"), f"undelivered:{message.id}")]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from agent_orchestrator.daemon.__main__ import LOG_AGAIN_AFTER, _UnhandledErrors
+from agent_orchestrator.daemon.__main__ import REPEATED_LOG_SECONDS, _UnhandledErrors
 from agent_orchestrator.errors import Temporary
 
 
@@ -39,7 +39,7 @@ def test_a_lack_of_resources_is_logged_in_one_line_and_not_repeated(error: OSErr
     assert line.startswith(f"warning {error.strerror}")
     assert lines_logged(loop, handler, error) == []
     assert len(lines_logged(loop, handler, Temporary("something else"))) == 1
-    loop.now += LOG_AGAIN_AFTER + 1
+    loop.now += REPEATED_LOG_SECONDS + 1
     assert len(lines_logged(loop, handler, error)) == 1
     assert loop.faults == []
 

@@ -15,19 +15,19 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.core.events import MessageQueued
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.fleet.plans.validation import _CONTROL
-from agent_orchestrator.fleet.reactions.message_text import _fenced, _file_of
+from agent_orchestrator.fleet.reactions.message_variables import _fenced, _file_of
 from agent_orchestrator.protocols.forge import (
-    LONGEST_TEXT,
+    MAX_FORGE_TEXT_LENGTH,
     Author,
-    Issue,
-    PullCheck,
-    PullComment,
-    PullReview,
-    PullState,
+    PullRequestCheck,
+    PullRequestComment,
+    PullRequestReview,
+    PullRequestState,
     TrackerComment,
+    TrackerIssue,
 )
-from agent_orchestrator.protocols.text import clean_text, file_name, one_line, without_orders
-from agent_orchestrator.sessions.creation.names import checked_branch, checked_name, slug, suggested_branch
+from agent_orchestrator.protocols.text import clean_text, neutralize_forge_commands, one_line, quote_file_name
+from agent_orchestrator.sessions.creation.names import normalize_branch, slug, suggested_branch, validate_name
 from tests.acceptance.changes.test_hostile_text import NAMES, TEXTS, control_characters
 
 
@@ -35,11 +35,14 @@ from tests.acceptance.changes.test_hostile_text import NAMES, TEXTS, control_cha
 def test_every_text_of_a_forge_is_cleaned(name: str) -> None:
     text = TEXTS[name]
     who = Author(text)
-    pull = PullState(1, "p", text, text, "open", False, "b", "h", "main", "m", blocked=text, labels=(text,))
-    check = PullCheck("1", text, "failure", text, text)
+    pull = PullRequestState(1, "p", text, text, "open", False, "b", "h", "main", "m", blocked=text, labels=(text,))
+    check = PullRequestCheck("1", text, "failure", text, text)
     texts = [who.name, pull.title, pull.url, pull.blocked, *pull.labels, check.name, check.url or "", check.summary]
-    texts += [PullReview("1", "commented", who, text, "h", 0.0).body, PullComment("1", text, who, 0.0).body]
-    issue = Issue("1", text, text, text, labels=(text,), assignee=text, author=who, attachments=(text,))
+    texts += [
+        PullRequestReview("1", "commented", who, text, "h", 0.0).body,
+        PullRequestComment("1", text, who, 0.0).body,
+    ]
+    issue = TrackerIssue("1", text, text, text, labels=(text,), assignee=text, author=who, attachments=(text,))
     texts += [issue.title, issue.body, issue.url or "", *issue.labels, issue.assignee or "", *issue.attachments]
     texts += [
         TrackerComment("1", who, text, 0.0).body,
@@ -57,11 +60,14 @@ def test_every_text_of_a_forge_is_cleaned(name: str) -> None:
 
 
 def test_a_very_long_text_is_cut() -> None:
-    long, who = "a" * (LONGEST_TEXT + 1), Author("somebody")
-    texts = [Issue("1", "t", long, None, author=who).body, TrackerComment("1", who, long, 0.0).body]
-    texts += [PullComment("1", long, who, 0.0).body, PullReview("1", "commented", who, long, "h", 0.0).body]
-    assert {len(value) for value in texts} == {LONGEST_TEXT + len("\n\n… (cut)")}
-    assert Issue("1", "t", long[1:], None, author=who).body == long[1:]
+    long, who = "a" * (MAX_FORGE_TEXT_LENGTH + 1), Author("somebody")
+    texts = [TrackerIssue("1", "t", long, None, author=who).body, TrackerComment("1", who, long, 0.0).body]
+    texts += [
+        PullRequestComment("1", long, who, 0.0).body,
+        PullRequestReview("1", "commented", who, long, "h", 0.0).body,
+    ]
+    assert {len(value) for value in texts} == {MAX_FORGE_TEXT_LENGTH + len("\n\n… (cut)")}
+    assert TrackerIssue("1", "t", long[1:], None, author=who).body == long[1:]
 
 
 @given(st.text())
@@ -87,7 +93,7 @@ def test_a_quotation_cannot_be_ended_from_inside(text: str) -> None:
 
 @given(st.text(min_size=1))
 def test_a_file_name_is_shown_as_one_word(name: str) -> None:
-    quoted = file_name(name)
+    quoted = quote_file_name(name)
     assert "\n" not in quoted and control_characters(quoted.encode(errors="replace").decode()) == []
     assert quoted == name or json.loads(quoted) == name[:500] + ("…" if len(name) > 500 else "")
 
@@ -108,7 +114,7 @@ def test_names_of_checks_with_slashes_are_escaped(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_derived_branch_names_are_valid_for_git(name: str) -> None:
-    for make in (checked_branch, suggested_branch):
+    for make in (normalize_branch, suggested_branch):
         try:
             branch = make(name)
         except UsageError:
@@ -117,9 +123,9 @@ def test_derived_branch_names_are_valid_for_git(name: str) -> None:
             assert not branch.startswith("-") and control_characters(branch) == [] and ".." not in branch
             subprocess.run(["git", "check-ref-format", f"refs/heads/{branch}"], check=True)
     short = slug(name)
-    assert checked_name(short) == short
+    assert validate_name(short) == short
     try:
-        assert checked_name(name).isascii()
+        assert validate_name(name).isascii()
     except UsageError:
         pass
 
@@ -142,7 +148,7 @@ def test_derived_branch_names_are_valid_for_git(name: str) -> None:
     ],
 )
 def test_commands_in_text_for_a_forge_are_neutralized(text: str) -> None:
-    handed = without_orders(text)
+    handed = neutralize_forge_commands(text)
     assert handed != text and handed.replace("\u200c", "") == text
 
 
@@ -160,4 +166,4 @@ def test_commands_in_text_for_a_forge_are_neutralized(text: str) -> None:
     ],
 )
 def test_text_without_commands_is_unchanged(text: str) -> None:
-    assert without_orders(text) == text
+    assert neutralize_forge_commands(text) == text

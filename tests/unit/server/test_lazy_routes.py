@@ -14,7 +14,7 @@ together, tables = threading.Barrier(8), []
 
 def load_routes():
     together.wait()
-    tables.append(routing.routes_only())
+    tables.append(routing.shared_routes())
 
 threads = [threading.Thread(target=load_routes) for _ in range(8)]
 for each in threads: each.start()
@@ -27,8 +27,8 @@ import sys, threading
 from agent_orchestrator.server import route_table as routing
 
 sys.setswitchinterval(1e-6)
-routing.load("admin")
-routes, least, over = routing.routes_only().router.routes, [], threading.Event()
+routing.load_routes("admin")
+routes, least, over = routing.shared_routes().router.routes, [], threading.Event()
 
 def count():
     while not over.is_set():
@@ -36,7 +36,7 @@ def count():
 
 counting = threading.Thread(target=count)
 counting.start()
-routing.routes_only().openapi()
+routing.shared_routes().openapi()
 over.set()
 counting.join()
 print(min(least) > 2)

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from mcp.shared.inbound import encode_header_value
 
-from agent_orchestrator.base.http_client import Answer
-from agent_orchestrator.cli.daemon.mcp import Bridge, _header_value
+from agent_orchestrator.base.http_client import CompleteResponse
+from agent_orchestrator.cli.daemon.mcp import McpBridge, _header_value
 from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.caller import Scope
 from agent_orchestrator.server.mcp import protocol, worker_tools
-from agent_orchestrator.server.mcp.endpoint import _fault
-from agent_orchestrator.server.mcp.fleet_tools import _of_file
+from agent_orchestrator.server.mcp.endpoint import _invalid_message_answer
+from agent_orchestrator.server.mcp.fleet_tools import _diff_of_file
 from agent_orchestrator.server.mcp.resources import RESOURCE_KINDS
 from agent_orchestrator.server.mcp.tools import MAX_TEXT_LENGTH, Tool, text_page
 from agent_orchestrator.server.mcp.worker_tools import Files, NamedFiles, common_files, who_touches
@@ -85,10 +85,10 @@ def test_a_long_text_is_returned_in_pages() -> None:
 def test_one_file_of_a_diff_can_be_selected() -> None:
     parts_ = [f"diff --git a/{name} b/{name}\n--- a/{name}\n+++ b/{name}\n+ diff --git not\n" for name in ("a", "b/a")]
     diff_document = {"diff": "".join(parts_), "files": ["a", "b/a"]}
-    assert _of_file(diff_document, "a").strip() == parts_[0].strip()
-    assert _of_file(diff_document, "b/a").strip() == parts_[1].strip()
+    assert _diff_of_file(diff_document, "a").strip() == parts_[0].strip()
+    assert _diff_of_file(diff_document, "b/a").strip() == parts_[1].strip()
     with pytest.raises(NotFound):
-        _of_file(diff_document, "c")
+        _diff_of_file(diff_document, "c")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,8 @@ def test_files_are_compared_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None
     """A costly comparison does not block the event loop."""
     spec = SimpleNamespace(files=("a*.py",), kind="task", title="other")
     me, other = (
-        SimpleNamespace(id=name, project="app", spec=spec, stopped=False, landed=None, pr=None) for name in ("me", "o")
+        SimpleNamespace(id=name, project="app", spec=spec, stopped=False, merge_commit=None, pr=None)
+        for name in ("me", "o")
     )
 
     async def expected(_sessions: object) -> dict[str, frozenset[str]]:
@@ -141,10 +142,10 @@ def test_files_are_compared_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None
         return common_files(mine, others)
 
     monkeypatch.setattr(worker_tools, "common_files", compare)
-    monkeypatch.setattr(worker_tools, "is_over", lambda _facts: False)
+    monkeypatch.setattr(worker_tools, "has_ended", lambda _facts: False)
     flow = SimpleNamespace(sessions={"me": me, "o": other})
-    services = SimpleNamespace(sessions=SimpleNamespace(flow=flow), conflicts=SimpleNamespace(expected=expected))
-    caller: Any = SimpleNamespace(own=lambda: (me, 1), services=services)
+    services = SimpleNamespace(sessions=SimpleNamespace(flow=flow), conflicts=SimpleNamespace(expected_files=expected))
+    caller: Any = SimpleNamespace(require_own_session=lambda: (me, 1), services=services)
 
     async def ask() -> dict[str, Any]:
         return await who_touches(caller, Files(files=["ab.py"]))
@@ -160,12 +161,12 @@ def test_a_header_is_encoded_as_the_protocol_requires(text: str) -> None:
 
 @pytest.mark.parametrize("id_", ["1", '"x"', str(2**53), f'"{"x" * 200}"'])
 def test_valid_request_ids_are_accepted(id_: str) -> None:
-    assert _fault(f'{{"id": {id_}}}'.encode()) is None
+    assert _invalid_message_answer(f'{{"id": {id_}}}'.encode()) is None
 
 
 @pytest.mark.parametrize("id_", ["null", "1.5", "true", "[]", str(2**54), f'"{"x" * 201}"', "NaN", '"\\ud800"'])
 def test_invalid_request_ids_are_refused(id_: str) -> None:
-    fault = _fault(f'{{"id": {id_}}}'.encode())
+    fault = _invalid_message_answer(f'{{"id": {id_}}}'.encode())
     assert fault is not None
     assert fault["error"]["code"] in (-32600, -32700)
 
@@ -205,7 +206,7 @@ def test_invalid_resource_addresses_match_nothing(address: str) -> None:
         ("GET", "/api/config/value", (), False),
         ("GET", "/api/plans/P1", (), True),
         ("GET", "/api/sessions/x/environment", (), False),
-        (auth.WEBSOCKET, "/api/sessions/x/terminal", (), False),
+        (auth.WEBSOCKET_METHOD, "/api/sessions/x/terminal", (), False),
         ("POST", "/api/sessions", (), True),
         ("DELETE", "/api/sessions", (), False),
         ("DELETE", "/api/sessions/x", (), True),
@@ -218,19 +219,19 @@ def test_invalid_resource_addresses_match_nothing(address: str) -> None:
 )
 def test_the_requests_a_coordinator_may_make(method: str, path: str, may: tuple[str, ...], allowed: bool) -> None:
     if allowed:
-        auth.allow_coordinator("app-coordinator", may, method, path)
+        auth.check_coordinator_request("app-coordinator", may, method, path)
     else:
         with pytest.raises(Denied):
-            auth.allow_coordinator("app-coordinator", may, method, path)
+            auth.check_coordinator_request("app-coordinator", may, method, path)
 
 
 def test_the_bridge_sends_the_negotiated_protocol_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    bridge, messages = Bridge({"Accept": "x"}), list[dict[str, Any]]()
+    bridge, messages = McpBridge({"Accept": "x"}), list[dict[str, Any]]()
     monkeypatch.setattr(bridge, "_write", messages.append)
     hello, ping = ({"jsonrpc": "2.0", "id": 7, "method": method} for method in ("initialize", "ping"))
     assert bridge._request_headers(ping) == {"Accept": "x"}
     answer = {"jsonrpc": "2.0", "id": 7, "result": {"protocolVersion": "2025-06-18"}}
-    bridge._relay(hello, 7, True, Answer(200, {}, json.dumps(answer).encode()))
+    bridge._relay(hello, 7, True, CompleteResponse(200, {}, json.dumps(answer).encode()))
     assert messages == [answer]
     assert bridge._request_headers(ping) == {"Accept": "x", "MCP-Protocol-Version": "2025-06-18"}
     assert bridge._request_headers(hello) == {"Accept": "x"}
@@ -246,16 +247,19 @@ def test_the_bridge_sends_the_negotiated_protocol_version(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("answer", "text"),
     [
-        (Answer(403, {}, b'{"status": 403, "detail": "no", "remedy": "ask"}'), "no: ask"),
-        (Answer(500, {}, b"<html>"), "the daemon answered 500: <html>"),
-        (Answer(200, {}, b""), "the daemon's answer makes no sense"),
-        (Answer(400, {}, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "bad"}}'), "bad"),
+        (CompleteResponse(403, {}, b'{"status": 403, "detail": "no", "remedy": "ask"}'), "no: ask"),
+        (CompleteResponse(500, {}, b"<html>"), "the daemon answered 500: <html>"),
+        (CompleteResponse(200, {}, b""), "the daemon's answer makes no sense"),
+        (
+            CompleteResponse(400, {}, b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": "bad"}}'),
+            "bad",
+        ),
     ],
 )
 def test_the_bridge_answers_every_request_with_an_error_if_the_daemon_fails(
-    monkeypatch: pytest.MonkeyPatch, answer: Answer, text: str
+    monkeypatch: pytest.MonkeyPatch, answer: CompleteResponse, text: str
 ) -> None:
-    bridge, messages = Bridge({}), list[dict[str, Any]]()
+    bridge, messages = McpBridge({}), list[dict[str, Any]]()
     monkeypatch.setattr(bridge, "_write", messages.append)
     bridge._relay({"id": "q", "method": "ping"}, "q", True, answer)
     (message,) = messages

@@ -6,7 +6,7 @@ import pkgutil
 import re
 from pathlib import Path
 
-from agent_orchestrator.server.route_table import routes_only
+from agent_orchestrator.server.route_table import shared_routes
 from agent_orchestrator.server.schema import models
 from agent_orchestrator.server.schema.models.answer import Answer
 from agent_orchestrator.server.schema.models.events import Event
@@ -48,7 +48,7 @@ def test_every_module_of_models_is_listed_and_a_name_is_used_once() -> None:
 
 
 def test_every_operation_has_a_name_a_summary_an_answer_and_its_problems() -> None:
-    document = routes_only().openapi()
+    document = shared_routes().openapi()
     names = []
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -64,7 +64,7 @@ def test_every_operation_has_a_name_a_summary_an_answer_and_its_problems() -> No
 
 
 def test_every_reference_in_the_document_exists() -> None:
-    document = routes_only().openapi()
+    document = shared_routes().openapi()
     named = set(re.findall(r"'#/components/schemas/(\w+)'", str(document)))
     assert named <= set(document["components"]["schemas"])
 

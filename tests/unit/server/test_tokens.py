@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agent_orchestrator.base.api_tokens import MAX_SIGN_INS, Identity, Tokens
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.tokens import SIGN_INS, Identity, Tokens
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 
 
@@ -33,7 +33,7 @@ def test_the_command_lines_token_is_created_once_and_private(home: Home) -> None
 
 def test_a_named_token_has_its_role_until_it_is_revoked(home: Home) -> None:
     tokens = Tokens(home)
-    id_, token = tokens.new("ci", "viewer")
+    id_, token = tokens.create("ci", "viewer")
     assert Tokens(home).check(token) == Identity("token", "viewer", name="ci", id=id_, by=id_)
     file = home.path / "tokens.json"
     assert token not in file.read_text()
@@ -101,46 +101,46 @@ def test_an_invalid_token_is_refused(home: Home, token: str) -> None:
 
 def test_a_wrong_secret_for_a_known_id_is_refused(home: Home) -> None:
     tokens = Tokens(home)
-    id_, _ = tokens.new("ci", "admin")
+    id_, _ = tokens.create("ci", "admin")
     assert tokens.check(f"aot_{id_}.guess") is None
 
 
 def test_many_sign_ins_replace_only_those_of_the_same_user(home: Home) -> None:
     tokens = Tokens(home)
-    eyes, hands = (tokens.check(tokens.new(name, "viewer")[1]) for name in ("eyes", "hands"))
+    eyes, hands = (tokens.check(tokens.create(name, "viewer")[1]) for name in ("eyes", "hands"))
     assert eyes and hands
     kept, other = tokens.sign_in(hands)
     cookies: list[tuple[str, Identity]] = []
     with ExitStack() as watches:
-        ended = {other.id: watches.enter_context(tokens.watch(str(other.id)))}
-        for _ in range(SIGN_INS + 3):
+        ended = {other.id: watches.enter_context(tokens.watch_revocation(str(other.id)))}
+        for _ in range(MAX_SIGN_INS + 3):
             cookie, who = tokens.sign_in(eyes)
             cookies.append((cookie, who))
-            ended[who.id] = watches.enter_context(tokens.watch(str(who.id)))
-    assert [tokens.check_sign_in(cookie) is not None for cookie, _ in cookies] == [False] * 3 + [True] * SIGN_INS
+            ended[who.id] = watches.enter_context(tokens.watch_revocation(str(who.id)))
+    assert [tokens.check_sign_in(cookie) is not None for cookie, _ in cookies] == [False] * 3 + [True] * MAX_SIGN_INS
     assert [id_ for id_, event in ended.items() if event.is_set()] == [who.id for _, who in cookies[:3]]
-    assert tokens.check_sign_in(kept) and len(tokens.list()) == 2 + 1 + SIGN_INS
+    assert tokens.check_sign_in(kept) and len(tokens.list()) == 2 + 1 + MAX_SIGN_INS
 
 
 def test_names_and_roles_are_checked(home: Home) -> None:
     tokens = Tokens(home)
-    tokens.new("ci", "viewer")
+    tokens.create("ci", "viewer")
     with pytest.raises(Conflict, match="named ci already"):
-        tokens.new("ci", "admin")
+        tokens.create("ci", "admin")
     with pytest.raises(UsageError, match="'king'"):
-        tokens.new("x", "king")
+        tokens.create("x", "king")
     for name in ("", " ", "a\nb", "x" * 101):
         with pytest.raises(UsageError):
-            tokens.new(name, "viewer")
+            tokens.create(name, "viewer")
     with pytest.raises(NotFound, match="no token none"):
         tokens.revoke("none")
 
 
 @pytest.mark.parametrize("text", ["", "{", json.dumps({"tokens": [{"id": "x"}]}), "[]"])
 def test_a_broken_file_is_named_and_not_overwritten(home: Home, text: str) -> None:
-    home.make()
+    home.create_folders()
     file = home.path / "tokens.json"
     file.write_text(text)
     with pytest.raises(AoError, match=r"tokens\.json cannot be read"):
-        Tokens(home).new("ci", "viewer")
+        Tokens(home).create("ci", "viewer")
     assert file.read_text() == text

@@ -9,20 +9,21 @@ import pytest
 import structlog
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, RetryLater, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner, RetryLater
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.outbox import Row
+from agent_orchestrator.core.outbox import OutboxRow
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.status import STUCK_AFTER, derive
+from agent_orchestrator.core.rules.stuck_threshold import STUCK_AFTER_SECONDS
+from agent_orchestrator.core.status import derive_status
 from agent_orchestrator.sessions.sleep_detection import MIN_SLEEP, SleepDetector
 from tests.parts import make_core
-from tests.unit.core.world import SESSION, Time, World, created
+from tests.unit.core.world import SESSION, EngineWorld, ManualClock, created
 
 pytestmark = pytest.mark.anyio
 NIGHT = 8 * 3600.0
 
 
-class SleepingTime(Time):
+class SleepingTime(ManualClock):
     """A clock of a machine that may sleep."""
 
     slept = 0.0
@@ -31,7 +32,7 @@ class SleepingTime(Time):
         return self.now - self.slept
 
 
-class Asleep(World):
+class Asleep(EngineWorld):
     """A world with the daemon's silence check, whose machine may sleep."""
 
     def __init__(self, folder: Path) -> None:
@@ -45,9 +46,9 @@ class Asleep(World):
     async def silence(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self.flow.sessions[intent.session]
         heard = max(facts.activity.at, facts.last_sign_at)
-        if self.time.now < heard + STUCK_AFTER:
-            raise RetryLater(heard + STUCK_AFTER - self.time.now)
-        raise RetryLater(STUCK_AFTER, self.event(e.TimerDue("silence"), f"silent:{heard}", facts.generation))
+        if self.time.now < heard + STUCK_AFTER_SECONDS:
+            raise RetryLater(heard + STUCK_AFTER_SECONDS - self.time.now)
+        raise RetryLater(STUCK_AFTER_SECONDS, self.event(e.TimerDue("silence"), f"silent:{heard}", facts.generation))
 
     async def react(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         self.reacted.append(str(intent.args["trigger"]))
@@ -57,9 +58,9 @@ class Asleep(World):
         self.reacted: list[str] = []
         await super().start()
 
-    def make_runner(self) -> Runner:
+    def make_runner(self) -> EffectRunner:
         self.waking = SleepDetector(make_core(self.folder, self.flow))
-        return Runner(self.flow, self.effects(), self.waking.settle)
+        return EffectRunner(self.flow, self.effects(), self.waking.record_sleep)
 
     async def sleep(self, seconds: float) -> None:
         """Suspend the machine: its timers stand still."""
@@ -90,15 +91,15 @@ async def begin_turn(world: Asleep) -> None:
         world.event(e.AgentActivity("active"), generation=world.flow.sessions[SESSION].generation)
     )
     await world.steps(20)
-    assert derive(world.flow.sessions[SESSION], world.time.now).name == "working"
+    assert derive_status(world.flow.sessions[SESSION], world.time.now).name == "working"
 
 
 async def test_a_night_asleep_is_no_silence(world: Asleep) -> None:
     await begin_turn(world)
     await world.awake(300)
     await world.sleep(NIGHT)
-    await world.awake(STUCK_AFTER - 120)
-    assert derive(world.flow.sessions[SESSION], world.time.now).name == "working"
+    await world.awake(STUCK_AFTER_SECONDS - 120)
+    assert derive_status(world.flow.sessions[SESSION], world.time.now).name == "working"
     assert world.reacted == []
     events = await world.store.events(kind="machine-woke")
     assert [event.session for event in events] == [SESSION]
@@ -107,8 +108,8 @@ async def test_a_night_asleep_is_no_silence(world: Asleep) -> None:
 async def test_a_long_silence_after_sleep_is_stuck(world: Asleep) -> None:
     await begin_turn(world)
     await world.sleep(NIGHT)
-    await world.awake(2 * STUCK_AFTER)
-    assert derive(world.flow.sessions[SESSION], world.time.now).name == "stuck"
+    await world.awake(2 * STUCK_AFTER_SECONDS)
+    assert derive_status(world.flow.sessions[SESSION], world.time.now).name == "stuck"
     assert world.reacted == ["agent-stuck"]
 
 
@@ -116,16 +117,16 @@ async def test_an_idle_session_records_no_wake_up(world: Asleep) -> None:
     await begin_turn(world)
     await world.append_or_skip(world.event(e.AgentActivity("idle"), generation=world.flow.sessions[SESSION].generation))
     await world.sleep(NIGHT)
-    await world.waking.settle()
+    await world.waking.record_sleep()
     assert await world.store.events(kind="machine-woke") == []
 
 
 async def test_a_short_pause_or_a_clock_set_back_is_no_sleep(world: Asleep) -> None:
     await begin_turn(world)
     await world.sleep(MIN_SLEEP - 1)
-    await world.waking.settle()
+    await world.waking.record_sleep()
     await world.sleep(-NIGHT)
-    await world.waking.settle()
+    await world.waking.record_sleep()
     assert await world.store.events(kind="machine-woke") == []
 
 
@@ -133,7 +134,7 @@ async def test_a_full_disk_does_not_lose_the_wake_up(world: Asleep) -> None:
     await begin_turn(world)
     await world.sleep(NIGHT)
     world.store.fail_at(1)
-    await world.waking.settle()
+    await world.waking.record_sleep()
     assert len(await world.store.events(kind="machine-woke")) == 1
 
 
@@ -147,7 +148,9 @@ async def test_effects_that_became_due_during_sleep_run_once(world: Asleep) -> N
 
     world.runner.effects = {**world.runner.effects, "remind": Effect(remind)}
     due = {f"remind:{number}": world.time.now + 600.0 * number for number in range(1, 40)}
-    world.runner.take([Row(Intent("remind", key, ""), 0, number, at) for number, (key, at) in enumerate(due.items())])
+    world.runner.add_rows(
+        [OutboxRow(Intent("remind", key, ""), 0, number, at) for number, (key, at) in enumerate(due.items())]
+    )
     await world.sleep(NIGHT)
     await world.awake(3600)
     assert sorted(runs) == sorted(due)

@@ -15,15 +15,15 @@ from agent_orchestrator.testing import preloaded
 
 
 @pytest.fixture
-def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[preloaded._Parent]:
+def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[preloaded._ForkServer]:
     """A parent process of this test alone."""
-    started = preloaded._Parent()
-    monkeypatch.setattr(preloaded, "_parent", lambda: started)
+    started = preloaded._ForkServer()
+    monkeypatch.setattr(preloaded, "_fork_server", lambda: started)
     yield started
     started._end()
 
 
-def end_while_running(folder: Path, parent: preloaded._Parent, end: Callable[[int, int], None]) -> int:
+def end_while_running(folder: Path, parent: preloaded._ForkServer, end: Callable[[int, int], None]) -> int:
     """Run an `ao` that waits for a file's content, end it by its parent's pid and its own, and return its exit code."""
     pipe, pid = folder / "file.yaml", parent._process.pid
     os.mkfifo(pipe)
@@ -51,7 +51,7 @@ def _open_for_writing(pipe: Path) -> int:
 
 
 def test_a_command_whose_parent_process_was_killed_says_that_its_exit_code_is_not_known(
-    tmp_path: Path, parent: preloaded._Parent
+    tmp_path: Path, parent: preloaded._ForkServer
 ) -> None:
     def kill(parent_pid: int, pid: int) -> None:
         os.kill(parent_pid, signal.SIGKILL)
@@ -63,7 +63,7 @@ def test_a_command_whose_parent_process_was_killed_says_that_its_exit_code_is_no
 
 
 def test_the_exit_code_of_a_command_that_is_interrupted_with_its_parent_process_arrives(
-    tmp_path: Path, parent: preloaded._Parent
+    tmp_path: Path, parent: preloaded._ForkServer
 ) -> None:
     def interrupt(parent_pid: int, pid: int) -> None:
         for number in (parent_pid, pid):

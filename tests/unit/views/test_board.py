@@ -13,22 +13,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agent_orchestrator.base.progress import Progress
+from agent_orchestrator.base.progress import ProgressTexts
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Body, Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.signals import PlanProgressed, QueuePlanned
-from agent_orchestrator.fleet.notifications.health import Health
+from agent_orchestrator.fleet.notifications.receiver_health import Health
 from agent_orchestrator.sessions.messages import Inbox
-from agent_orchestrator.sessions.session_view import Views
-from agent_orchestrator.testing.memory import MemoryStore
-from agent_orchestrator.views import board as module
-from agent_orchestrator.views.board import BACKLOG, LiveState, last_line
+from agent_orchestrator.sessions.session_view import SessionViews
+from agent_orchestrator.testing.memory_store import MemoryStore
+from agent_orchestrator.views import live_state as module
+from agent_orchestrator.views.live_state import MAX_QUEUED_FRAMES, LiveState, last_line
 from tests.parts import make_core, make_flow
-from tests.unit.core.event_strategies import LIKELY
-from tests.unit.core.world import Time, created
+from tests.unit.core.event_strategies import LIKELY_BODIES
+from tests.unit.core.world import ManualClock, created
 
 SESSIONS = ("app-x", "app-y", "app-z")
 CONFLICTS = st.one_of(
@@ -37,7 +37,7 @@ CONFLICTS = st.one_of(
 )
 CONFLICT_WITH_Y = e.ConflictPredicted("app-y", ("a.py",), "text")
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(SESSIONS), LIKELY | CONFLICTS),
+    st.tuples(st.sampled_from(SESSIONS), LIKELY_BODIES | CONFLICTS),
     st.tuples(st.just("wait"), st.sampled_from([1.0, 61.0, 700.0])),
     st.tuples(st.sampled_from(["flush", "cut", "cut unread", "restart"]), st.none()),
 )
@@ -52,13 +52,13 @@ class Quiet:
     def entries(self, _project: str | None) -> list[Any]:
         return []
 
-    def now(self, columns: dict[str, str]) -> dict[str, Any]:
+    def current_json(self, columns: dict[str, str]) -> dict[str, Any]:
         return {"needsYou": sum(column == "Needs you" for column in columns.values())}
 
     def changes_at(self, now: float) -> float:
         return now + 86400.0
 
-    def forget(self) -> None:
+    def drop_cached_settings(self) -> None:
         pass
 
 
@@ -118,7 +118,7 @@ class Stage:
     """A flow, its views and its stream, with a manual clock."""
 
     def __init__(self, folder: Path) -> None:
-        self.time = Time()
+        self.time = ManualClock()
         self.store = MemoryStore()
         self.folder = folder
         self.number = 0
@@ -128,7 +128,7 @@ class Stage:
         self.flow = make_flow(self.store, self.time, DEFAULT_RULES)
         await self.flow.start()
         core = make_core(self.folder, self.flow)
-        self.views = Views(core, Health())
+        self.views = SessionViews(core, Health())
         unused = cast(Any, None)
         inbox = Inbox(core, unused, unused, unused, self.views)
         quiet = cast(Any, Quiet(self.flow))
@@ -148,7 +148,7 @@ class Stage:
 
     def now(self) -> dict[str, Any]:
         """Return the sessions by id, as the list shows them."""
-        return {session["id"]: session for session in json.loads(self.views.body(None))["sessions"]}
+        return {session["id"]: session for session in json.loads(self.views.list_json(None))["sessions"]}
 
 
 def without_last_lines(viewer: Viewer) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def without_last_lines(viewer: Viewer) -> dict[str, Any]:
 
 @contextmanager
 def remembering(events: int) -> Iterator[None]:
-    before, module.REMEMBERED = module.REMEMBERED, events
+    before, module.MAX_RECENT_EVENTS = module.MAX_RECENT_EVENTS, events
     try:
         yield
     finally:
-        module.REMEMBERED = before
+        module.MAX_RECENT_EVENTS = before
 
 
 async def play(steps: list[tuple[str, Any]], folder: Path) -> None:
@@ -273,7 +273,7 @@ async def test_a_burst_is_one_frame_and_its_first_change_is_sent_at_once(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "GATHER_SECONDS", 1800.0)
-    monkeypatch.setattr(module, "LONGEST_SLEEP", 1e6)
+    monkeypatch.setattr(module, "MAX_CLOCK_WAIT_SECONDS", 1e6)
     viewer = Viewer()
     await viewer.open(stage.live)
     stage.live.flush()
@@ -359,7 +359,7 @@ async def test_progress_signals_are_sent_with_pauses_between(stage: Stage) -> No
     stage.flow.listeners.emit(PlanProgressed())  # without a viewer
     viewer = Viewer()
     await viewer.open(stage.live)
-    progress = Progress(lambda: stage.flow.listeners.emit(PlanProgressed()))
+    progress = ProgressTexts(lambda: stage.flow.listeners.emit(PlanProgressed()))
     for doing in ("looks around", "looks around", "thinks", "writes"):
         progress["P1"] = doing
     progress["P1"] = "writes"
@@ -377,13 +377,13 @@ async def test_a_slow_viewer_is_disconnected_and_the_others_continue(stage: Stag
     slow, quick = Viewer(), Viewer()
     await slow.open(stage.live)
     await quick.open(stage.live)
-    for number in range(BACKLOG + 2):
+    for number in range(MAX_QUEUED_FRAMES + 2):
         await stage.append_bodies("app-x", e.AgentUsage(input=number + 1))
         await quick.read(stage.live)
     await quick.read(stage.live)
-    assert quick.sessions["app-x"]["usage"]["input"] == sum(range(BACKLOG + 3))
+    assert quick.sessions["app-x"]["usage"]["input"] == sum(range(MAX_QUEUED_FRAMES + 3))
     with pytest.raises(StopAsyncIteration):
-        for _ in range(BACKLOG + 2):
+        for _ in range(MAX_QUEUED_FRAMES + 2):
             slow._take(await anext(cast(Any, slow)._line))
     await slow.open(stage.live)
     assert slow.sessions["app-x"] == quick.sessions["app-x"]

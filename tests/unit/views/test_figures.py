@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.config.config_set import ParallelLimit
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.views.overview import limit_of_all
+from agent_orchestrator.views.overview import total_parallel_limit
 from agent_orchestrator.views.stats import Tally
 
 DAY = 86400.0
 
 
-def limit(count: int, *projects: str) -> Limit:
-    return Limit(frozenset(projects), count, "here")
+def limit(count: int, *projects: str) -> ParallelLimit:
+    return ParallelLimit(frozenset(projects), count, "here")
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,9 @@ def limit(count: int, *projects: str) -> Limit:
     ],
 )
 def test_the_total_limit_of_agents_is_computed_from_all_limits(
-    limits: tuple[Limit, ...], projects: list[str], count: int
+    limits: tuple[ParallelLimit, ...], projects: list[str], count: int
 ) -> None:
-    assert limit_of_all(limits, projects) == count
+    assert total_parallel_limit(limits, projects) == count
 
 
 def test_figures_per_day_are_summed_by_project() -> None:
@@ -48,8 +48,8 @@ def test_figures_per_day_are_summed_by_project() -> None:
     ]
     for body, at, project in events:
         tally.add(Event(body, at, "t", "k", project, f"{project}-x"))
-    first, second = tally.of(None, "1970-01-01"), tally.of(None, "1970-01-02")
-    assert (first.opened, first.landed, second.opened, second.landed) == (1, 0, 1, 2)
+    first, second = tally.counts_of(None, "1970-01-01"), tally.counts_of(None, "1970-01-02")
+    assert (first.opened, first.merged, second.opened, second.merged) == (1, 0, 1, 2)
     assert sorted(second.durations) == [30.0, DAY + 10.0]
     assert second.retries == {"ci-failed": 2}, "a notification is no retry"
-    assert tally.of("b", "1970-01-02").durations == [30.0]
+    assert tally.counts_of("b", "1970-01-02").durations == [30.0]

@@ -12,31 +12,45 @@ import pytest
 
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS
-from agent_orchestrator.views import findings
-from agent_orchestrator.views.findings import Descriptors, Watches
+from agent_orchestrator.views import machine_findings
+from agent_orchestrator.views.machine_findings import FileWatchUsage, OpenFileUsage
 
 HOME = Path("/home/anna")
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "detail"),
+    [
+        (None, "failed", "not found"),
+        ((2, 24, 9), "failed", "2.24.9"),
+        ((2, 37, 1), "warning", "2.37.1: conflicts cannot be predicted"),
+        ((2, 38), "ok", "2.38"),
+    ],
+)
+def test_an_old_or_missing_git_is_reported(version: tuple[int, ...] | None, state: str, detail: str) -> None:
+    finding = machine_findings.git_finding(version)
+    assert (finding["state"], finding["detail"]) == (state, detail) and bool(finding["remedy"]) == (state != "ok")
 
 
 @pytest.mark.parametrize(
     ("facts", "state", "remedy"),
     [
         (None, "ok", None),
-        (Watches(524_288, 512, 100), "ok", None),
-        (Watches(8192, 512, 100), "warning", "max_user_watches"),
-        (Watches(20_000, 512, 19_000), "warning", "max_user_watches"),
-        (Watches(524_288, 16, 100), "warning", "max_user_instances"),
+        (FileWatchUsage(524_288, 512, 100), "ok", None),
+        (FileWatchUsage(8192, 512, 100), "warning", "max_user_watches"),
+        (FileWatchUsage(20_000, 512, 19_000), "warning", "max_user_watches"),
+        (FileWatchUsage(524_288, 16, 100), "warning", "max_user_instances"),
     ],
 )
-def test_too_few_file_watches_are_a_warning(facts: Watches | None, state: str, remedy: str | None) -> None:
-    finding = findings.of_watches(facts)
+def test_too_few_file_watches_are_a_warning(facts: FileWatchUsage | None, state: str, remedy: str | None) -> None:
+    finding = machine_findings.file_watch_finding(facts)
     assert finding["state"] == state and (remedy in finding["remedy"] if remedy else finding["remedy"] is None)
 
 
 def test_too_few_file_descriptors_are_a_warning() -> None:
-    assert findings.of_descriptors(Descriptors(20, 8192))["state"] == "ok"
-    for facts in (Descriptors(20, 256), Descriptors(1000, 1024)):
-        finding = findings.of_descriptors(facts)
+    assert machine_findings.open_files_finding(OpenFileUsage(20, 8192))["state"] == "ok"
+    for facts in (OpenFileUsage(20, 256), OpenFileUsage(1000, 1024)):
+        finding = machine_findings.open_files_finding(facts)
         assert finding["state"] == "warning" and "ulimit" in finding["remedy"]
 
 
@@ -51,7 +65,7 @@ def test_too_few_file_descriptors_are_a_warning() -> None:
     ],
 )
 def test_clock_skew_is_reported_by_its_size(skews: Mapping[str, float], state: str, text: str) -> None:
-    finding = findings.of_clock(skews)
+    finding = machine_findings.clock_finding(skews)
     assert finding["state"] == state and text in finding["detail"] and bool(finding["remedy"]) == (state != "ok")
 
 
@@ -66,16 +80,16 @@ def test_clock_skew_is_reported_by_its_size(skews: Mapping[str, float], state: s
 )
 def test_an_agents_login_is_detected(tool: str, env: dict[str, str], files: tuple[str, ...], login: str | None) -> None:
     existing = {HOME / name for name in files}
-    assert findings.login_of(tool, env, HOME, existing.__contains__, "linux") == login
+    assert machine_findings.find_login(tool, env, HOME, existing.__contains__, "linux") == login
 
 
 def test_the_macos_keychain_counts_as_a_possible_login() -> None:
-    assert findings.login_of("claude-code", {}, HOME, lambda _: False, "darwin") == ""
-    assert findings.login_of("codex", {}, HOME, lambda _: False, "darwin") is None
+    assert machine_findings.find_login("claude-code", {}, HOME, lambda _: False, "darwin") == ""
+    assert machine_findings.find_login("codex", {}, HOME, lambda _: False, "darwin") is None
 
 
 def test_every_agent_with_secrets_has_login_files() -> None:
-    assert findings.LOGIN_FILES.keys() == AGENT_SECRETS.keys()
+    assert machine_findings.LOGIN_FILES.keys() == AGENT_SECRETS.keys()
 
 
 def agent(**changes: Any) -> dict[str, Any]:
@@ -91,12 +105,13 @@ def agent(**changes: Any) -> dict[str, Any]:
 
 def test_an_unused_agent_may_be_missing() -> None:
     absent = agent(found=False, path=None, version=None)
-    assert findings.of_agent(absent, None, used=False)["state"] == "ok"
-    assert findings.of_agent(absent, None, used=True)["state"] == "warning"
+    assert machine_findings.agent_finding(absent, None, used=False)["state"] == "ok"
+    assert machine_findings.agent_finding(absent, None, used=True)["state"] == "warning"
     assert (
-        findings.of_agent(agent(), "OPENAI_API_KEY", used=True)["detail"] == "1 /b/codex; signed in by OPENAI_API_KEY"
+        machine_findings.agent_finding(agent(), "OPENAI_API_KEY", used=True)["detail"]
+        == "1 /b/codex; signed in by OPENAI_API_KEY"
     )
-    out = findings.of_agent(agent(), None, used=True)
+    out = machine_findings.agent_finding(agent(), None, used=True)
     assert out["state"] == "warning" and "OPENAI_API_KEY" in out["remedy"]
 
 
@@ -105,7 +120,8 @@ def test_unreachable_nodes_are_warnings() -> None:
         return {"name": "n", "state": state, "reason": reason, "cpus": 8.0}
 
     states = {
-        state: findings.of_nodes([node(state, "no route")])[0] for state in ("ready", "draining", "unreachable", "gone")
+        state: machine_findings.node_findings([node(state, "no route")])[0]
+        for state in ("ready", "draining", "unreachable", "gone")
     }
     assert {state: finding["state"] for state, finding in states.items()} == {
         "ready": "ok",
@@ -114,20 +130,20 @@ def test_unreachable_nodes_are_warnings() -> None:
         "gone": "ok",
     }
     assert "no route" in states["unreachable"]["detail"] and "ao nodes" in states["unreachable"]["remedy"]
-    assert findings.of_nodes([]) == []
+    assert machine_findings.node_findings([]) == []
 
 
 def test_another_port_than_configured_is_a_warning() -> None:
-    assert findings.of_address("http://127.0.0.1:3000", None)["state"] == "ok"
-    moved = findings.of_address("http://127.0.0.1:3001", "port 3000 is taken, so this is port 3001")
+    assert machine_findings.address_finding("http://127.0.0.1:3000", None)["state"] == "ok"
+    moved = machine_findings.address_finding("http://127.0.0.1:3001", "port 3000 is taken, so this is port 3001")
     assert moved["state"] == "warning" and "port 3000 is taken" in moved["detail"] and moved["remedy"]
 
 
 def test_limits_of_this_machine_can_be_read() -> None:
-    descriptors = findings.read_descriptors()
-    assert descriptors is not None and 0 < descriptors.used < descriptors.most
-    watches = findings.read_watches()
-    assert watches is None or watches.most > 0
+    descriptors = machine_findings.read_open_files()
+    assert descriptors is not None and 0 < descriptors.used < descriptors.max_open
+    watches = machine_findings.read_watches()
+    assert watches is None or watches.max_watches > 0
 
 
 @pytest.mark.anyio
@@ -151,8 +167,8 @@ async def test_a_damaged_database_is_detected(tmp_path: Path) -> None:
 
 
 def test_a_missing_git_identity_is_a_warning() -> None:
-    assert findings.of_identity([])["state"] == "ok"
-    assert "who you are: agents" in findings.of_identity([""])["detail"]
-    finding = findings.of_identity(["app", "web"])
+    assert machine_findings.identity_finding([])["state"] == "ok"
+    assert "who you are: agents" in machine_findings.identity_finding([""])["detail"]
+    finding = machine_findings.identity_finding(["app", "web"])
     assert finding["state"] == "warning" and "user.email" in finding["remedy"]
     assert "in app and 1 more" in finding["detail"]

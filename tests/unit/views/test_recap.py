@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Body, Event
-from agent_orchestrator.core.facts import ActivityFact, Launch, SessionFacts, Workspace
+from agent_orchestrator.core.facts import ActivityFact, Launch, SessionFacts, SessionWorkspace
 from agent_orchestrator.core.pull_request import PullRequest
-from agent_orchestrator.views.recap import LINES, RESTARTED, recap_lines
+from agent_orchestrator.views.recap import MAX_RECAP_LINES, RESTART_REASON, recap_lines
 
 HOUR = 3600.0
 NOW = 100 * HOUR
@@ -75,7 +75,7 @@ def test_a_permission_allowed_by_a_rule_is_not_listed() -> None:
 
 
 def test_an_offered_action_is_no_failure() -> None:
-    assert "failed" not in texts(("app-a", e.Escalated("approved-and-green", "approved-and-green", e.OFFERED), ""))
+    assert "failed" not in texts(("app-a", e.Escalated("approved-and-green", "approved-and-green", e.OFFER_REASON), ""))
     assert "no luck" in texts(("app-a", e.Escalated("ci-failed", "ci-failed", "no luck"), ""))["failed"]
 
 
@@ -93,7 +93,7 @@ def test_usage_limits_are_summarized_with_their_end() -> None:
 
 def test_a_restart_of_the_machine_is_distinguished_from_one_of_the_daemon() -> None:
     started = (None, e.DaemonStarted("1"), "daemon")
-    lost = [("app-a", e.AgentLost(RESTARTED), ""), ("app-c", e.AgentLost(RESTARTED), "")]
+    lost = [("app-a", e.AgentLost(RESTART_REASON), ""), ("app-c", e.AgentLost(RESTART_REASON), "")]
     assert texts(*lost, started)["restarted"] == (
         "the machine was restarted 6 h ago: 2 sessions cut short, 1 at work again"
     )
@@ -123,7 +123,7 @@ def test_fixed_or_merged_sessions_are_not_listed_as_failed() -> None:
         ("app-d", e.PrMerged("c", "b", "h"), ""),
     )
     reopened = replace(SESSIONS["app-a"], pr=PullRequest(1, "x", "main"))
-    waits = replace(SESSIONS["app-b"], pr=PullRequest(2, "y", "main", refused="a conflict in x.py"))
+    waits = replace(SESSIONS["app-b"], pr=PullRequest(2, "y", "main", merge_failure="a conflict in x.py"))
     lines = recap_lines(happened, {**SESSIONS, "app-a": reopened, "app-b": waits}, NOW)
     assert [line.text for line in lines if line.kind == "failed"] == [
         "1 failed: app-b (could not land: a conflict in x.py)"
@@ -136,7 +136,7 @@ def test_moves_of_the_base_are_counted_by_head() -> None:
 
 
 def test_the_initial_base_and_the_own_merge_are_no_moves() -> None:
-    begun = replace(SESSIONS["app-a"], place=Workspace("/w", "1", "/w/.git"))
+    begun = replace(SESSIONS["app-a"], workspace=SessionWorkspace("/w", "1", "/w/.git"))
     happened = events_of_night(
         ("app-a", e.BaseMoved("1"), ""),
         ("app-a", e.BaseMoved("2"), ""),
@@ -160,6 +160,6 @@ def test_the_recap_is_short_whatever_happened() -> None:
         ("app-d", e.MachineWoke(7200.0), ""),
     ]
     lines = recap_lines(events_of_night(*everything), SESSIONS, NOW)
-    assert len(lines) == LINES and [line.kind for line in lines][:3] == ["merged", "asked", "failed"]
+    assert len(lines) == MAX_RECAP_LINES and [line.kind for line in lines][:3] == ["merged", "asked", "failed"]
     assert max(len(line.text) for line in lines) < 140
     assert recap_lines([], SESSIONS, NOW) == []

@@ -14,9 +14,15 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
 from agent_orchestrator.core.reactions import message_id
-from agent_orchestrator.core.rules import DEFAULT_RULES
-from agent_orchestrator.core.status import derive
-from agent_orchestrator.views.timeline import TYPES_WITH_ENTRY, TYPES_WITHOUT_ENTRY, Timeline, entry_json, sentence
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.status import derive_status
+from agent_orchestrator.views.timeline import (
+    TYPES_WITH_ENTRY,
+    TYPES_WITHOUT_ENTRY,
+    Timeline,
+    entry_json,
+    state_sentence,
+)
 from tests.unit.core.event_strategies import ANY_BODY, created, launched
 
 RETRIES = {"ci-failed": 2}
@@ -63,7 +69,7 @@ def sentence_for(*bodies: tuple[e.Body, str, str]) -> str:
         facts = reduce(facts, event)
     assert facts is not None
     timeline_entries = timeline_of(*bodies).entries
-    return sentence(facts, derive(facts, 1100.0), timeline_entries, DEFAULT_RULES, lambda at: f"at {at:g}")
+    return state_sentence(facts, derive_status(facts, 1100.0), timeline_entries, DEFAULT_RULES, lambda at: f"at {at:g}")
 
 
 def test_a_failed_check_has_entries_from_detection_to_acknowledgement() -> None:
@@ -121,7 +127,7 @@ def test_a_message_to_a_lost_agent_is_described_as_such() -> None:
         facts = reduce(facts, event)
     assert facts is not None
     entries = timeline_of(*FAILED, *SENT).entries
-    words = sentence(facts, derive(facts, 1100.0), entries, DEFAULT_RULES, lambda at: f"at {at:g}")
+    words = state_sentence(facts, derive_status(facts, 1100.0), entries, DEFAULT_RULES, lambda at: f"at {at:g}")
     assert "log sent at 1060, but its agent was lost (node n1 is lost) before it said" in words
 
 
@@ -180,7 +186,7 @@ def test_a_repeated_step_has_one_entry() -> None:
 
 def test_every_kind_of_event_is_classified() -> None:
     assert not TYPES_WITHOUT_ENTRY & TYPES_WITH_ENTRY
-    assert set(e.KINDS.values()) - TYPES_WITHOUT_ENTRY == TYPES_WITH_ENTRY
+    assert set(e.EVENT_KINDS.values()) - TYPES_WITHOUT_ENTRY == TYPES_WITH_ENTRY
 
 
 @given(st.lists(st.tuples(ANY_BODY, st.sampled_from(["spool", "person", "rule x"]), st.text(max_size=5)), max_size=6))
@@ -190,7 +196,7 @@ def test_every_event_has_an_entry_and_a_sentence(bodies: list[Any]) -> None:
         facts = reduce(facts, event)
     entries = timeline_of(*bodies).entries
     assert facts is not None
-    assert sentence(facts, derive(facts, 1100.0), entries, DEFAULT_RULES, str)
+    assert state_sentence(facts, derive_status(facts, 1100.0), entries, DEFAULT_RULES, str)
     for entry in entries:
         shape = entry_json(entry)
         assert shape["title"] is not None and shape["by"]

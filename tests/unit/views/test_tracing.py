@@ -19,22 +19,22 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.views.tracing import Tracing
-from tests.unit.core.world import Time
+from tests.unit.core.world import ManualClock
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "the text of the task"
 
 
-class Ticking(Time):
+class Ticking(ManualClock):
     """A clock that advances whenever it is read."""
 
     def __call__(self) -> float:
@@ -49,7 +49,7 @@ class World:
         self.time = Ticking(100.0)
         self.fails = False
         self.flow = Flow(Database.sqlite(folder / "ao.db"), self.time, lambda _p, _q: tuple(DEFAULT_RULES))
-        self.runner = Runner(self.flow, {"prepare": Effect(self._prepare, fatal="prepare")})
+        self.runner = EffectRunner(self.flow, {"prepare": Effect(self._prepare, fatal_step="prepare")})
         self.spans = InMemorySpanExporter()
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self.spans))

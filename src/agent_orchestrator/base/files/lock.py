@@ -8,7 +8,7 @@ from typing import IO, Any
 if sys.platform == "win32":
     import msvcrt
 
-    def take(file: IO[Any]) -> bool:
+    def try_lock(file: IO[Any]) -> bool:
         """Lock the file until it is closed; return whether that worked, False if another process has locked it."""
         try:
             file.seek(_LOCKED_BYTE)
@@ -21,7 +21,7 @@ if sys.platform == "win32":
 
     def is_free(file: IO[Any]) -> bool:
         """Return whether no other process has locked the file."""
-        if not take(file):
+        if not try_lock(file):
             return False
         file.seek(_LOCKED_BYTE)
         msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
@@ -31,7 +31,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-    def take(file: IO[Any]) -> bool:
+    def try_lock(file: IO[Any]) -> bool:
         """Lock the file until it is closed; return whether that worked, False if another process has locked it."""
         return _lock(file, fcntl.LOCK_EX)
 

@@ -23,9 +23,9 @@ from agent_orchestrator.errors import resource_shortage
 MAX_FILE_BYTES = 16 << 20
 """Maximum bytes of a file, where the caller gives no other limit."""
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_CREATE_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _CHUNK_SIZE = 1 << 20
 
 
@@ -67,7 +67,7 @@ def open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
     try:
         for part in parts:
             try:
-                child = os.open(part, _FOLDER, dir_fd=descriptor)
+                child = os.open(part, _OPEN_FOLDER_FLAGS, dir_fd=descriptor)
             except NotADirectoryError as error:
                 raise UnsafePath(f"{part} is a symlink, or no folder") from error
             os.close(descriptor)
@@ -77,7 +77,7 @@ def open_folder(root: Path, parts: tuple[str, ...]) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _checked_file(descriptor: int, name: str) -> BinaryIO:
+def _require_regular_file(descriptor: int, name: str) -> BinaryIO:
     """Return an opened file. Raises `UnsafePath` if it is not a regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -100,12 +100,12 @@ def open_below(root: Path, name: str | os.PathLike[str], longest: int = MAX_FILE
 def open_in_folder(folder: int, name: str) -> BinaryIO:
     """Return a regular file of an open folder, for reading. Raises `UnsafePath`, or the system's own error."""
     try:
-        descriptor = os.open(name, _FILE, dir_fd=folder)
+        descriptor = os.open(name, _OPEN_FILE_FLAGS, dir_fd=folder)
     except OSError as error:
         if isinstance(error, FileNotFoundError | PermissionError):
             raise
         raise UnsafePath(f"{name!r} is no plain file") from error
-    return _checked_file(descriptor, name)
+    return _require_regular_file(descriptor, name)
 
 
 def read(root: Path, name: str | os.PathLike[str], longest: int = MAX_FILE_BYTES) -> bytes:
@@ -126,12 +126,12 @@ def read_text(root: Path, name: str | os.PathLike[str], longest: int = MAX_FILE_
 def open_regular_file(path: Path) -> Iterator[BinaryIO]:
     """Yield the regular file at a whole path, for reading. The path must not end in a symlink; opening does not block on a pipe."""
     try:
-        descriptor = os.open(path, _FILE)
+        descriptor = os.open(path, _OPEN_FILE_FLAGS)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{path} is a symlink") from error
         raise
-    with _checked_file(descriptor, str(path)) as file:
+    with _require_regular_file(descriptor, str(path)) as file:
         yield file
 
 
@@ -144,17 +144,17 @@ def read_regular_file(path: Path, longest: int = MAX_FILE_BYTES) -> bytes:
     return content
 
 
-def new_file(path: Path, mode: int = 0o666) -> BinaryIO:
+def create_file(path: Path, mode: int = 0o666) -> BinaryIO:
     """Return a new file for writing, in place of whatever has this name. A symlink is replaced, not followed; a pipe
     is not waited for.
     """
     path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, _NEW, mode), "wb")
+    return os.fdopen(os.open(path, _CREATE_FILE_FLAGS, mode), "wb")
 
 
 def copy_regular_file(source: Path, target: Path, longest: int = MAX_FILE_BYTES) -> None:
     """Copy a regular file, if it is not too long, to a new one, with its mode and times. Blocks of zeros become holes in the copy."""
-    with open_regular_file(source) as source_file, new_file(target, 0o600) as target_file:
+    with open_regular_file(source) as source_file, create_file(target, 0o600) as target_file:
         status, remaining, zeros = os.fstat(source_file.fileno()), longest, bytes(_CHUNK_SIZE)
         try:
             while chunk := source_file.read(_CHUNK_SIZE):
@@ -204,7 +204,7 @@ def copy_tree_limited(source: Path, target: Path, room: int, most: int) -> list[
 
 def _list_names(folder: Path, most: int) -> list[str]:
     """Return at most so many names of a folder's entries."""
-    descriptor = os.open(folder, _FOLDER)
+    descriptor = os.open(folder, _OPEN_FOLDER_FLAGS)
     try:
         with os.scandir(descriptor) as entries:
             return [entry.name for entry in islice(entries, most)]
@@ -229,7 +229,7 @@ def write_atomically(root: Path, name: str | os.PathLike[str], content: bytes, m
     draft = f".{last}.{secrets.token_hex(6)}"
     with create_and_open_folder(root, tuple(folders)) as folder:
         try:
-            with os.fdopen(os.open(draft, _NEW, 0o600, dir_fd=folder), "wb") as file:
+            with os.fdopen(os.open(draft, _CREATE_FILE_FLAGS, 0o600, dir_fd=folder), "wb") as file:
                 file.write(content)
                 os.fchmod(file.fileno(), mode)
             os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
@@ -246,7 +246,7 @@ def touch(path: Path) -> None:
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644))
 
 
-def leads_out(root: Path, name: str, *, writing: bool = False) -> bool:
+def escapes_folder(root: Path, name: str, *, writing: bool = False) -> bool:
     """Return whether a name below `root` leads out of it, or into Git's own folder, or (for writing) to a file that
     has several hard links.
     """
@@ -266,7 +266,7 @@ def leads_out(root: Path, name: str, *, writing: bool = False) -> bool:
     return not stat.S_ISREG(status.st_mode) or (writing and status.st_nlink > 1)
 
 
-def mounted_below(folder: Path) -> list[Path]:
+def find_mounts_below(folder: Path) -> list[Path]:
     """Return what is mounted somewhere below a folder (Linux only): removing the folder would delete the contents of the mounts."""
     prefix = f"{os.path.realpath(folder)}/"
     try:

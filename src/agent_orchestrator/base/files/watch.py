@@ -29,7 +29,7 @@ _IN_FILE = _MODIFY
 _IN_FOLDER = _CLOSE_WRITE | _MOVED_FROM | _MOVED_TO | _CREATE | _DELETE
 _OVERFLOW = 0x4000
 _EVERY_NAME = ""
-NO_INOTIFY = "raise the limit of open files (ulimit -n), or of watchers (sysctl fs.inotify.max_user_instances)"
+INOTIFY_REMEDY = "raise the limit of open files (ulimit -n), or of watchers (sysctl fs.inotify.max_user_instances)"
 
 log = structlog.get_logger()
 
@@ -38,7 +38,7 @@ def stop_nothing() -> None:
     """End the watch of a path that cannot be watched: a no-op."""
 
 
-class Watch:
+class FileWatcher:
     """Calls back on the event loop when a watched path changes."""
 
     def __init__(self) -> None:
@@ -47,23 +47,23 @@ class Watch:
         self._calls: dict[int, list[tuple[str, Callback]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def file(self, path: Path, call: Callback) -> Callback:
+    def watch_file(self, path: Path, call: Callback) -> Callback:
         """Watch a file that exists and is appended to; return a function that ends the watch."""
         return self._add(path, _IN_FILE, _EVERY_NAME, call)
 
-    def entry(self, path: Path, call: Callback) -> Callback:
+    def watch_entry(self, path: Path, call: Callback) -> Callback:
         """Watch one name in a folder for being written, replaced, created or removed; return a function that ends the watch."""
         return self._add(path.parent, _IN_FOLDER, path.name, call)
 
-    def folder(self, path: Path, call: Callback) -> Callback:
+    def watch_folder(self, path: Path, call: Callback) -> Callback:
         """Watch everything directly in a folder; return a function that ends the watch."""
         return self._add(path, _IN_FOLDER, _EVERY_NAME, call)
 
-    def tree(self, path: Path, call: Callback) -> Callback:
+    def watch_tree(self, path: Path, call: Callback) -> Callback:
         """Watch everything in a folder and below, where the system can do that with one watch (not on Linux); return a
         function that ends it.
         """
-        return self._add_elsewhere(path, _EVERY_NAME, call, below=True)
+        return self._add_with_watchfiles(path, _EVERY_NAME, call, below=True)
 
     def catch_up(self) -> None:
         """Call back immediately for all changes so far, without waiting for the event loop.
@@ -88,7 +88,7 @@ class Watch:
         that ends the watch.
         """
         if not self._linux:
-            return self._add_elsewhere(path, name, call)
+            return self._add_with_watchfiles(path, name, call)
         if self._descriptor < 0:
             self._start_inotify()
         watch = _c_library().inotify_add_watch(self._descriptor, os.fsencode(path), mask)
@@ -104,7 +104,7 @@ class Watch:
         """Open the inotify descriptor. Raises `Temporary` if the system has none left."""
         descriptor = _c_library().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if descriptor < 0:
-            raise Temporary(f"files cannot be watched: {os.strerror(ctypes.get_errno())}", NO_INOTIFY)
+            raise Temporary(f"files cannot be watched: {os.strerror(ctypes.get_errno())}", INOTIFY_REMEDY)
         Context().run(asyncio.get_running_loop().add_reader, descriptor, self._read)
         self._descriptor = descriptor
 
@@ -138,7 +138,7 @@ class Watch:
             call()
         return True
 
-    def _add_elsewhere(self, path: Path, name: str, call: Callback, *, below: bool = False) -> Callback:
+    def _add_with_watchfiles(self, path: Path, name: str, call: Callback, *, below: bool = False) -> Callback:
         """Watch a path by `watchfiles`, on systems other than Linux; return a function that ends the watch."""
 
         async def follow() -> None:
@@ -153,10 +153,10 @@ class Watch:
         return lambda: (task.cancel(), None)[1]
 
 
-class FileChanges:
+class LaunchFileChanges:
     """`protocols.Changes` for several paths, until an agent has ended."""
 
-    def __init__(self, watch: Watch, ended: asyncio.Event) -> None:
+    def __init__(self, watch: FileWatcher, ended: asyncio.Event) -> None:
         self._watch = watch
         self._ended = ended
         self._changed = asyncio.Event()
@@ -175,9 +175,9 @@ class FileChanges:
             return
         if current:
             current[1]()
-        stops = [self._watch.folder(nearest, self.wake)] if nearest.is_dir() else []
+        stops = [self._watch.watch_folder(nearest, self.wake)] if nearest.is_dir() else []
         if not stops:
-            stops = [self._watch.file(nearest, self.wake), self._watch.entry(nearest, self.wake)]
+            stops = [self._watch.watch_file(nearest, self.wake), self._watch.watch_entry(nearest, self.wake)]
         self._stops[path] = (nearest, lambda: [stop() for stop in stops].clear())
         if nearest != path and path.exists():
             self._watch_nearest(path)  # it was created meanwhile

@@ -22,23 +22,23 @@ from agent_orchestrator.base.git.fifo_guard import fifo_guard
 from agent_orchestrator.base.git.listings import StatusEntry, WorktreeEntry, parse_status_entry
 from agent_orchestrator.base.git.refs import Layout as Layout
 from agent_orchestrator.base.git.refs import find_layout as find_layout
+from agent_orchestrator.base.git.refs import is_valid_branch as is_valid_branch
 from agent_orchestrator.base.git.refs import read_head as read_head
-from agent_orchestrator.base.git.refs import valid_branch as valid_branch
 from agent_orchestrator.base.git.settings import (
     CONFIG_OPTIONS,
     FSCK_CONFIG,
-    LFS_OFF,
-    PARALLEL_CHECKOUT,
+    LFS_OFF_CONFIG,
+    PARALLEL_CHECKOUT_CONFIG,
     SETTINGS,
-    SPARSE,
+    SPARSE_CHECKOUT_CONFIG,
     SPARSE_MARK,
-    Config,
+    GitConfig,
     clean_environment,
     noninteractive_ssh,
 )
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.protocols.host import Completed, Host
+from agent_orchestrator.protocols.host import Host, ProgramResult
 
 REF_ABSENT = ""
 """As the old value in `Git.update_ref`: the ref must not exist yet."""
@@ -62,7 +62,7 @@ _SHORTAGE = re.compile(
 class GitFailed(AoError):
     """A failed Git command; `stderr` is its complete error output, `retryable` whether a retry may succeed."""
 
-    def __init__(self, argv: Sequence[str], where: Path, done: Completed) -> None:
+    def __init__(self, argv: Sequence[str], where: Path, done: ProgramResult) -> None:
         self.code = done.code
         self.stderr = done.err.decode(errors="replace")
         error_lines = [line for line in self.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
@@ -106,7 +106,7 @@ class Git:
         ok: Sequence[int] = (0,),
         timeout: float | None = 120.0,
         most: int | None = None,
-    ) -> Completed:
+    ) -> ProgramResult:
         """Run one Git command and return its result; retry for a few seconds while another process holds a lock.
 
         Without `timeout`, the limit is `LONG`. With `most`, the command is ended once it has printed that many
@@ -142,7 +142,7 @@ class Git:
 
     def _build_argv(self, argv: Sequence[str], config: Sequence[str]) -> list[str]:
         """Return the complete argument vector of a command, with our configuration."""
-        settings = (*SPARSE, *config) if self._is_sparse() else config
+        settings = (*SPARSE_CHECKOUT_CONFIG, *config) if self._is_sparse() else config
         options = [part for setting in settings for part in ("-c", setting)]
         return ["git", "--no-pager", *CONFIG_OPTIONS, *options, "-C", str(self.repo), *argv]
 
@@ -184,9 +184,9 @@ class Git:
         """Return whether the repository is bare."""
         return await self.text("rev-parse", "--is-bare-repository") == "true"
 
-    async def config(self, *scope: str) -> Config:
+    async def config(self, *scope: str) -> GitConfig:
         """Return all effective configuration, or that of one scope (`--local`), without our own settings."""
-        config = Config()
+        config = GitConfig()
         result = await self.run("config", *scope, "--list", "-z")
         for entry in result.out.decode(errors="surrogateescape").split("\0"):
             key, separator, value = entry.partition("\n")
@@ -243,7 +243,7 @@ class Git:
         result = await self.run("merge-base", "--end-of-options", a, b, ok=(0, 1))
         return result.text.strip().partition("\n")[0] or None
 
-    async def count(self, *revisions: str) -> int:
+    async def count_commits(self, *revisions: str) -> int:
         """Return the number of commits in `revisions` (`base..head`)."""
         return int(await self.text("rev-list", "--count", "--end-of-options", *revisions, "--"))
 
@@ -336,7 +336,7 @@ class Git:
             raise GitFailed(("merge-tree",), self.repo, result)
         return tree, tuple(dict.fromkeys(files))
 
-    async def kinds(self, objects: Sequence[str]) -> dict[str, str]:
+    async def object_kinds(self, objects: Sequence[str]) -> dict[str, str]:
         """Return object → `commit`, `tree`, `blob` or `tag`, for those objects that exist."""
         if not objects:
             return {}
@@ -379,9 +379,9 @@ class Git:
         branch_options = ("--no-track", "--force", "-b", new_branch) if new_branch else ()
         await self.run("worktree", "add", "--quiet", "--no-checkout", *branch_options, "--", str(path), start)
 
-    async def fill(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+    async def checkout_files(self, *, config: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
         """Write HEAD's files into the checkout."""
-        settings = (PARALLEL_CHECKOUT, *self.filters(), *config)
+        settings = (PARALLEL_CHECKOUT_CONFIG, *self.missing_lfs_config(), *config)
         await self.run(
             "reset", "--quiet", "--hard", "--no-recurse-submodules", config=settings, env=env, timeout=LONG_TIMEOUT
         )
@@ -394,9 +394,9 @@ class Git:
         listing = "".join(f"{folder}\n" for folder in folders)
         await self.run("sparse-checkout", "set", "--stdin", input=os.fsencode(listing))
 
-    def filters(self) -> tuple[str, ...]:
+    def missing_lfs_config(self) -> tuple[str, ...]:
         """Return configuration that keeps commands from failing where git-lfs is not installed."""
-        return () if self.host.which("git-lfs") else LFS_OFF
+        return () if self.host.which("git-lfs") else LFS_OFF_CONFIG
 
     async def fetch(
         self,
@@ -404,7 +404,7 @@ class Git:
         refspecs: Sequence[str],
         *,
         timeout: float,
-        config: Config | None = None,
+        config: GitConfig | None = None,
         env: Mapping[str, str] | None = None,
         checked: bool = False,
     ) -> None:
@@ -453,7 +453,7 @@ class Git:
         """
         options = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames")
         arguments = (*options, "--ignored=matching") if ignored else options
-        result = await self.run("status", *arguments, config=self.filters(), timeout=LONG_TIMEOUT / 3)
+        result = await self.run("status", *arguments, config=self.missing_lfs_config(), timeout=LONG_TIMEOUT / 3)
         return [
             change for entry in result.out.split(b"\0") if entry and (change := parse_status_entry(os.fsdecode(entry)))
         ]
@@ -476,7 +476,7 @@ class Git:
             return (await compare("-M", *options)).text
 
     @asynccontextmanager
-    async def comparison(self, base: str, head: str | None) -> AsyncIterator[Callable[..., Awaitable[Completed]]]:
+    async def comparison(self, base: str, head: str | None) -> AsyncIterator[Callable[..., Awaitable[ProgramResult]]]:
         """Yield a function that returns the same comparison in several forms: `compare(*options, paths=…, most=…)`."""
         fixed_options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/")
         env: dict[str, str] = {}
@@ -487,13 +487,16 @@ class Git:
             commits, timeout = await self.merge_base(base, "HEAD") or base, DISPLAY_TIMEOUT
             folder = (await self.host.run(["mktemp", "-d"])).text.strip()  # on the machine where the workspace is
 
-        async def compare(*options: str, paths: Sequence[str] = (), most: int | None = None) -> Completed:
+        async def compare(*options: str, paths: Sequence[str] = (), most: int | None = None) -> ProgramResult:
             argv = ("diff", *fixed_options, *options, "--end-of-options", commits, "--", *paths)
             return await self.run(*argv, env=env, config=config, timeout=timeout, most=most)
 
         try:
             if head is None:
-                env, config = {"GIT_INDEX_FILE": await self._write_index_with_untracked(Path(folder))}, self.filters()
+                env, config = (
+                    {"GIT_INDEX_FILE": await self._write_index_with_untracked(Path(folder))},
+                    self.missing_lfs_config(),
+                )
             yield compare
         finally:
             if folder:
@@ -516,11 +519,11 @@ class Git:
         return str(copy)
 
 
-def _strip_exit_code(result: Completed) -> Completed:
+def _strip_exit_code(result: ProgramResult) -> ProgramResult:
     """Return the result of a command run with a limited output: its exit code is the last line of standard error.
 
     A command that was ended because it exceeded the limit counts as successful.
     """
     err, _, code = result.err.rstrip(b"\n").rpartition(b"\n")
     exit_code = int(code) if code.isdigit() else result.code
-    return Completed(0 if exit_code == _SIGPIPE_EXIT_CODE else exit_code, result.out, err)
+    return ProgramResult(0 if exit_code == _SIGPIPE_EXIT_CODE else exit_code, result.out, err)

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.protocols.host import ProgramResult
 
 MAX_FILE_BYTES = 8 << 20
 """Maximum bytes of a file, before or after the change, that is compared."""
 MAX_PATCH_BYTES = 10 << 20
 """Maximum bytes of a patch."""
-_NAMED = 500
+_MAX_EXCLUDED_FILES = 500
 """Maximum number of large files that are excluded one by one; with more of them there is no patch at all."""
 _BATCH_SIZE = 500
 """Maximum number of files per call of `find`."""
@@ -41,13 +41,13 @@ class RenderedChange:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _ChangedFile:
     """One changed file."""
 
     path: str
     blobs: tuple[str, ...]
     """Its blobs in the object store, before and after the change."""
-    loose: bool
+    is_only_in_workspace: bool
     """Whether its new content is only in the workspace, not in the object store."""
 
 
@@ -56,7 +56,7 @@ async def render_change(git: Git, base: str, head: str | None) -> RenderedChange
     async with git.comparison(base, head) as compare:
         entries = list(_parse_raw((await compare("--raw", "-z", "--no-abbrev", "--no-renames")).out))
         large = await _find_large_files(git, entries)
-        if len(large) > _NAMED:
+        if len(large) > _MAX_EXCLUDED_FILES:
             all_files = tuple(_displayable(entry.path) for entry in entries)
             return RenderedChange(
                 "", f" {len(all_files)} files changed, too large to be compared\n", all_files, all_files
@@ -74,7 +74,7 @@ async def render_change(git: Git, base: str, head: str | None) -> RenderedChange
     return RenderedChange(patch.decode(errors="replace"), stat, (*files, *omitted), (*files_cut_off, *omitted))
 
 
-def _parse_raw(raw: bytes) -> Iterator[_Entry]:
+def _parse_raw(raw: bytes) -> Iterator[_ChangedFile]:
     """Yield the entries of Git's raw output: `:modes blobs status`, path, and so on."""
     fields = iter(raw.split(b"\0"))
     for field in fields:
@@ -84,10 +84,10 @@ def _parse_raw(raw: bytes) -> Iterator[_Entry]:
         versions = ((old_mode, old_blob), (new_mode, new_blob))
         blobs = tuple(blob for mode, blob in versions if mode != _SUBMODULE and blob.strip("0"))
         is_loose = new_mode not in ("000000", _SUBMODULE) and not new_blob.strip("0")
-        yield _Entry(os.fsdecode(next(fields, b"")), blobs, is_loose)
+        yield _ChangedFile(os.fsdecode(next(fields, b"")), blobs, is_loose)
 
 
-async def _find_large_files(git: Git, entries: Sequence[_Entry]) -> list[str]:
+async def _find_large_files(git: Git, entries: Sequence[_ChangedFile]) -> list[str]:
     """Return the paths of the files that are too large to be compared."""
     blob_list = "".join(f"{blob}\n" for entry in entries for blob in entry.blobs).encode()
     argv = ("cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer")
@@ -96,7 +96,7 @@ async def _find_large_files(git: Git, entries: Sequence[_Entry]) -> list[str]:
         blob: int(size) for blob, _, size in (line.partition(" ") for line in listing.splitlines()) if size.isdigit()
     }
     large_paths = {entry.path for entry in entries if any(sizes.get(blob, 0) > MAX_FILE_BYTES for blob in entry.blobs)}
-    loose_paths = [f"./{entry.path}" for entry in entries if entry.loose]
+    loose_paths = [f"./{entry.path}" for entry in entries if entry.is_only_in_workspace]
     for start in range(0, len(loose_paths), _BATCH_SIZE):
         conditions = ("-maxdepth", "0", "-type", "f", "-size", f"+{MAX_FILE_BYTES}c", "-print0")
         result = await git.host.run(["find", *loose_paths[start : start + _BATCH_SIZE], *conditions], cwd=git.repo)
@@ -104,7 +104,7 @@ async def _find_large_files(git: Git, entries: Sequence[_Entry]) -> list[str]:
     return sorted(large_paths)
 
 
-async def _make_patch(compare: Callable[..., Awaitable[Completed]]) -> tuple[bytes, bool]:
+async def _make_patch(compare: Callable[..., Awaitable[ProgramResult]]) -> tuple[bytes, bool]:
     """Return a change as a patch of whole files, and whether it was cut. Text is shown as text, even where attributes
     mark it as binary.
     """

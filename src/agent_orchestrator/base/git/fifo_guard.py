@@ -24,14 +24,14 @@ _FILES_GIT_READS = {".gitattributes", ".gitignore", ".gitmodules", ".mailmap", "
 @contextlib.asynccontextmanager
 async def fifo_guard(repo: Path) -> AsyncIterator[None]:
     """Answer pipes in a repository or workspace while Git works in it."""
-    task = asyncio.ensure_future(_answer_repeatedly(repo))
+    task = asyncio.ensure_future(_unblock_pipes_repeatedly(repo))
     try:
         yield
     finally:
         task.cancel()
 
 
-async def _answer_repeatedly(repo: Path) -> None:
+async def _unblock_pipes_repeatedly(repo: Path) -> None:
     """Answer pipes at growing intervals, until cancelled."""
     pause = FIRST_CHECK_SECONDS
     while True:

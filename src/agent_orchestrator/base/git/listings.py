@@ -7,8 +7,8 @@ from pathlib import Path
 
 from agent_orchestrator.base.git.refs import Layout as Layout
 from agent_orchestrator.base.git.refs import find_layout as find_layout
+from agent_orchestrator.base.git.refs import is_valid_branch as is_valid_branch
 from agent_orchestrator.base.git.refs import read_head as read_head
-from agent_orchestrator.base.git.refs import valid_branch as valid_branch
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,14 +24,14 @@ MAX_UNSORTED_LIST_BYTES = 16 << 20
 """Maximum bytes of an unsorted list of packed refs, which is searched as a whole; Git has sorted them since 2.15."""
 MAX_INDEX_BYTES = 512 << 20
 """Maximum bytes of an index that we copy or save: about five million files."""
-_LONGEST_REF = 4096
-_LONGEST_POINTER = 1 << 14
+_MAX_REF_BYTES = 4096
+_MAX_POINTER_BYTES = 1 << 14
 """Maximum bytes of the file that says where a worktree is."""
-_LONGEST_LINE = 8192
+_MAX_LINE_BYTES = 8192
 _MAX_SYMBOLIC_REFS = 5
 """How many symbolic refs in a row are followed."""
 _MAX_FOLDER_DEPTH = 50
-_MOST = 100_000
+_MAX_LISTED_FILES = 100_000
 _OBJECT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _BAD_IN_REF = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//")
 
@@ -46,7 +46,7 @@ class Layout:
     common: Path
 
 
-def valid_branch(name: str) -> bool:
+def is_valid_branch(name: str) -> bool:
     """Return whether `git check-ref-format --branch` would accept this name; `@` alone, which means HEAD, is refused too."""
     if (
         not name
@@ -61,7 +61,7 @@ def valid_branch(name: str) -> bool:
 
 def escape_for_ref(name: str) -> str:
     """Return the name itself if it may be part of a ref's name, otherwise an escaped form of it."""
-    if valid_branch(name) and "%" not in name:
+    if is_valid_branch(name) and "%" not in name:
         return name
     return "".join(c if c.isalnum() or c in "-_" else "".join(f"%{b:02X}" for b in os.fsencode(c)) for c in name) or "%"
 
@@ -111,7 +111,7 @@ def _read_bytes(path: Path, longest: int) -> bytes:
 
 def _is_ref(name: str) -> bool:
     """Return whether the name is that of a ref, and not of any other file."""
-    return name.startswith("refs/") and valid_branch(name)
+    return name.startswith("refs/") and is_valid_branch(name)
 
 
 def read_symbolic_head(git_dir: Path) -> str | None:
@@ -158,9 +158,9 @@ def read_refs(git_dir: Path, names: Iterable[str], below: str) -> dict[str, str]
     loose = {name: _resolve_symbolic(git_dir, name) for name in (*names, *_files_below(common, below))}
     # Read after the loose refs: Git packs a ref before it removes its file.
     with _open_packed_refs(git_dir) as packed_refs:
-        if not packed_refs.complete:
+        if not packed_refs.is_complete:
             return None
-        targets = {name: (name, None) for name in packed_refs.below(below)} | loose
+        targets = {name: (name, None) for name in packed_refs.names_below(below)} | loose
         return {
             name: commit
             for name, (ref, own_commit) in targets.items()
@@ -184,7 +184,7 @@ def _read_loose(git_dir: Path, ref: str) -> str:
     """Return the content of a ref's own file: an object, or `ref:` and another ref's name; "" if there is no such file."""
     for folder in (git_dir, _common_folder(git_dir)):
         try:
-            text = _read_text(folder / ref, _LONGEST_REF)
+            text = _read_text(folder / ref, _MAX_REF_BYTES)
         except OSError:
             continue
         if text.startswith("ref:") or _OBJECT.fullmatch(text):
@@ -204,8 +204,8 @@ def _files_below(common: Path, below: str) -> list[str]:
             with open_folder(common, parts_of(name)) as folder, os.scandir(folder) as entries:
                 for entry in entries:
                     count += 1
-                    if count > _MOST:
-                        raise _unexpected_contents(common / below, f"more than {_MOST} files in it")
+                    if count > _MAX_LISTED_FILES:
+                        raise _unexpected_contents(common / below, f"more than {_MAX_LISTED_FILES} files in it")
                     _sort_entry(entry, f"{name}/{entry.name}", folders, files)
         except OSError as error:
             if shortage := resource_shortage(error):
@@ -241,12 +241,12 @@ class _PackedRefs:
     def __init__(self, file: BinaryIO | None) -> None:
         self._file = file.fileno() if file else -1
         self._size = os.fstat(self._file).st_size if file else 0
-        header = os.pread(self._file, _LONGEST_LINE, 0).partition(b"\n")[0] if file else b""
+        header = os.pread(self._file, _MAX_LINE_BYTES, 0).partition(b"\n")[0] if file else b""
         self._sorted = header.startswith(b"# pack-refs with:") and b"sorted" in header.split()
         self._begin = len(header) + 1
-        self.complete = self._sorted or self._size <= MAX_UNSORTED_LIST_BYTES
+        self.is_complete = self._sorted or self._size <= MAX_UNSORTED_LIST_BYTES
         """False for an unsorted list that is too long to be searched."""
-        self._all = file.read(MAX_UNSORTED_LIST_BYTES) if file and self.complete and not self._sorted else b""
+        self._all = file.read(MAX_UNSORTED_LIST_BYTES) if file and self.is_complete and not self._sorted else b""
 
     def get(self, ref: str) -> str | None:
         """Return the object that a ref names, or None if it is not in the list."""
@@ -260,14 +260,14 @@ class _PackedRefs:
         text = commit.decode(errors="replace")
         return text if line_name == name and _OBJECT.fullmatch(text) else None
 
-    def below(self, name: str) -> list[str]:
+    def names_below(self, name: str) -> list[str]:
         """Return the names of all refs below this one."""
         prefix = os.fsencode(f"{name}/")
         if not self._sorted:
             return [os.fsdecode(ref) for ref in re.findall(rb" (%b.+)" % re.escape(prefix), self._all)]
         refs: list[str] = []
         position = self._first_position(prefix)
-        while position < self._size and len(refs) < _MOST:
+        while position < self._size and len(refs) < _MAX_LISTED_FILES:
             begin, line = self._line_at(position, position)
             line_name = line.partition(b" ")[2]
             if not line.startswith(b"^"):
@@ -292,8 +292,8 @@ class _PackedRefs:
 
     def _line_at(self, position: int, low: int) -> tuple[int, bytes]:
         """Return where the line begins that has the byte at this position, but not before `low`, and the line."""
-        start = max(low, position - _LONGEST_LINE)
-        data = os.pread(self._file, 2 * _LONGEST_LINE, start) if self._file >= 0 else b""
+        start = max(low, position - _MAX_LINE_BYTES)
+        data = os.pread(self._file, 2 * _MAX_LINE_BYTES, start) if self._file >= 0 else b""
         begin = data.rfind(b"\n", 0, position - start) + 1
         return start + begin, data[begin:].partition(b"\n")[0]
 
@@ -325,7 +325,7 @@ def worktree_path(entry: Path) -> str | None:
     agent put a pipe there.
     """
     try:
-        pointer = read_regular_file(entry / "gitdir", _LONGEST_POINTER).decode(errors="surrogateescape").strip()
+        pointer = read_regular_file(entry / "gitdir", _MAX_POINTER_BYTES).decode(errors="surrogateescape").strip()
         return os.path.realpath((entry / pointer).parent)
     except OSError as error:
         if shortage := resource_shortage(error):

@@ -6,8 +6,8 @@ import os
 
 from agent_orchestrator.base.git.refs import Layout as Layout
 from agent_orchestrator.base.git.refs import find_layout as find_layout
+from agent_orchestrator.base.git.refs import is_valid_branch as is_valid_branch
 from agent_orchestrator.base.git.refs import read_head as read_head
-from agent_orchestrator.base.git.refs import valid_branch as valid_branch
 
 _REPOSITORY_VARIABLES = {
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -68,30 +68,30 @@ _TOLERATED_FSCK_ERRORS = (
 FSCK_CONFIG = ("fetch.fsckObjects=true", *(f"fetch.fsck.{name}=warn" for name in _TOLERATED_FSCK_ERRORS))
 """Configuration for fetching from a repository in which an agent writes objects: malformed objects are rejected, except for defects
 that are common in old histories."""
-LFS_OFF = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
+LFS_OFF_CONFIG = ("filter.lfs.smudge=", "filter.lfs.clean=", "filter.lfs.process=", "filter.lfs.required=false")
 """Configuration that keeps large-file pointers as they are, for machines without git-lfs."""
 
-PARALLEL_CHECKOUT = f"checkout.workers={min(8, os.cpu_count() or 1)}"
+PARALLEL_CHECKOUT_CONFIG = f"checkout.workers={min(8, os.cpu_count() or 1)}"
 """Configuration for checkouts of very many files: one process per core, as a single one waits for the disk. At most 8, because more
 gain nothing and slow down the next workspace. Git starts none for fewer than a hundred files."""
-SPARSE = ("core.sparseCheckout=true", "core.sparseCheckoutCone=true")
+SPARSE_CHECKOUT_CONFIG = ("core.sparseCheckout=true", "core.sparseCheckoutCone=true")
 """Configuration of a checkout that has only some folders. Passed to each command: storing it in a worktree would need a setting that
 all worktrees of the repository share."""
 SPARSE_MARK = "ao-sparse"
 """Name of a file in a checkout's Git folder: it marks a checkout that we made sparse."""
 
 
-class Config(dict[str, list[str]]):
+class GitConfig(dict[str, list[str]]):
     """Git's effective configuration: every value of every key, keys as Git prints them."""
 
-    def last(self, key: str) -> str | None:
+    def effective_value(self, key: str) -> str | None:
         """Return the value of a key that takes effect, or None if it is not set."""
         values = self.get(key)
         return values[-1] if values else None
 
-    def true(self, key: str) -> bool:
+    def is_true(self, key: str) -> bool:
         """Return whether a boolean key is switched on."""
-        return (self.last(key) or "").lower() in ("true", "yes", "on", "1")
+        return (self.effective_value(key) or "").lower() in ("true", "yes", "on", "1")
 
 
 def clean_environment() -> dict[str, str]:
@@ -102,11 +102,11 @@ def clean_environment() -> dict[str, str]:
     return {**environment, **_NO_PROMPTS}
 
 
-def noninteractive_ssh(config: Config | None) -> dict[str, str]:
+def noninteractive_ssh(config: GitConfig | None) -> dict[str, str]:
     """Return environment that keeps ssh from prompting, or {} if the user configured an ssh command."""
     is_configured = (
         "GIT_SSH_COMMAND" in os.environ
         or "GIT_SSH" in os.environ
-        or (config is not None and config.last("core.sshcommand"))
+        or (config is not None and config.effective_value("core.sshcommand"))
     )
     return {} if is_configured else {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes"}

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from agent_orchestrator.base.text.secret_formats import (
     KEY_ON_TERMINAL,
-    LONGEST_TOKEN,
+    MAX_TOKEN_BYTES,
+    MIN_RUN_LENGTH,
     RUN_CHARACTERS,
-    RUN_LENGTH,
     find_runs,
     find_tokens,
     find_unfinished_token,
@@ -32,7 +32,7 @@ REPLACEMENT_PREFIX = "[secret "
 """The beginning of every replacement for a secret."""
 MIN_SECRET_LENGTH = 8
 """Characters that a value must have to be treated as a secret."""
-_LONG_WORDS = 24
+_MIN_PASSPHRASE_LENGTH = 24
 """Characters from which a value made of words alone may be a passphrase."""
 _MIN_HELD_PREFIX = 4
 """Length of the shortest beginning of a known value for which the end of a terminal's output is held back."""
@@ -48,7 +48,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://([^/?#\s]*)(.*)", re.DOTALL)
 _FOLDER = re.compile(r"(?:~|\.{0,2})/|[A-Za-z]:[\\/]")
 _SEGMENT = re.compile(r"[^/?#&=.]{16,}")
 _SEPARATORS = re.compile(r"[/?#&=@:]+")
-_LONGEST_LINE = 100
+_KEY_LOOKAHEAD_BYTES = 100
 """Bytes after a key that may still turn out to be its next line."""
 _SEQUENCE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[PX^_][^\x1b]*\x1b\\|[ -/]*[0-~])")
 """Escape sequences, which a terminal interprets and does not show."""
@@ -71,7 +71,7 @@ def is_ordinary(value: str, name: str = "") -> bool:
         )
     if _FOLDER.match(value):
         return not any(map(_looks_random, _SEGMENT.findall(value)))
-    if len(value) >= _LONG_WORDS:
+    if len(value) >= _MIN_PASSPHRASE_LENGTH:
         return False
     if _WORDS.fullmatch(value):
         return value == value.lower() or value == value.upper() or value == value.title()
@@ -87,7 +87,7 @@ def _looks_random(text: str) -> bool:
 
 def has_secret_format(value: str) -> bool:
     """Return whether a value has the format of a token, or contains a password or private key."""
-    return Redactor().text(value) != value
+    return Redactor().redact_text(value) != value
 
 
 class Redactor:
@@ -96,7 +96,7 @@ class Redactor:
     def __init__(self, secrets: Mapping[str, str] | None = None) -> None:
         self._forms: tuple[tuple[str, str], ...] = ()
         self._bytes: tuple[bytes, ...] = ()
-        self._short: tuple[bytes, ...] = ()
+        self._values_without_long_run: tuple[bytes, ...] = ()
         """Known values that a text may contain without having a long run of token characters."""
         self._names: dict[str, str] = {}
         self.learn(secrets or {})
@@ -113,8 +113,8 @@ class Redactor:
             # Longest first, as one value may be part of another.
             self._forms = tuple(sorted(self._names.items(), key=lambda item: -len(item[0])))
             self._bytes = tuple(spelling.encode(errors="surrogateescape") for spelling, _ in self._forms)
-            self._short = tuple(
-                spelling for spelling in self._bytes if len(spelling) < RUN_LENGTH or spelling.strip(RUN_CHARACTERS)
+            self._values_without_long_run = tuple(
+                spelling for spelling in self._bytes if len(spelling) < MIN_RUN_LENGTH or spelling.strip(RUN_CHARACTERS)
             )
 
     @property
@@ -122,7 +122,7 @@ class Redactor:
         """Every secret value that is known, in all its spellings."""
         return self._bytes
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """Return the text with secrets replaced; the same object if there are none."""
         if not self.may_contain_secret(text.encode(errors="surrogatepass")):
             return text
@@ -132,25 +132,25 @@ class Redactor:
         clean = replace_shapes(clean)
         return text if clean == text else clean
 
-    def data(self, data: bytes) -> bytes:
+    def redact_bytes(self, data: bytes) -> bytes:
         """Return the bytes with secrets replaced; bytes that are not valid text stay as they are."""
         if not self.may_contain_secret(data):
             return data
         text = data.decode(errors="surrogateescape")
-        clean = self.text(text)
+        clean = self.redact_text(text)
         return data if clean is text else clean.encode(errors="surrogateescape")
 
-    def tree(self, value: T, keep: Collection[str] = ()) -> T:
+    def redact_tree(self, value: T, keep: Collection[str] = ()) -> T:
         """Return a dataclass or JSON data with secrets replaced in every text, except below the names in `keep`. Keys stay."""
         texts: list[str] = []
         collect_texts(value, keep, texts)
         if not texts or not self.may_contain_secret("\n".join(texts).encode(errors="surrogatepass")):
             return value
-        return map_texts(value, self.text, keep)
+        return map_texts(value, self.redact_text, keep)
 
     def may_contain_secret(self, data: bytes) -> bool:
         """Return whether the data may contain a secret; fast, and false in most cases."""
-        if any(spelling in data for spelling in self._short):
+        if any(spelling in data for spelling in self._values_without_long_run):
             return True
         if has_secret_url(data) or b" PRIVATE KEY" in data:
             return True
@@ -160,11 +160,11 @@ class Redactor:
                 return True
         return False
 
-    def stream(self) -> TerminalRedactor:
+    def terminal_filter(self) -> TerminalRedactor:
         """Return a filter for a terminal's output that comes in pieces."""
         return TerminalRedactor(self)
 
-    def lines(self, emit: Callable[[str], None]) -> LineRedactor:
+    def line_filter(self, emit: Callable[[str], None]) -> LineRedactor:
         """Return a filter for a program's output that comes line by line; `emit` gets each line."""
         return LineRedactor(self, emit)
 
@@ -188,7 +188,7 @@ class TerminalRedactor:
         self._held = b""
 
     @property
-    def holds(self) -> bool:
+    def has_held_output(self) -> bool:
         """Return whether some output is held back."""
         return bool(self._held)
 
@@ -196,7 +196,7 @@ class TerminalRedactor:
         """Take some output and return what may be shown: of it, and of what was held back before."""
         return self._release(data, whole=False)
 
-    def rest(self) -> bytes:
+    def finish(self) -> bytes:
         """Return what is held back, once the output has ended."""
         return self._release(b"", whole=True)
 
@@ -233,7 +233,7 @@ class TerminalRedactor:
                     covered_positions.update(
                         positions[index] for index in range(*key.span("key")) if visible[index] not in b"\r\n\t "
                     )
-                if len(visible) - key.end() < _LONGEST_LINE:
+                if len(visible) - key.end() < _KEY_LOOKAHEAD_BYTES:
                     key_from = positions[key.start()]
             if held_length:
                 end = min(end, positions_in_lines[-held_length])
@@ -244,7 +244,7 @@ class TerminalRedactor:
             for position in covered_positions:
                 covered[position] = 0x2A
             out, end = bytes(covered), max(end, start)
-        if len(buffer) - end > LONGEST_TOKEN:
+        if len(buffer) - end > MAX_TOKEN_BYTES:
             end = len(buffer)
         self._held = buffer[end:]
         before_start = max(0, end - 2 * max(map(len, self._redactor.spellings), default=0) - 512)
@@ -292,7 +292,7 @@ class LineRedactor:
     """
 
     def __init__(self, redactor: Redactor, emit: Callable[[str], None]) -> None:
-        self._secrets = redactor.stream()
+        self._terminal_filter = redactor.terminal_filter()
         self._emit = emit
         self._batch = bytearray()
         self._line = b""
@@ -308,12 +308,12 @@ class LineRedactor:
         batch = bytes(self._batch)
         self._batch.clear()
         if batch:
-            self._emit_lines(self._secrets.feed(batch))
+            self._emit_lines(self._terminal_filter.feed(batch))
 
-    def rest(self) -> None:
+    def finish(self) -> None:
         """Emit everything, also what is held back, once the output has ended."""
         self.flush()
-        self._emit_lines(self._secrets.rest())
+        self._emit_lines(self._terminal_filter.finish())
 
     def _emit_lines(self, data: bytes) -> None:
         """Emit each complete line of the data, and keep the incomplete one."""

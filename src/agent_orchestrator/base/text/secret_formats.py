@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 
-LONGEST_TOKEN = 4096
+MAX_TOKEN_BYTES = 4096
 """Length in bytes of the longest token that is recognised in a terminal's output."""
 _PIECE_SIZE = 1 << 16
 """Length of the pieces in which a long text is searched."""
@@ -87,7 +87,7 @@ _BEGINNINGS = tuple(
     )
 )
 """Every token contains one of these. They are searched first, because searching a long line for fixed strings is fast."""
-RUN_LENGTH = 20
+MIN_RUN_LENGTH = 20
 """Every token contains a run of at least this many characters of `RUN_CHARACTERS`."""
 RUN_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-=~@"
 _RUN_TABLE = bytes(0x61 if byte in RUN_CHARACTERS else 0x20 for byte in range(256))
@@ -120,10 +120,10 @@ _KEY_BEGINS, _KEY_ENDS = (
     re.compile(rf"-----{side} (?P<kind>(?:[A-Z0-9]+ ){{0,3}}PRIVATE KEY(?: BLOCK)?)(?=-----)")
     for side in ("BEGIN", "END")
 )
-_SHORTEST_KEY, _LONGEST_KEY = 40, 20_000
+_MIN_KEY_LENGTH, _MAX_KEY_LENGTH = 40, 20_000
 _KEY_CHARACTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\\\r\n"
 """The characters that a private key is written with, line ends included."""
-_KEY_RUN = re.compile(rf"[{re.escape(_KEY_CHARACTERS)}]{{{_SHORTEST_KEY},{_LONGEST_KEY}}}")
+_KEY_RUN = re.compile(rf"[{re.escape(_KEY_CHARACTERS)}]{{{_MIN_KEY_LENGTH},{_MAX_KEY_LENGTH}}}")
 _BYTE_TOKEN, _BYTE_WEBHOOK_URL, _BYTE_PASSWORD, *_BYTE_LONG_TOKENS = (
     re.compile(shape.pattern.encode(), re.ASCII)
     for shape in (_TOKEN, _WEBHOOK_URL, _PASSWORD, *(joined for _, joined in _LONG_TOKENS))
@@ -145,7 +145,7 @@ _OPENING = re.compile(
     rb"|https://(?:hooks\.slack\.com|(?:\w{1,20}\.)?discord(?:app)?\.com/api)/[A-Za-z0-9/_-]{0,60}))"
 )
 """The beginnings of tokens, and of URLs with a password."""
-_LONGEST_OPENING = 114
+_MAX_OPENING_BYTES = 114
 _CONTINUATION = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.=~%!$&*+-"
 """The characters that may follow such a beginning within the token or URL."""
 
@@ -164,7 +164,7 @@ def find_tokens(visible: bytes) -> Iterator[tuple[int, int]]:
 def find_unfinished_token(visible: bytes) -> int:
     """Return where an end of the output begins that may be the beginning of a token, or the output's length if there is none."""
     stable_length = len(visible.rstrip(_CONTINUATION))
-    search_start = max(0, len(visible) - LONGEST_TOKEN, stable_length - _LONGEST_OPENING)
+    search_start = max(0, len(visible) - MAX_TOKEN_BYTES, stable_length - _MAX_OPENING_BYTES)
     unfinished = (
         opening for opening in _OPENING.finditer(visible, search_start) if opening.end("opening") >= stable_length
     )
@@ -187,12 +187,12 @@ def has_token(data: bytes, start: int, end: int) -> bool:
 def find_runs(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where long runs of token characters begin and end."""
     shape = data.translate(_RUN_TABLE)
-    start = shape.find(b"a" * RUN_LENGTH)
+    start = shape.find(b"a" * MIN_RUN_LENGTH)
     while start >= 0:
         end = shape.find(b" ", start)
         end = len(data) if end < 0 else end
         yield start, end
-        start = shape.find(b"a" * RUN_LENGTH, end)
+        start = shape.find(b"a" * MIN_RUN_LENGTH, end)
 
 
 def replace_shapes(text: str) -> str:
@@ -244,10 +244,10 @@ def _replace_keys(text: str) -> str:
     pieces, copied = [], 0
     for begin in _KEY_BEGINS.finditer(text):
         key_start, ends_of_kind = begin.end() + len("-----"), ends.get(begin["kind"], [])
-        index = bisect_left(ends_of_kind, key_start + _SHORTEST_KEY)
+        index = bisect_left(ends_of_kind, key_start + _MIN_KEY_LENGTH)
         if begin.start() < copied:
             continue
-        if index < len(ends_of_kind) and ends_of_kind[index] <= key_start + _LONGEST_KEY:
+        if index < len(ends_of_kind) and ends_of_kind[index] <= key_start + _MAX_KEY_LENGTH:
             stop = ends_of_kind[index]
         elif key_match := _KEY_RUN.match(text, key_start):
             stop = key_match.end()
@@ -263,10 +263,10 @@ def _replace_key_ends(text: str) -> str:
     pieces: list[str] = []
     copied = previous_end = 0
     for end in _KEY_ENDS.finditer(text):
-        text_before = text[max(previous_end, end.start() - _LONGEST_KEY) : end.start()]
+        text_before = text[max(previous_end, end.start() - _MAX_KEY_LENGTH) : end.start()]
         previous_end = end.end()
         key_length = len(text_before) - len(text_before.rstrip(_KEY_CHARACTERS))
-        if key_length >= _SHORTEST_KEY:
+        if key_length >= _MIN_KEY_LENGTH:
             begin = end.start() - key_length
             pieces += [text[copied:begin], _KEY_LINE.sub(_replace_key_line, text[begin : end.start()])]
             copied = end.start()

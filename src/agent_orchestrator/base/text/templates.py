@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template, nodes
     from jinja2.environment import TemplateExpression
 
-MAX_TEMPLATE = 64 * 1024
-MAX_OUTPUT = 1024 * 1024
-MAX_LOOPS = 2
+MAX_TEMPLATE_LENGTH = 64 * 1024
+MAX_OUTPUT_LENGTH = 1024 * 1024
+MAX_LOOP_DEPTH = 2
 """How deep loops may be nested."""
 MAX_STEPS = 20_000
 """Steps per rendering. Each iteration of a loop is one step, each call, each item, and every hundred characters that a filter or
@@ -114,8 +114,8 @@ def render(template: str, variables: Mapping[str, Any]) -> str:
             for chunk in compiled.generate(dict(variables)):
                 chunks.append(chunk)
                 size += len(chunk)
-                if size > MAX_OUTPUT:
-                    raise _template_error("template", template, f"gives more than {MAX_OUTPUT} characters")
+                if size > MAX_OUTPUT_LENGTH:
+                    raise _template_error("template", template, f"gives more than {MAX_OUTPUT_LENGTH} characters")
     except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise _template_error("template", template, f"is wrong: {error}") from None
     return "".join(chunks)
@@ -257,8 +257,8 @@ def _limit_filter(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         _spend(sum(map(_cost_of, args)))
         result = function(*args, **kwargs)
-        if isinstance(result, str) and len(result) > MAX_OUTPUT:
-            raise ValueError(f"a filter gives more than {MAX_OUTPUT} characters")
+        if isinstance(result, str) and len(result) > MAX_OUTPUT_LENGTH:
+            raise ValueError(f"a filter gives more than {MAX_OUTPUT_LENGTH} characters")
         return result
 
     return call
@@ -316,8 +316,8 @@ def _without_braces(condition: str) -> str:
 
 def _check_size(kind: str, source: str) -> None:
     """Raise `UsageError` if the source is too long."""
-    if len(source) > MAX_TEMPLATE:
-        raise _template_error(kind, source, f"is longer than {MAX_TEMPLATE} characters")
+    if len(source) > MAX_TEMPLATE_LENGTH:
+        raise _template_error(kind, source, f"is longer than {MAX_TEMPLATE_LENGTH} characters")
 
 
 def _check_tree(kind: str, source: str, tree: nodes.Node) -> None:
@@ -333,8 +333,8 @@ def _check_tree(kind: str, source: str, tree: nodes.Node) -> None:
             )
         if isinstance(node, nodes.Filter) and any(_is_large(argument) for argument in node.find_all(nodes.Const)):
             raise _template_error(kind, source, f"gives the filter {node.name} a number over {MAX_ARGUMENT}")
-    if _loop_depth(tree) > MAX_LOOPS:
-        raise _template_error(kind, source, f"has more than {MAX_LOOPS} loops inside one another")
+    if _loop_depth(tree) > MAX_LOOP_DEPTH:
+        raise _template_error(kind, source, f"has more than {MAX_LOOP_DEPTH} loops inside one another")
 
 
 def _is_large(argument: nodes.Const) -> bool:

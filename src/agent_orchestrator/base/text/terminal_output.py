@@ -19,7 +19,7 @@ TAIL_BYTES = 256 << 10
 """Bytes that `tail` reads by default."""
 
 
-def readable(data: bytes) -> str:
+def to_plain_text(data: bytes) -> str:
     """Return terminal output as plain lines, without text that a carriage return or backspace overwrote."""
     text = _LEFTOVER_CONTROLS.sub("", _CursorMoves().as_text(data).decode(errors="replace"))
     return _GAP.sub("\n\n", "\n".join(_resolve_overwrites(line.rstrip("\r")) for line in text.split("\n")))
@@ -80,7 +80,7 @@ def tail(path: Path, limit: int = TAIL_BYTES) -> bytes:
 
 def last_lines(path: Path, count: int = 20) -> str:
     """Return the last lines of a terminal's log that are not blank."""
-    lines = [line for line in readable(tail(path, 16 << 10)).splitlines() if line.strip()]
+    lines = [line for line in to_plain_text(tail(path, 16 << 10)).splitlines() if line.strip()]
     return "\n".join(lines[-count:])
 
 

@@ -1,7 +1,7 @@
 """Assess a check of a change: compare its failures with the base branch, test by test, and report what cannot be known as unknown.
 
 `assess(checks, spec, base)` runs the check and compares it; `compare_with_base(checks, spec, result, base)` compares an existing result;
-`check_finished(...)` is the event that records an assessment, for pull requests and for the merge queue.
+`check_finished_event(...)` is the event that records an assessment, for pull requests and for the merge queue.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT, Comparison, Outcome, compare
+from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT, Comparison, Outcome, compare_outcomes
 from agent_orchestrator.changes.checks.ownership import owned_failures
-from agent_orchestrator.changes.checks.results import Result
-from agent_orchestrator.changes.checks.runner import Checks, Started
+from agent_orchestrator.changes.checks.results import CheckResult
+from agent_orchestrator.changes.checks.runner import Checks, OnStart, run_confirmed
 from agent_orchestrator.changes.checks.runners.common import stable_text
 from agent_orchestrator.changes.checks.spec import CheckSpec, may_run_tests, runs_tests
 from agent_orchestrator.config.detection import detect_commands
@@ -26,12 +26,12 @@ from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import NOT_SET_UP
 from agent_orchestrator.errors import AoError
 
-State = Literal["success", "failure", "flaky", "timed_out", "cancelled", "not_set_up"]
+AssessmentState = Literal["success", "failure", "flaky", "timed_out", "cancelled", "not_set_up"]
 _PASSED_STATES = ("success", "flaky")
-_LONGEST_REASON = 120
+_MAX_REASON_LENGTH = 120
 MAX_NAMES = 200
 """Maximum number of failures, and of tests of each kind, that an event names."""
-MAX_LENGTH = 300
+MAX_NAME_LENGTH = 300
 """Maximum number of characters of a name and of a failure's message."""
 _MAX_SHOWN = 10
 """Maximum number of failures that a summary names."""
@@ -41,8 +41,8 @@ _MAX_SHOWN = 10
 class Assessment:
     """The result of a check on a change, compared with the base branch."""
 
-    state: State
-    result: Result
+    state: AssessmentState
+    result: CheckResult
     reason: str = ""
     """What the environment lacks (`not_set_up`), or, for known failures, that no test is run or passes here or on the base."""
     stops_tests: bool = False
@@ -70,20 +70,20 @@ async def assess(
     spec: CheckSpec,
     base: str,
     *,
-    started: Started | None = None,
+    started: OnStart | None = None,
     doubted: Callable[[], None] | None = None,
 ) -> Assessment:
-    """Run a check on a change on top of the commit `base` and assess it. Raises what `Checks.verdict` raises."""
-    result = await checks.verdict(spec, started=started, doubted=doubted)
+    """Run a check on a change on top of the commit `base` and assess it. Raises what `run_confirmed` raises."""
+    result = await run_confirmed(checks, spec, started=started, doubted=doubted)
     return await compare_with_base(checks, spec, result, base)
 
 
 async def compare_with_base(
-    checks: Checks, spec: CheckSpec, result: Result, base: str | None, branch_point: str | None = None
+    checks: Checks, spec: CheckSpec, result: CheckResult, base: str | None, branch_point: str | None = None
 ) -> Assessment:
     """Compare a change's result with the commit `base` and with the branch point, where the branch left the base.
 
-    Runs the check on those commits if their results are not stored. Raises what `Checks.verdict` raises.
+    Runs the check on those commits if their results are not stored. Raises what `run_confirmed` raises.
     """
     if spec.never_compared or base is None or result.state in ("cancelled", "timed_out"):
         return Assessment(result.state, result, new=result.outcome.failures)
@@ -95,16 +95,18 @@ async def compare_with_base(
     return await _assess_failed(checks, spec, result, base, fork)
 
 
-async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: str, branch_point: str) -> Assessment:
+async def _assess_passed(
+    checks: Checks, spec: CheckSpec, result: CheckResult, base: str, branch_point: str
+) -> Assessment:
     """Assess a check that passes: find out whether tests are missing or skipped that ran at the branch point."""
-    earlier_count = checks.executed_before(spec)
-    if not result.outcome.executed and not earlier_count and not may_run_tests(spec.command):
+    earlier_count = checks.last_executed_count(spec)
+    if not result.outcome.executed_count and not earlier_count and not may_run_tests(spec.command):
         return Assessment(result.state, result)  # the check runs no tests, so none can be missing
-    branch_point_result = await checks.verdict(replace(spec, commit=branch_point))
-    branch_point_count = branch_point_result.outcome.executed if _has_verdict(branch_point_result) else 0
-    if not result.outcome.executed and not earlier_count and not branch_point_count:
+    branch_point_result = await run_confirmed(checks, replace(spec, commit=branch_point))
+    branch_point_count = branch_point_result.outcome.executed_count if _is_conclusive(branch_point_result) else 0
+    if not result.outcome.executed_count and not earlier_count and not branch_point_count:
         return Assessment(result.state, result)
-    if not result.outcome.executed and (branch_point_count or earlier_count):
+    if not result.outcome.executed_count and (branch_point_count or earlier_count):
         comparison = (
             f"{branch_point_count} on {spec.base or 'the base'}"
             if branch_point_count
@@ -113,41 +115,52 @@ async def _assess_passed(checks: Checks, spec: CheckSpec, result: Result, base: 
         return Assessment(
             "not_set_up", result, reason=f"no test was executed ({comparison})", stops_tests=bool(branch_point_count)
         )
-    assessment = Assessment(result.state, result, compared=_has_verdict(branch_point_result))
+    assessment = Assessment(result.state, result, compared=_is_conclusive(branch_point_result))
     return await _add_missing_tests(checks, spec, assessment, branch_point_result, base, branch_point)
 
 
-async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: str, branch_point: str) -> Assessment:
+async def _assess_failed(
+    checks: Checks, spec: CheckSpec, result: CheckResult, base: str, branch_point: str
+) -> Assessment:
     """Assess a check that fails: separate new failures from those of the base and the branch point."""
-    base_result = await checks.verdict(replace(spec, commit=base))
-    earlier_count = checks.executed_before(spec)
-    if earlier_count and not result.outcome.executed and base_result.cached:
-        base_result = await checks.verdict(replace(spec, commit=base), again=True)  # the environment may have changed
-    if earlier_count and not result.outcome.executed and not base_result.outcome.executed:
+    base_result = await run_confirmed(checks, replace(spec, commit=base))
+    earlier_count = checks.last_executed_count(spec)
+    if earlier_count and not result.outcome.executed_count and base_result.cached:
+        base_result = await run_confirmed(
+            checks, replace(spec, commit=base), again=True
+        )  # the environment may have changed
+    if earlier_count and not result.outcome.executed_count and not base_result.outcome.executed_count:
         reason = f"no test was executed, here or on {spec.base or 'the base'} ({earlier_count} in an earlier run)"
         return Assessment("not_set_up", result, reason=reason)
     new = _compare(result, base_result).new
     branch_point_result = base_result
     if branch_point != base:
-        branch_point_result = await checks.verdict(replace(spec, commit=branch_point))
+        branch_point_result = await run_confirmed(checks, replace(spec, commit=branch_point))
         new = {name: message for name, message in _compare(result, branch_point_result).new.items() if name in new}
     known_failures = {name: message for name, message in result.outcome.failures.items() if name not in new}
     reason = ""
-    if not new and not result.outcome.executed and not base_result.outcome.executed and runs_tests(spec.command):
+    if (
+        not new
+        and not result.outcome.executed_count
+        and not base_result.outcome.executed_count
+        and runs_tests(spec.command)
+    ):
         reason = f"no test was run, here or on {spec.base or 'the base'}"
         if all(name.startswith(WHOLE_OUTPUT) for name in known_failures):
             failure_text = "".join(
                 known_failures.values()
             )  # the same text in every session, so that all share one notification
-            return Assessment("not_set_up", result, reason=f"{reason} ({stable_text(failure_text)[:_LONGEST_REASON]})")
-    if not new and result.outcome.none_passes and base_result.outcome.none_passes:
+            return Assessment(
+                "not_set_up", result, reason=f"{reason} ({stable_text(failure_text)[:_MAX_REASON_LENGTH]})"
+            )
+    if not new and result.outcome.has_only_failures and base_result.outcome.has_only_failures:
         messages = {stable_text(message) for message in result.outcome.failures.values()}
         reason = f"no test passes, here or on {spec.base or 'the base'}"
         if len(messages) == 1 and len(result.outcome.failures) > 1:
-            return Assessment("not_set_up", result, reason=f"{reason} ({messages.pop()[:_LONGEST_REASON]})")
+            return Assessment("not_set_up", result, reason=f"{reason} ({messages.pop()[:_MAX_REASON_LENGTH]})")
     is_fixed = (
         bool(known_failures)
-        and _has_verdict(base_result)
+        and _is_conclusive(base_result)
         and not any(name in base_result.outcome.failures for name in known_failures)
     )
     assessment = Assessment(
@@ -157,16 +170,21 @@ async def _assess_failed(checks: Checks, spec: CheckSpec, result: Result, base: 
 
 
 async def _add_missing_tests(
-    checks: Checks, spec: CheckSpec, assessment: Assessment, branch_point_result: Result, base: str, branch_point: str
+    checks: Checks,
+    spec: CheckSpec,
+    assessment: Assessment,
+    branch_point_result: CheckResult,
+    base: str,
+    branch_point: str,
 ) -> Assessment:
     """Return the assessment with the tests that are no longer run; tests that the base has removed since do not count."""
-    if not _has_verdict(branch_point_result):
+    if not _is_conclusive(branch_point_result):
         return assessment
-    difference = compare(assessment.result.outcome, branch_point_result.outcome)
+    difference = compare_outcomes(assessment.result.outcome, branch_point_result.outcome)
     vanished, skipped = set(difference.vanished), set(difference.newly_skipped)
     if branch_point != base and (vanished or skipped):
-        base_result = await checks.verdict(replace(spec, commit=base))
-        base_difference = compare(assessment.result.outcome, base_result.outcome)
+        base_result = await run_confirmed(checks, replace(spec, commit=base))
+        base_difference = compare_outcomes(assessment.result.outcome, base_result.outcome)
         vanished &= set(base_difference.vanished)
         skipped &= set(base_difference.newly_skipped)
     return replace(
@@ -174,12 +192,12 @@ async def _add_missing_tests(
     )
 
 
-def _compare(result: Result, base: Result) -> Comparison:
+def _compare(result: CheckResult, base: CheckResult) -> Comparison:
     """Compare failures; a base without a verdict has no failures that a change could share."""
-    return compare(result.outcome, base.outcome if _has_verdict(base) else Outcome())
+    return compare_outcomes(result.outcome, base.outcome if _is_conclusive(base) else Outcome())
 
 
-def _has_verdict(result: Result) -> bool:
+def _is_conclusive(result: CheckResult) -> bool:
     """Return whether a result says something about its content."""
     return result.state in (*_PASSED_STATES, "failure") and not result.obstacle
 
@@ -187,16 +205,16 @@ def _has_verdict(result: Result) -> bool:
 async def _base_lacks_something(checks: Checks, spec: CheckSpec, base: str) -> bool:
     """Return whether the environment lacks something on the base too, by a run made now."""
     base_spec = replace(spec, commit=base)
-    base_result = await checks.verdict(base_spec)
+    base_result = await run_confirmed(checks, base_spec)
     if base_result.cached:
-        base_result = await checks.verdict(base_spec, again=True)
+        base_result = await run_confirmed(checks, base_spec, again=True)
     return bool(base_result.obstacle)
 
 
 # -- the event ---------------------------------------------------------------------------------------------------------
 
 
-async def check_finished(
+async def check_finished_event(
     facts: SessionFacts,
     project: ProjectConfig,
     assessment: Assessment,
@@ -247,14 +265,9 @@ async def _remedy(facts: SessionFacts, project: ProjectConfig, assessment: Asses
     return await asyncio.to_thread(set_up_remedy, project.path, project.post_create)
 
 
-def check_not_started(name: str, head: str, error: AoError) -> e.CheckFinished:
+def check_not_started_event(name: str, head: str, error: AoError) -> e.CheckFinished:
     """Return the event for a check that could not be started; its state `not_set_up` says nothing about the change."""
     return e.CheckFinished(name, head, NOT_SET_UP, summary=str(error), reason=error.text, remedy=error.remedy)
-
-
-def task_text(facts: SessionFacts) -> str:
-    """Return a session's task: its title, and its prompt with the issue's text."""
-    return f"{facts.spec.title}\n{facts.spec.prompt}"
 
 
 def set_up_remedy(root: Path, post_create: Sequence[str]) -> str:
@@ -307,10 +320,10 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _limit_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return at most `MAX_NAMES` names, each truncated to `MAX_LENGTH`."""
+    """Return at most `MAX_NAMES` names, each truncated to `MAX_NAME_LENGTH`."""
     return tuple(_truncate(name) for name in list(names)[:MAX_NAMES])
 
 
 def _truncate(text: str) -> str:
-    """Truncate a text to `MAX_LENGTH` characters."""
-    return text if len(text) <= MAX_LENGTH else f"{text[: MAX_LENGTH - 1]}…"
+    """Truncate a text to `MAX_NAME_LENGTH` characters."""
+    return text if len(text) <= MAX_NAME_LENGTH else f"{text[: MAX_NAME_LENGTH - 1]}…"

@@ -20,13 +20,14 @@ from pathlib import Path
 from agent_orchestrator.base.git.commands import Git, GitFailed, Layout
 from agent_orchestrator.changes.checks import set_up_files
 from agent_orchestrator.changes.checks.process import end_leftover
-from agent_orchestrator.changes.checks.spec import CheckSpec, Limits, digest, file_name
+from agent_orchestrator.changes.checks.spec import CheckSpec, Limits, digest, safe_file_name
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.plugins.workspaces import contents
+from agent_orchestrator.plugins.workspaces import copied_and_linked_files
 from agent_orchestrator.plugins.workspaces.clone import clone_config, refs_of_clone, share_objects
-from agent_orchestrator.plugins.workspaces.git_workspace import Source, remove_tree
+from agent_orchestrator.plugins.workspaces.git_workspace import remove_tree
+from agent_orchestrator.plugins.workspaces.start_point import SourceRepository
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
-from agent_orchestrator.protocols import Report, WorkspaceSpec
+from agent_orchestrator.protocols import LineCallback, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
 _LOCK_FILES = re.compile(
@@ -55,7 +56,7 @@ class ResolvedCommit:
 
 
 @dataclass(frozen=True, slots=True)
-class SetUpAt:
+class SetUpCommit:
     """The commit at which a set-up is made, and the name under which a prepared checkout can be used again."""
 
     commit: str
@@ -122,19 +123,19 @@ async def _lock_files(git: Git, tree: str, commands: tuple[str, ...]) -> list[st
     return await asyncio.to_thread(select_entries)
 
 
-async def set_up_commit(spec: CheckSpec, commit: ResolvedCommit) -> SetUpAt:
+async def choose_set_up_commit(spec: CheckSpec, commit: ResolvedCommit) -> SetUpCommit:
     """Return where a check's set-up is made: at the base, if it has the same lock files; otherwise for this content alone."""
     if not spec.post_create or spec.base is None:
-        return SetUpAt(commit.commit, commit.set_up)
+        return SetUpCommit(commit.commit, commit.set_up)
     base = await commit.git.resolve(f"refs/heads/{spec.base}")
     if base and await _set_up_digest(spec, commit.git, commit.layout, base) == commit.set_up:
-        return SetUpAt(base, digest(commit.set_up, spec.base))
+        return SetUpCommit(base, digest(commit.set_up, spec.base))
     return isolated_set_up(commit)
 
 
-def isolated_set_up(commit: ResolvedCommit) -> SetUpAt:
+def isolated_set_up(commit: ResolvedCommit) -> SetUpCommit:
     """Return a set-up that only this content uses."""
-    return SetUpAt(commit.commit, digest(commit.set_up, commit.tree))
+    return SetUpCommit(commit.commit, digest(commit.set_up, commit.tree))
 
 
 def _copied_file_digests(top: Path, patterns: tuple[str, ...]) -> list[str]:
@@ -158,8 +159,8 @@ class Checkouts:
         self._limits = limits
         self._in_use: set[Path] = set()
 
-    async def take(
-        self, spec: CheckSpec, commit: ResolvedCommit, at: SetUpAt, set_up: SetUp, report: Report
+    async def acquire(
+        self, spec: CheckSpec, commit: ResolvedCommit, at: SetUpCommit, set_up: SetUp, report: LineCallback
     ) -> Checkout:
         """Return a clean checkout of the commit with its set-up, reserved for the caller until `release`."""
         prefix = f"{at.name[:12]}-"
@@ -170,7 +171,7 @@ class Checkouts:
             if checkout.folder in self._in_use:
                 continue
             async with self._reserve(checkout):
-                if await asyncio.to_thread(set_up_files.sweep, checkout.folder):
+                if await asyncio.to_thread(set_up_files.remove_other_files, checkout.folder):
                     await self._write_commit(checkout, spec, commit, report)
                     return checkout
             report("what the set-up made has been changed since: it is made anew")
@@ -181,9 +182,9 @@ class Checkouts:
             await self._share_project_files(checkout, spec, commit, report)
             if spec.post_create:
                 await set_up(checkout.folder)
-                await set_up_files.remember(Git(self._host, checkout.tree), checkout.folder)
+                await set_up_files.record_set_up_files(Git(self._host, checkout.tree), checkout.folder)
                 # Write the commit's files again: the set-up may have changed them.
-                await asyncio.to_thread(set_up_files.sweep, checkout.folder)
+                await asyncio.to_thread(set_up_files.remove_other_files, checkout.folder)
                 await self._write_commit(checkout, spec, commit, report)
         return checkout
 
@@ -202,16 +203,16 @@ class Checkouts:
         if not set_up_files.is_ready(checkout.folder):
             await self.discard(checkout)
             return
-        set_up_files.touch(checkout.folder)
+        set_up_files.mark_used(checkout.folder)
         self._in_use.discard(checkout.folder)
-        for folder in self._idle_prepared_folders(spec.project)[self._limits.prepared :]:
+        for folder in self._idle_prepared_folders(spec.project)[self._limits.max_prepared :]:
             await self.discard(Checkout(folder))
 
     async def discard(self, checkout: Checkout) -> None:
         """Remove a checkout; if that fails now, the next daemon removes it."""
         self._in_use.add(checkout.folder)
         with contextlib.suppress(OSError):
-            set_up_files.forget(checkout.folder)
+            set_up_files.mark_not_ready(checkout.folder)
             await asyncio.to_thread(remove_tree, checkout.folder)
         self._in_use.discard(checkout.folder)
 
@@ -226,14 +227,16 @@ class Checkouts:
 
     def _idle_prepared_folders(self, project: str) -> list[Path]:
         """Return the project's prepared checkouts that are not in use, most recently used first."""
-        folders = [folder for folder in (self._folder / file_name(project)).glob("*-*") if folder not in self._in_use]
+        folders = [
+            folder for folder in (self._folder / safe_file_name(project)).glob("*-*") if folder not in self._in_use
+        ]
         return sorted(
-            (folder for folder in folders if set_up_files.is_ready(folder)), key=set_up_files.used_at, reverse=True
+            (folder for folder in folders if set_up_files.is_ready(folder)), key=set_up_files.last_used_at, reverse=True
         )
 
     def _create_folder(self, project: str, prefix: str) -> Path:
         """Create and return a new folder for a checkout: the prefix with the first free number."""
-        parent = self._folder / file_name(project)
+        parent = self._folder / safe_file_name(project)
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         number = 1
         while True:
@@ -246,7 +249,7 @@ class Checkouts:
             return folder
 
     async def _write_commit(
-        self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: Report
+        self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: LineCallback
     ) -> None:
         """Replace the checkout's `.git` by one that is at the commit, and write the files of the commit and of its submodules."""
         config, local_config, refs = await asyncio.gather(
@@ -254,7 +257,7 @@ class Checkouts:
             resolved.git.config("--local"),
             resolved.git.refs("refs/heads", "refs/remotes/origin", "refs/tags"),
         )
-        source = Source(resolved.git, resolved.layout, config)
+        source = SourceRepository(resolved.git, resolved.layout, config)
         clone_refs = refs_of_clone(refs, config)
         base = f"refs/heads/{spec.base}"
         if base in refs:
@@ -263,11 +266,11 @@ class Checkouts:
         await asyncio.to_thread(_make_git_dir, git_dir, resolved, clone_config(source, local_config), clone_refs)
         tree_git = Git(self._host, checkout.tree)
         try:
-            await tree_git.fill()
+            await tree_git.checkout_files()
         except GitFailed as error:
             if "lfs" not in error.stderr:
                 raise
-            await tree_git.fill(env={"GIT_LFS_SKIP_SMUDGE": "1"})
+            await tree_git.checkout_files(env={"GIT_LFS_SKIP_SMUDGE": "1"})
             report("large files could not be fetched and stay pointers")
         notes: list[str] = []
         await fill_submodules(tree_git, resolved.layout, config, notes)
@@ -275,7 +278,7 @@ class Checkouts:
             report(note)
 
     async def _share_project_files(
-        self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: Report
+        self, checkout: Checkout, spec: CheckSpec, resolved: ResolvedCommit, report: LineCallback
     ) -> None:
         """Copy and link the files that the project configuration names, as in a workspace."""
         notes: list[str] = []
@@ -290,7 +293,7 @@ class Checkouts:
             copy=spec.copy,
             symlinks=spec.symlinks,
         )
-        await contents.share(Git(self._host, checkout.tree), workspace, resolved.layout, notes)
+        await copied_and_linked_files.share_files(Git(self._host, checkout.tree), workspace, resolved.layout, notes)
         for note in notes:
             report(note)
 

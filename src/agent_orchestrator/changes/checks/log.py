@@ -10,22 +10,22 @@ from typing import BinaryIO
 
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.changes.checks.spec import Limits
-from agent_orchestrator.protocols import Report
+from agent_orchestrator.protocols import LineCallback
 
-LONGEST_LINE = 64 << 10
+MAX_LINE_LENGTH = 64 << 10
 
 
 class Log:
     """Receives output as it comes. The file contains the first bytes at once; the last bytes are written by `close`."""
 
-    def __init__(self, file: Path, limits: Limits, report: Report) -> None:
+    def __init__(self, file: Path, limits: Limits, report: LineCallback) -> None:
         self._limits = limits
         self._report = report
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._line = ""
         self._tail: deque[bytes] = deque()
         self._tail_size = 0
-        self._secrets = REDACTOR.stream()
+        self._secrets = REDACTOR.terminal_filter()
         self.size = 0
         """Number of bytes received, stored or not."""
         self.problem = ""
@@ -42,15 +42,15 @@ class Log:
     ) -> None:
         self.close()
 
-    def say(self, line: str) -> None:
+    def add_line(self, line: str) -> None:
         """Add a line of our own."""
         self.write(f"{line}\n".encode(errors="replace"))
 
-    def section(self) -> None:
+    def begin_section(self) -> None:
         """Begin the output of another program; `end` returns only what follows the last call."""
-        self._append(self._secrets.rest())
+        self._append(self._secrets.finish())
         if self._line:
-            self.say("")
+            self.add_line("")
         self._tail.clear()
         self._tail_size = 0
 
@@ -72,9 +72,9 @@ class Log:
         while self._tail_size - len(self._tail[0]) >= self._limits.log_tail:
             self._tail_size -= len(self._tail.popleft())
 
-    def end(self, size: int) -> str:
+    def tail(self, size: int) -> str:
         """Return the last `size` bytes of the section as text, starting at the beginning of a line."""
-        self._append(self._secrets.rest())
+        self._append(self._secrets.finish())
         data = b"".join(self._tail)
         text = data[-size:].decode(errors="replace")
         return text if len(data) <= size else text.partition("\n")[2] or text
@@ -83,7 +83,7 @@ class Log:
         """Write what was held back and a note of what was left out, and close the file."""
         if self._file.closed:
             return
-        self._append(self._secrets.rest())
+        self._append(self._secrets.finish())
         beyond = self.size - self._limits.log_head
         if beyond > 0:
             tail = b"".join(self._tail)[-self._limits.log_tail :]
@@ -112,7 +112,7 @@ class Log:
         *lines, self._line = (self._line + self._decoder.decode(data)).split("\n")
         for line in lines:
             self._report(line.rstrip("\r"))
-        if len(self._line) > LONGEST_LINE:
+        if len(self._line) > MAX_LINE_LENGTH:
             self._report(self._line)
             self._line = ""
 

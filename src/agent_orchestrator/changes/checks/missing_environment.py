@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from agent_orchestrator.changes.checks.outcome import WHOLE_OUTPUT, Outcome
-from agent_orchestrator.changes.checks.summary import by_package, strip_escapes
+from agent_orchestrator.changes.checks.summary import group_by_package, strip_escapes
 
 _MAX_NAME_LENGTH = 80
 _NAME = r"[@\w][\w@./+-]*"
@@ -164,8 +164,8 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
     """Return what the environment lacks, in a few words, or "" if the output contains a verdict on the content."""
     if exit_code == 0:
         return ""
-    lines = by_package([line[:1000].rstrip() for line in strip_escapes(output).split("\n")])
-    passed_count = outcome.executed and outcome.counts and outcome.counts.passed
+    lines = group_by_package([line[:1000].rstrip() for line in strip_escapes(output).split("\n")])
+    passed_count = outcome.executed_count and outcome.counts and outcome.counts.passed
     for message in _missing_items(_failure_texts(outcome) if passed_count and not _has_files(outcome) else lines):
         return message
     if header := _missing_header(lines):
@@ -174,16 +174,16 @@ def missing_environment(output: str, outcome: Outcome, *, exit_code: int | None)
         return "a command was not found"
     if exit_code == 126:
         return "a command cannot be executed"
-    if not outcome.executed and any(_NO_TESTS.match(line) for line in lines):
+    if not outcome.executed_count and any(_NO_TESTS.match(line) for line in lines):
         return "no tests were found"
     if (
         not passed_count
-        and outcome.executed
+        and outcome.executed_count
         and all(_CONNECTION_REFUSED.search(message) for message in outcome.failures.values())
     ):
         return "no test passed: a service does not answer"
     unloaded_count = len(outcome.not_loaded)
-    if not outcome.executed and unloaded_count > 1 and not any(_SYNTAX.search(line) for line in lines):
+    if not outcome.executed_count and unloaded_count > 1 and not any(_SYNTAX.search(line) for line in lines):
         return f"all {unloaded_count} test files failed to load"
     return ""
 

@@ -1,4 +1,5 @@
-"""The outcome of a check, test by test, and its comparison with another run: `Outcome`, `compare(here, base)`, `both(first, second)`.
+"""The outcome of a check, test by test, and its comparison with another run: `Outcome`, `compare_outcomes(here, base)`,
+`common_failures(first, second)`.
 
 `runners.read_outcome(...)` reads an outcome from reports and output. Pure functions.
 """
@@ -51,19 +52,19 @@ class Outcome:
     """Whether the runner names passing tests in some runs only: jest and vitest do so when one file is run."""
 
     @property
-    def executed(self) -> int:
+    def executed_count(self) -> int:
         """The number of tests that were run, passed or failed."""
         return max(0, self.counts.passed + self.counts.failed - len(self.not_loaded)) if self.counts else 0
 
     @property
-    def names_passed(self) -> bool:
+    def has_passed_names(self) -> bool:
         """Whether every passed test is named."""
         return bool(self.passed) or not (self.counts and self.counts.passed)
 
     @property
-    def none_passes(self) -> bool:
+    def has_only_failures(self) -> bool:
         """Whether tests were executed and every one of them failed."""
-        return self.executed > 0 and self.counts is not None and not self.counts.passed
+        return self.executed_count > 0 and self.counts is not None and not self.counts.passed
 
     @property
     def unnamed_failures(self) -> int:
@@ -85,7 +86,7 @@ class Comparison:
     """The number of tests fewer than on the base, where they cannot be named."""
 
 
-def compare(here: Outcome, base: Outcome) -> Comparison:
+def compare_outcomes(here: Outcome, base: Outcome) -> Comparison:
     """Compare a run with one of the base branch.
 
     Tests that are missing because the run ended early, or because their file cannot be loaded, do not count as vanished. If this run names
@@ -95,12 +96,12 @@ def compare(here: Outcome, base: Outcome) -> Comparison:
     new = {name: message for name, message in here.failures.items() if name not in base.failures}
     if base.failures and (extra_failures := here.unnamed_failures - base.unnamed_failures) > 0 and not new:
         new = {UNNAMED_FAILURES: f"{extra_failures} more than on the base branch, with the names of others"}
-    if here.failures and (not here.executed or (new and here.stopped)):
+    if here.failures and (not here.executed_count or (new and here.stopped)):
         return Comparison(new)
-    if not (here.names_passed and base.names_passed):
-        if base.names_passed and base.passed and not here.names_vary and not new:
+    if not (here.has_passed_names and base.has_passed_names):
+        if base.has_passed_names and base.passed and not here.names_vary and not new:
             return Comparison(new, tuple(sorted({*base.passed} - {*here.skipped, *here.failures})))
-        return Comparison(new, fewer=0 if new else max(0, base.executed - here.executed))
+        return Comparison(new, fewer=0 if new else max(0, base.executed_count - here.executed_count))
     skipped = set(here.skipped).intersection(base.passed)
     return Comparison(new, _vanished(here, base), tuple(sorted(skipped)))
 

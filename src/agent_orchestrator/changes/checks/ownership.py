@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from agent_orchestrator.core.facts import SessionFacts
+
 _CHECK_NOUNS = r"(?:tests?|test suite|suite|checks?|ci|builds?|pipeline|lint(?:er|ing)?|type ?checks?)"
 _FAILING_WORDS = r"(?:failing|failed|fails|broken|red)"
 _CLAUSE_END = r"(?=\s*(?:$|[.,;:!?)\n]|on\b|in\b|so\b|and\b|again\b|that\b|which\b|of\b|for\b))"
-_LONGEST_TASK = 20_000
-_SHORTEST_NAME = 4
+_MAX_TASK_LENGTH = 20_000
+_MIN_NAME_LENGTH = 4
 
 
 def owned_failures(task: str, failures: Iterable[str], base: str) -> tuple[str, ...]:
     """Return the failures of the base branch that a task names, or all of them if the task is to make the branch green."""
-    text = task[:_LONGEST_TASK]
+    text = task[:_MAX_TASK_LENGTH]
     names = tuple(failures)
     if _is_to_make_green(text, base):
         return names
@@ -51,6 +53,11 @@ def _name_forms(name: str) -> Iterable[str]:
 
 def _mentions(task: str, form: str) -> bool:
     """Return whether a text contains this name as a whole, not as a part of another name; very short names do not count."""
-    if len(form) < _SHORTEST_NAME or form.lower() in ("test", "tests"):
+    if len(form) < _MIN_NAME_LENGTH or form.lower() in ("test", "tests"):
         return False
     return re.search(rf"(?<![\w/]){re.escape(form)}(?!\w)", task, re.IGNORECASE) is not None
+
+
+def task_text(facts: SessionFacts) -> str:
+    """Return a session's task: its title, and its prompt with the issue's text."""
+    return f"{facts.spec.title}\n{facts.spec.prompt}"

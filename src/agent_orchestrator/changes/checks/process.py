@@ -1,4 +1,4 @@
-"""Run one shell command and end every process it started (`execute`).
+"""Run one shell command and end every process it started (`run_command`).
 
 The output comes through a named pipe, so that a background process that keeps it open does not block us. The exit code comes through a file
 whose space is allocated beforehand, so that it is written even on a full disk. An environment variable marks every process that the command
@@ -16,14 +16,14 @@ from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import new_file, read_regular_file
+from agent_orchestrator.base.files.safe import create_file, read_regular_file
 from agent_orchestrator.changes.checks.log import Log
-from agent_orchestrator.changes.checks.results import write_atomically
+from agent_orchestrator.changes.checks.results import write_json
 from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
 from agent_orchestrator.plugins.workspaces.git_workspace import remove_tree
 from agent_orchestrator.protocols.host import Host, ProcessId
 
-MARK = "AO_CHECK"
+MARK_VARIABLE = "AO_CHECK"
 _CHUNK_SIZE = 64 << 10
 _MAX_DRAINED_BYTES = 1 << 20
 _MAX_CODE_LENGTH = 16
@@ -40,7 +40,7 @@ class ProcessResult:
     timed_out: bool = False
 
 
-async def execute(
+async def run_command(
     host: Host, command: str, *, folder: Path, env: Mapping[str, str], timeout: float, grace: float, log: Log
 ) -> ProcessResult:
     """Run a command in `folder/tree`, write its output to `log`, and return how it ended; our own files go into `folder`.
@@ -53,31 +53,31 @@ async def execute(
     for path in (exit_file, pipe, run_file):  # an earlier command may have put a folder there
         if path.is_dir():
             await asyncio.to_thread(remove_tree, path)
-    with new_file(exit_file) as file:
+    with create_file(exit_file) as file:
         file.write(b"    ")
     pipe.unlink(missing_ok=True)
     os.mkfifo(pipe, 0o600)
-    write_atomically(run_file, {"mark": mark, "boot": host.boot_id()})
+    write_json(run_file, {"mark": mark, "boot": host.boot_id()})
     loop = asyncio.get_running_loop()
     start_time = loop.time()
     timed_out = False
     async with _pipe_to_log(pipe, log):
         argv = ["/bin/sh", "-c", _WRAPPER, "sh", command, str(exit_file)]
-        pid = await host.spawn(argv, cwd=folder / "tree", env={**env, MARK: mark}, log=pipe)
+        pid = await host.spawn(argv, cwd=folder / "tree", env={**env, MARK_VARIABLE: mark}, log=pipe)
         process = host.process(pid)
         try:
             if process is not None:
                 record = {"mark": mark, "boot": host.boot_id(), "pid": pid, "started": process.started}
                 # The command may have filled the disk by now; its mark is already recorded.
                 with contextlib.suppress(OSError):
-                    write_atomically(run_file, record)
+                    write_json(run_file, record)
                 async with asyncio.timeout(timeout):
                     await host.exited(process)
         except TimeoutError:
             timed_out = True
         finally:
             seconds = loop.time() - start_time
-            await _run_to_end(end_all(host, process, mark, grace if timed_out else 0.0))
+            await _run_to_end(end_command(host, process, mark, grace if timed_out else 0.0))
     run_file.unlink(missing_ok=True)
     return ProcessResult(_read_exit_code(exit_file), seconds, timed_out)
 
@@ -91,14 +91,14 @@ async def end_leftover(host: Host, run_file: Path) -> None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return
     if boot == host.boot_id():
-        await end_all(host, process, mark, 0.0)
+        await end_command(host, process, mark, 0.0)
 
 
-async def end_all(host: Host, process: ProcessId | None, mark: str, grace: float) -> None:
+async def end_command(host: Host, process: ProcessId | None, mark: str, grace: float) -> None:
     """End a command and every process with its mark."""
     if process is not None:
         await stop_process_tree(host, process, grace)
-    while strays := host.marked(MARK, mark):
+    while strays := host.processes_with_variable(MARK_VARIABLE, mark):
         await asyncio.gather(*(stop_process_tree(host, stray, 0.0) for stray in strays))
 
 

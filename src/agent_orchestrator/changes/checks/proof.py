@@ -18,36 +18,36 @@ from typing import Any
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.changes.checks.outcome import Outcome
-from agent_orchestrator.changes.checks.results import Result
-from agent_orchestrator.changes.checks.runner import Checks
+from agent_orchestrator.changes.checks.results import CheckResult
+from agent_orchestrator.changes.checks.runner import Checks, run_confirmed
 from agent_orchestrator.changes.checks.spec import CheckSpec
-from agent_orchestrator.config.detection import Commands, detect_commands
-from agent_orchestrator.config.detection.proposal import candidate_json, candidates_digest, drift, missing_keys
+from agent_orchestrator.config.command_writer import set_commands
+from agent_orchestrator.config.detection import DetectedCommands, detect_commands
+from agent_orchestrator.config.detection.proposal import candidate_json, candidates_digest, describe_drift, missing_keys
 from agent_orchestrator.config.detection.repository import default_branch
-from agent_orchestrator.config.edit_commands import set_commands
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
-from agent_orchestrator.plugins.workspaces.contents import exclude_made
+from agent_orchestrator.plugins.workspaces.git_exclude import exclude_tool_output
 from agent_orchestrator.sessions.lifecycle.environment import agent_environment
 from agent_orchestrator.sessions.part import Core
 
 REPORT_INTERVAL = 1.0
 """Seconds between two progress reports."""
-TIMEOUT = 1800.0
+COMMAND_TIMEOUT = 1800.0
 """Seconds that a detected command may take."""
 MAX_LISTED_FAILURES = 20
 """Maximum number of failing tests named in a proof."""
-_LONGEST_REASON = 160
-_VERDICT_STATES = ("success", "flaky", "failure")
+_MAX_REASON_LENGTH = 160
+_CONCLUSIVE_STATES = ("success", "flaky", "failure")
 
 
 @dataclass(slots=True)
-class _Progress:
+class _CurrentCommand:
     """The command that runs at the moment, for progress reports."""
 
     attempt: int = 1
-    of: int = 1
+    attempt_count: int = 1
     command: str = ""
     since: float = 0.0
 
@@ -58,7 +58,7 @@ class _Progress:
     def json(self) -> dict[str, Any]:
         """Return the current command, its seconds so far and the number of the attempt."""
         seconds = round(time.monotonic() - self.since, 1)
-        return {"command": self.command, "seconds": seconds, "attempt": self.attempt, "of": self.of}
+        return {"command": self.command, "seconds": seconds, "attempt": self.attempt, "of": self.attempt_count}
 
 
 @dataclass(slots=True)
@@ -68,8 +68,8 @@ class _Attempt:
     set_up: tuple[str, ...]
     commands: dict[str, str]
     """Command by check name."""
-    candidate: Commands | None = None
-    results: dict[str, Result] = field(default_factory=dict)
+    candidate: DetectedCommands | None = None
+    results: dict[str, CheckResult] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -78,20 +78,24 @@ class _Attempt:
         if obstacle := next((obstacle for result in self.results.values() if (obstacle := _obstacle(result))), ""):
             return obstacle
         outcomes = [result.outcome for result in self.results.values() if result.outcome.counts]
-        if outcomes and not any(outcome.executed for outcome in outcomes):
+        if outcomes and not any(outcome.executed_count for outcome in outcomes):
             return "no test was executed"
-        if outcomes and all(outcome.none_passes for outcome in outcomes if outcome.executed):
-            failed = sum(outcome.executed for outcome in outcomes)
+        if outcomes and all(outcome.has_only_failures for outcome in outcomes if outcome.executed_count):
+            failed = sum(outcome.executed_count for outcome in outcomes)
             first_message = next(
                 (message for outcome in outcomes for message in outcome.failures.values() if message), ""
             )
-            return f"none of {failed} tests passes" + (f" ({first_message[:_LONGEST_REASON]})" if first_message else "")
-        if any(result.state in ("success", "flaky") or result.outcome.executed for result in self.results.values()):
+            return f"none of {failed} tests passes" + (
+                f" ({first_message[:_MAX_REASON_LENGTH]})" if first_message else ""
+            )
+        if any(
+            result.state in ("success", "flaky") or result.outcome.executed_count for result in self.results.values()
+        ):
             return ""
         return next((result.summary.partition("\n")[0] for result in self.results.values()), "nothing was run")
 
     @property
-    def green(self) -> bool:
+    def is_green(self) -> bool:
         """Whether the commands are proven and every check passes."""
         return not self.reason and all(result.state in ("success", "flaky") for result in self.results.values())
 
@@ -99,7 +103,7 @@ class _Attempt:
     def is_enough(self) -> bool:
         """Whether no other candidate needs to be tried: this one passes, or no more of its tests fail than pass."""
         failed = sum(result.outcome.counts.failed for result in self.results.values() if result.outcome.counts)
-        return self.green or (not self.reason and failed <= self.passed)
+        return self.is_green or (not self.reason and failed <= self.passed)
 
     @property
     def passed(self) -> int:
@@ -130,7 +134,7 @@ class Proofs:
             "digest": candidates_digest(candidates, project.path),
         }
 
-    async def _matching_candidates(self, project: ProjectConfig, keys: Sequence[str]) -> list[Commands]:
+    async def _matching_candidates(self, project: ProjectConfig, keys: Sequence[str]) -> list[DetectedCommands]:
         """Return the detected candidates that would set at least one of these keys."""
         candidates = await self._detect_candidates(project) if keys else []
         return [
@@ -141,11 +145,11 @@ class Proofs:
 
     async def drift(self, project: ProjectConfig) -> list[str]:
         """Return the differences between a project's configuration and its files."""
-        return drift(project, await self._detect_candidates(project), project.path)
+        return describe_drift(project, await self._detect_candidates(project), project.path)
 
     async def health_findings(self) -> list[dict[str, Any]]:
         """Return a health finding for each project whose configuration and files differ (for `ao doctor`). Only reads files."""
-        from agent_orchestrator.base.health import finding
+        from agent_orchestrator.base.finding import finding
 
         findings = []
         for project in self.projects.config.projects():
@@ -163,7 +167,7 @@ class Proofs:
         With `detected`, the digest of a proposal, its candidates are tried until one works; that one is written to the configuration and
         trusted. Without `run` the first candidate is written and nothing is run.
         """
-        progress = _Progress()
+        progress = _CurrentCommand()
         proving = asyncio.ensure_future(
             self._prove_detected(project_id, detected, progress, run=run)
             if detected is not None
@@ -185,7 +189,7 @@ class Proofs:
 
     # -- what is configured --------------------------------------------------------------------------------------------
 
-    async def _prove_configured(self, project_id: str, progress: _Progress) -> dict[str, Any]:
+    async def _prove_configured(self, project_id: str, progress: _CurrentCommand) -> dict[str, Any]:
         """Run the configured set-up and checks and return the proof. Raises `NotFound` if neither is configured."""
         project = self.core.settings.checked_project(project_id)
         await self.projects.check_trust(project, None, ci=True)
@@ -204,7 +208,9 @@ class Proofs:
 
     # -- what was detected ---------------------------------------------------------------------------------------------
 
-    async def _prove_detected(self, project_id: str, digest: str, progress: _Progress, *, run: bool) -> dict[str, Any]:
+    async def _prove_detected(
+        self, project_id: str, digest: str, progress: _CurrentCommand, *, run: bool
+    ) -> dict[str, Any]:
         """Try the candidates of a proposal, write the best one and return the proof.
 
         Raises `Conflict` if the detected candidates no longer have this digest.
@@ -224,7 +230,7 @@ class Proofs:
             written = await self._write_commands(project, keys, best)
             return {**self._proof_json(project, base, commit, [], best), "drift": [], "written": str(written)}
         attempts: list[_Attempt] = []
-        progress.of = len(candidates)
+        progress.attempt_count = len(candidates)
         for progress.attempt, candidate in enumerate(candidates, 1):
             attempt = self._attempt_for(project, keys, candidate)
             attempts.append(attempt)
@@ -238,7 +244,7 @@ class Proofs:
         proof = self._proof_json(self.core.settings.project(project_id), base, commit, attempts, best)
         return {**proof, "drift": [], "written": str(written)}
 
-    def _attempt_for(self, project: ProjectConfig, keys: Sequence[str], candidate: Commands) -> _Attempt:
+    def _attempt_for(self, project: ProjectConfig, keys: Sequence[str], candidate: DetectedCommands) -> _Attempt:
         """Return the attempt for a candidate; keys outside `keys` keep their configured commands."""
         set_up = candidate.set_up if "postCreate" in keys else project.post_create
         if "ci" in keys:
@@ -249,14 +255,14 @@ class Proofs:
         return _Attempt(set_up, commands, candidate)
 
     async def _prove_lint(
-        self, project: ProjectConfig, base: str, commit: str, attempt: _Attempt, progress: _Progress
+        self, project: ProjectConfig, base: str, commit: str, attempt: _Attempt, progress: _CurrentCommand
     ) -> None:
         """Add the lint command to the attempt if it passes on the base branch; otherwise record why it is left out."""
         assert attempt.candidate is not None and attempt.candidate.lint is not None
         lint = attempt.candidate.lint
         progress.begin(lint)
         spec = self._check_spec(project, base, commit, "lint", lint, attempt.set_up)
-        result = await self.checks.verdict(spec, again=True, command=progress.begin)
+        result = await run_confirmed(self.checks, spec, again=True, command=progress.begin)
         if result.state in ("success", "flaky"):
             attempt.commands["lint"], attempt.results["lint"] = lint, result
             return
@@ -281,18 +287,18 @@ class Proofs:
         base: str,
         commit: str,
         attempt: _Attempt,
-        progress: _Progress,
+        progress: _CurrentCommand,
         timeouts: Mapping[str, float],
     ) -> None:
         """Run the set-up from scratch, then every check, and store the results in the attempt; without checks, run the set-up alone."""
-        await self.core.sites.here.login_ready.wait()
+        await self.core.sites.local.login_ready.wait()
         for name, command in (attempt.commands or {"set-up": "true"}).items():
             from_scratch = not attempt.results
             progress.begin(attempt.set_up[0] if from_scratch and attempt.set_up else command)
             spec = self._check_spec(
                 project, base, commit, name, command, attempt.set_up, timeouts.get(name), from_scratch=from_scratch
             )
-            result = await self.checks.verdict(spec, again=True, command=progress.begin)
+            result = await run_confirmed(self.checks, spec, again=True, command=progress.begin)
             if result.state == "cancelled":
                 raise Conflict("the proof was cancelled", "start it again: ao init --check")
             attempt.results[name] = result
@@ -315,14 +321,14 @@ class Proofs:
         from_scratch: bool = False,
     ) -> CheckSpec:
         """Return the specification of one check at a commit, in the environment of an agent without our own variables."""
-        env = agent_environment(self.core.sites.here.login, project.env, {})
+        env = agent_environment(self.core.sites.local.login, project.env, {})
         return CheckSpec(
             project=project.id,
             repo=project.path,
             commit=commit,
             name=name,
             command=command,
-            timeout=timeout or TIMEOUT,
+            timeout=timeout or COMMAND_TIMEOUT,
             env={key: value for key, value in env.items() if not key.startswith(("AO_", "GIT_"))},
             copy=project.copy,
             symlinks=project.symlinks,
@@ -336,7 +342,7 @@ class Proofs:
         layout = await asyncio.to_thread(find_layout, project.path)
         if layout is not None and leftovers:
             with contextlib.suppress(OSError, AoError):  # the proof is valid without this
-                await exclude_made(Git(self.host, project.path), layout, leftovers)
+                await exclude_tool_output(Git(self.host, project.path), layout, leftovers)
 
     async def _resolve_base(self, project: ProjectConfig) -> tuple[str, str]:
         """Return the name and the commit of the project's base branch, or of HEAD. Raises `UsageError` if there is no commit."""
@@ -349,7 +355,7 @@ class Proofs:
             raise UsageError(f"{project.path} has no commit yet", "make one: git commit")
         return name or "HEAD", commit
 
-    async def _detect_candidates(self, project: ProjectConfig) -> list[Commands]:
+    async def _detect_candidates(self, project: ProjectConfig) -> list[DetectedCommands]:
         """Return the candidates that the project's files suggest, best first."""
         return await asyncio.to_thread(detect_commands, project.path)
 
@@ -389,26 +395,26 @@ def _best_attempt(attempts: Sequence[_Attempt]) -> _Attempt:
     """
     working_attempts = [attempt for attempt in attempts if not attempt.reason]
     most_passed = max((attempt.passed for attempt in working_attempts), default=0)
-    green_attempts = [attempt for attempt in working_attempts if attempt.green and attempt.passed >= most_passed]
+    green_attempts = [attempt for attempt in working_attempts if attempt.is_green and attempt.passed >= most_passed]
     return (green_attempts or sorted(working_attempts, key=lambda attempt: -attempt.passed) or list(attempts))[0]
 
 
-def _obstacle(result: Result) -> str:
+def _obstacle(result: CheckResult) -> str:
     """Return why a result says nothing about the project's tests, or "" if it does."""
     if result.obstacle:
         return result.obstacle
-    if result.state not in _VERDICT_STATES:
+    if result.state not in _CONCLUSIVE_STATES:
         return result.summary.partition("\n")[0] or result.state
     return ""
 
 
-def _failure_count(result: Result) -> str:
+def _failure_count(result: CheckResult) -> str:
     """Return the number of failures with its noun: "1 failure", "3 failures"."""
     count = len(result.outcome.failures) or 1
     return f"{count} {'failure' if count == 1 else 'failures'}"
 
 
-def _check_json(name: str, command: str, result: Result | None) -> dict[str, Any]:
+def _check_json(name: str, command: str, result: CheckResult | None) -> dict[str, Any]:
     """Return a check of the proof as the API shows it; without a result its state is `unknown`."""
     outcome = result.outcome if result else Outcome()
     counts = outcome.counts

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.config.model import Check
+from agent_orchestrator.config.model import CheckSection
 from agent_orchestrator.config.projects.project_settings import ProjectSettings
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.facts import SessionFacts
@@ -26,11 +26,11 @@ class RequiredChecks:
         self._home = home
         self._settings = settings
 
-    def of(self, facts: SessionFacts) -> dict[str, Check]:
+    def for_session(self, facts: SessionFacts) -> dict[str, CheckSection]:
         """Return every check that a session's change must pass, by name; raise `Conflict` if its configuration could not be read."""
-        return {**self._settings.checked_project(facts.project).ci, **self.only_of(facts)}
+        return {**self._settings.checked_project(facts.project).ci, **self.fix_check(facts)}
 
-    def only_of(self, facts: SessionFacts) -> Mapping[str, Check]:
+    def fix_check(self, facts: SessionFacts) -> Mapping[str, CheckSection]:
         """Return the check that verifies a session's fix, by name, or an empty mapping: the base branch may fail this one."""
         fix = self._flow.home.fixes.get(facts.spec.group) if facts.spec.group else None
         round_and_group = fix.group_of(facts.id) if fix else None
@@ -40,9 +40,9 @@ class RequiredChecks:
         project = self._settings.config.project(facts.project)
         settings = project.fix if project else None
         timeout = (settings.timeout if settings else 1800.0) * max(1, len(fix.tools)) * RUNS_PER_VERIFICATION + 60.0
-        command = measure_command(verification_file(self._home, fix, fix_round.number, group.number))
+        command = verification_command(verification_file(self._home, fix, fix_round.number, group.number))
         parallel = settings.parallel if settings else 1
-        check = Check(command=command, timeout=timeout, parallel=parallel, on="done")
+        check = CheckSection(command=command, timeout=timeout, parallel=parallel, on="done")
         return {fix_check_name(fix, fix_round, group): check}
 
 
@@ -61,6 +61,6 @@ def verification_file(home: Home, fix: Fix, round_number: int, group_number: int
     return fix_folder(home, fix) / f"round-{round_number}-cause-{group_number}.json"
 
 
-def measure_command(file: Path) -> str:
+def verification_command(file: Path) -> str:
     """Return the shell command that measures what a file asks for; nothing of the checkout is on its import path."""
     return shlex.join([sys.executable, "-P", "-m", "agent_orchestrator.fleet.fixes.measure", str(file)])

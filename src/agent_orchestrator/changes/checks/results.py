@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from agent_orchestrator.changes.checks.outcome import Outcome, TestCounts
-from agent_orchestrator.changes.checks.spec import digest, file_name
+from agent_orchestrator.changes.checks.spec import digest, safe_file_name
 
-State = Literal["success", "failure", "flaky", "timed_out", "cancelled"]
-_CONTENT_STATES = ("success", "failure", "flaky")
+ResultState = Literal["success", "failure", "flaky", "timed_out", "cancelled"]
+_CONCLUSIVE_STATES = ("success", "failure", "flaky")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CheckResult:
     """The result of a check of one tree."""
 
-    state: State
+    state: ResultState
     tree: str
     exit_code: int | None
     """The exit code, or None if the command was killed or never ran."""
@@ -48,7 +48,7 @@ class Result:
     @property
     def is_reproducible(self) -> bool:
         """Whether the same content would give the same result: not after a timeout or if the environment lacked something."""
-        return self.state in _CONTENT_STATES and not self.obstacle
+        return self.state in _CONCLUSIVE_STATES and not self.obstacle
 
     @property
     def tests(self) -> TestCounts | None:
@@ -64,9 +64,9 @@ class Results:
 
     def log(self, project: str, tree: str, name: str) -> Path:
         """Return the file with the output of a check's last run on a tree, which also grows while it runs."""
-        return self._folder / file_name(project) / file_name(tree) / f"{file_name(name)}.log"
+        return self._folder / safe_file_name(project) / safe_file_name(tree) / f"{safe_file_name(name)}.log"
 
-    def read(self, project: str, tree: str, name: str, key: str) -> Result | None:
+    def read(self, project: str, tree: str, name: str, key: str) -> CheckResult | None:
         """Return the stored result of a check on a tree, or None if there is none or it cannot be read.
 
         `key` identifies the command and the set-up; a result with another key does not count.
@@ -85,32 +85,32 @@ class Results:
             os.utime(file.parent)
         return result
 
-    def write(self, project: str, name: str, key: str, result: Result) -> None:
+    def write(self, project: str, name: str, key: str, result: CheckResult) -> None:
         """Store a result; one that says nothing about the content deletes the earlier one instead."""
         file = self.log(project, result.tree, name).with_suffix(".json")
         if not result.is_reproducible:
             file.unlink(missing_ok=True)
             return
         content = {**asdict(result), "log": None}
-        write_atomically(file, {"key": key, "result": content})
+        write_json(file, {"key": key, "result": content})
 
-    def executed(self, project: str, command: str) -> int:
+    def executed_count(self, project: str, command: str) -> int:
         """Return how many tests the last run of a command that executed any had, whatever its content; 0 if there was none."""
         try:
             return int(json.loads(self._executed_file(project, command).read_bytes())["tests"])
         except (OSError, LookupError, RecursionError, TypeError, ValueError):
             return 0
 
-    def note_executed(self, project: str, command: str, tests: int) -> None:
+    def store_executed_count(self, project: str, command: str, tests: int) -> None:
         """Store how many tests a run of a command executed; 0 is not stored."""
-        if tests and tests != self.executed(project, command):
-            write_atomically(self._executed_file(project, command), {"tests": tests})
+        if tests and tests != self.executed_count(project, command):
+            write_json(self._executed_file(project, command), {"tests": tests})
 
     def _executed_file(self, project: str, command: str) -> Path:
         """Return the file that stores a command's number of executed tests."""
-        return self._folder / file_name(project) / f"executed-{digest(command)}.json"
+        return self._folder / safe_file_name(project) / f"executed-{digest(command)}.json"
 
-    def forget_before(self, moment: float) -> None:
+    def remove_unused_since(self, moment: float) -> None:
         """Remove the results and logs of trees that were last used before `moment`."""
         for tree in self._folder.glob("*/*"):
             with contextlib.suppress(OSError):
@@ -118,7 +118,7 @@ class Results:
                     shutil.rmtree(tree)
 
 
-def _parse_result(stored: dict[str, Any], log: Path) -> Result:
+def _parse_result(stored: dict[str, Any], log: Path) -> CheckResult:
     """Return the result from its stored JSON. Raises `LookupError`, `TypeError` or `AttributeError` if the JSON is not one."""
     outcome = stored.pop("outcome")
     counts = outcome.pop("counts")
@@ -126,12 +126,12 @@ def _parse_result(stored: dict[str, Any], log: Path) -> Result:
         name: tuple(value) if isinstance(value, list) else value for name, value in outcome.items()
     }
     parsed_outcome = Outcome(**outcome_fields, counts=TestCounts(**counts) if counts else None)
-    return Result(
+    return CheckResult(
         **{**stored, "log": log, "cached": True, "outcome": parsed_outcome, "left": tuple(stored.get("left", ()))}
     )
 
 
-def write_atomically(file: Path, content: object) -> None:
+def write_json(file: Path, content: object) -> None:
     """Write JSON to a file completely or not at all."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, temporary_name = tempfile.mkstemp(dir=file.parent, prefix=".new-")

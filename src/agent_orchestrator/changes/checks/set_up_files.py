@@ -13,7 +13,7 @@ from pathlib import Path
 
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.checks.results import write_atomically
+from agent_orchestrator.changes.checks.results import write_json
 
 Fingerprint = tuple[int, int, int, int]
 """Size, modification time, mode, and the change time, which no program can set; zeroes for a folder."""
@@ -27,7 +27,7 @@ def is_ready(folder: Path) -> bool:
     return _list_file(folder).is_file()
 
 
-def used_at(folder: Path) -> float:
+def last_used_at(folder: Path) -> float:
     """Return when a checkout was last used, as a Unix timestamp; 0.0 if its set-up is not finished."""
     try:
         return _list_file(folder).stat().st_mtime
@@ -35,29 +35,27 @@ def used_at(folder: Path) -> float:
         return 0.0
 
 
-def touch(folder: Path) -> None:
+def mark_used(folder: Path) -> None:
     """Record that a checkout is used now."""
     _list_file(folder).touch()
 
 
-def forget(folder: Path) -> None:
+def mark_not_ready(folder: Path) -> None:
     """Mark a checkout as not ready."""
     _list_file(folder).unlink(missing_ok=True)
 
 
-async def remember(git: Git, folder: Path) -> None:
+async def record_set_up_files(git: Git, folder: Path) -> None:
     """Record the files in the checkout that are not part of the commit."""
     listing = os.fsdecode((await git.run("ls-files", "--stage", "-z")).out).split("\0")
     tracked = {path: details[:6] for details, _, path in (entry.partition("\t") for entry in listing) if path}
     submodules = {path for path, mode in tracked.items() if mode == "160000"}
     files: dict[str, Fingerprint] = {}
     _collect_files(folder / "tree", "", submodules, files)
-    write_atomically(
-        _list_file(folder), {path: fingerprint for path, fingerprint in files.items() if path not in tracked}
-    )
+    write_json(_list_file(folder), {path: fingerprint for path, fingerprint in files.items() if path not in tracked})
 
 
-def sweep(folder: Path) -> bool:
+def remove_other_files(folder: Path) -> bool:
     """Remove everything that the set-up did not create.
 
     Return False if a file of the set-up was changed or removed, or if something cannot be read or removed.

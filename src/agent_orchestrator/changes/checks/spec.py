@@ -54,17 +54,17 @@ class Limits:
     """Bytes of output kept from its start."""
     log_tail: int = 8 << 20
     """Bytes of output kept from its end, if it is longer than `log_head`."""
-    set_up: float = 1800.0
+    set_up_timeout: float = 1800.0
     """Seconds that one set-up command may take."""
-    grace: float = 2.0
+    kill_timeout: float = 2.0
     """Seconds between asking a command that timed out to end and killing it."""
-    prepared: int = 3
+    max_prepared: int = 3
     """Checkouts with a finished set-up that are kept per project."""
-    results_age: float = 30 * 86400.0
+    max_result_age: float = 30 * 86400.0
     """Seconds after which an unused result is deleted."""
 
 
-def file_name(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """Return the name itself if it can be a file's name, otherwise one made from it."""
     if _SAFE_FILE_NAME.fullmatch(name):
         return name

@@ -1,5 +1,5 @@
 """Extract the part of a check's output that shows what went wrong: `relevant_output(output)`; and clean up output: `strip_escapes`,
-`by_package`.
+`group_by_package`.
 """
 
 from __future__ import annotations
@@ -7,22 +7,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent_orchestrator.protocols.text import UNSEEN
+from agent_orchestrator.protocols.text import INVISIBLE_CHARACTERS
 
 MAX_SUMMARY_BYTES = 4096
 """Maximum size of a summary, in bytes."""
 MAX_SEARCHED_BYTES = 512 << 10
 """Number of bytes at the end of the output that are searched."""
-_BEFORE, _AFTER = 2, 8
+_LINES_BEFORE, _LINES_AFTER = 2, 8
 _LINES_WITHOUT_PROBLEM = 40
-_LONGEST_LINE = 1000
+_MAX_LINE_LENGTH = 1000
 _MAX_PROBLEM_LINES = 400
 """Maximum number of lines with a problem that are collected: the summary is full long before."""
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[@-Z\\-_]|[ -/][0-~])"
 )
-_CONTROLS = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{UNSEEN}]")
+_CONTROLS = re.compile(rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{INVISIBLE_CHARACTERS}]")
 _PROBLEM = re.compile(
     r"\berrors?\b|(?:Error|Exception)\b|\bfail(?:ed|ures?|s)?\b|\bpanic(?:ked)?\b|\bfatal\b|\bTraceback\b|\bnot ok\b"
     r"|\bnot found\b|\bundefined\b|\bsegmentation fault\b|\bassert(?:ion)?\b|^\s*[✕✗✘×❌]|^E  ",
@@ -34,7 +34,7 @@ _NO_PROBLEM = re.compile(
     re.IGNORECASE,
 )
 _PACKAGE = re.compile(r"^(\S+ [\w:.-]+(?=\$ )|\S+:[\w.-]+(?=: cache (?:hit|miss|bypass)))")
-_LONGEST_MARK = 200
+_MAX_PACKAGE_NAME_LENGTH = 200
 _TEARDOWN = re.compile(
     r"^(?:make(?:\[\d+\])?: \*\*\*|g?make(?:\[\d+\])?: (?:Leaving|Entering)|npm (?:ERR!|error)|yarn run|info Visit|error Command failed"
     r"| ?ELIFECYCLE|##\[|error: Recipe |ninja: build stopped|Error: Process completed|[=\-_~*\s]*$)",
@@ -52,7 +52,7 @@ def strip_escapes(text: str) -> str:
 
 def _lines(output: str) -> list[str]:
     """Return the plain lines of the output, each cut to a maximum length."""
-    return [line[:_LONGEST_LINE] for line in strip_escapes(output).split("\n")]
+    return [line[:_MAX_LINE_LENGTH] for line in strip_escapes(output).split("\n")]
 
 
 def relevant_output(output: str, room: int = MAX_SUMMARY_BYTES) -> str:
@@ -71,7 +71,7 @@ def _reports_problem(line: str) -> bool:
     return bool(_PROBLEM.search(line)) and not _TEARDOWN.match(line) and not _NO_PROBLEM.search(line)
 
 
-def by_package(lines: list[str]) -> list[str]:
+def group_by_package(lines: list[str]) -> list[str]:
     """Return lines without a package's name in front, with the lines of each package together.
 
     pnpm and Turborepo run the packages of a workspace at the same time and put the package's name before each line.
@@ -89,7 +89,7 @@ def by_package(lines: list[str]) -> list[str]:
 def _package_name(line: str, marks: set[str]) -> str:
     """Return the package name in front of a line if it is one of `marks`, or ""."""
     end = line.find(": ")
-    while 0 <= end < _LONGEST_MARK:
+    while 0 <= end < _MAX_PACKAGE_NAME_LENGTH:
         if line[:end] in marks:
             return line[:end]
         end = line.find(": ", end + 1)
@@ -109,7 +109,11 @@ def _with_context(lines: list[str], problem_numbers: list[int]) -> list[str]:
         else problem_numbers[: _MAX_PROBLEM_LINES // 2] + problem_numbers[-_MAX_PROBLEM_LINES // 2 :]
     )
     shown_numbers = sorted(
-        {nearby for number in kept_numbers for nearby in range(max(0, number - _BEFORE), number + _AFTER + 1)}
+        {
+            nearby
+            for number in kept_numbers
+            for nearby in range(max(0, number - _LINES_BEFORE), number + _LINES_AFTER + 1)
+        }
     )
     excerpt: list[str] = []
     last = -1

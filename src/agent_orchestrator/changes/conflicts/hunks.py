@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 MIN_DISTANCE = 3
 """Changes with fewer unchanged lines between them are at the same place."""
-LONGEST_SECTION = 400
+MAX_SECTION_LINES = 400
 """Number of lines; a longer section as Git sees it rarely is one function."""
 
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,\d+)? @@")
@@ -64,17 +64,17 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ChangedSection:
     """A function or section of the ancestor, lines [start, end), and its changes."""
 
     start: int
     end: int
-    whole: bool
+    is_whole: bool
     """Whether it is a real section: it begins with a heading and is not too long."""
     edits: tuple[Edit, ...]
 
 
-def overlaps(ours: Sequence[Section], theirs: Sequence[Section]) -> bool:
+def overlaps(ours: Sequence[ChangedSection], theirs: Sequence[ChangedSection]) -> bool:
     """Return whether both sides change the same function or section, or lines next to each other.
 
     Changes that both sides made alike do not count.
@@ -90,11 +90,11 @@ def overlaps(ours: Sequence[Section], theirs: Sequence[Section]) -> bool:
     )
 
 
-def _sections_conflict(section: Section, other_section: Section, common_edits: set[Edit]) -> bool:
+def _sections_conflict(section: ChangedSection, other_section: ChangedSection, common_edits: set[Edit]) -> bool:
     """Return whether two sections overlap or have changes close to each other, apart from the common changes."""
     if (
-        section.whole
-        and other_section.whole
+        section.is_whole
+        and other_section.is_whole
         and section.start < other_section.end
         and other_section.start < section.end
     ):
@@ -108,13 +108,13 @@ def _sections_conflict(section: Section, other_section: Section, common_edits: s
     )
 
 
-def parse_sections(out: str) -> dict[tuple[str, str], dict[str, list[Section]]]:
+def parse_sections(out: str) -> dict[tuple[str, str], dict[str, list[ChangedSection]]]:
     """Parse the output of `diff-tree --stdin -p -W -U0 -z` for pairs of trees: for each pair, the sections by path.
 
     A removed file has no sections: if its removal merges, the file was moved.
     """
-    sections: dict[tuple[str, str], dict[str, list[Section]]] = {}
-    files: dict[str, list[Section]] = {}
+    sections: dict[tuple[str, str], dict[str, list[ChangedSection]]] = {}
+    files: dict[str, list[ChangedSection]] = {}
     path = ""
     lines = out.split("\n")
     number = 0
@@ -145,7 +145,7 @@ def _end_of_hunk(lines: Sequence[str], start: int) -> int:
     )
 
 
-def _make_section(first: int, count: int, body: Sequence[str]) -> Section:
+def _make_section(first: int, count: int, body: Sequence[str]) -> ChangedSection:
     """Return the section of a hunk, from its first line, its number of lines in the ancestor and its body."""
     start = first if count else first + 1
     end = start + count
@@ -153,7 +153,7 @@ def _make_section(first: int, count: int, body: Sequence[str]) -> Section:
     heading = next((line[1:] for line in body if line[:1] in (" ", "-")), "")
     has_heading = start > 1 or (_HEADING.match(heading) and not _NO_HEADING.match(heading))
     has_edit_inside = any(edit.end > start for edit in edits)
-    return Section(start, end, bool(has_heading) and has_edit_inside and count <= LONGEST_SECTION, edits)
+    return ChangedSection(start, end, bool(has_heading) and has_edit_inside and count <= MAX_SECTION_LINES, edits)
 
 
 def _edits(line: int, body: Sequence[str]) -> Iterator[Edit]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-Two = tuple[str, str]
+CommitPair = tuple[str, str]
 """Two commits, sorted by name."""
 
 
-def two(a: str, b: str) -> Two:
+def commit_pair(a: str, b: str) -> CommitPair:
     """Return a pair of commits in sorted order."""
     return (a, b) if a < b else (b, a)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class HistoryNode:
     """The tree and the parents of a commit."""
 
     tree: str
@@ -26,19 +26,19 @@ class Node:
 class Graph:
     """Commits, each before its parents, down to one that all heads share."""
 
-    nodes: Mapping[str, Node] = field(default_factory=dict)
+    nodes: Mapping[str, HistoryNode] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, listing: str) -> Graph:
         """Parse lines of commit, tree and parents, each commit before its parents."""
         rows = (line.split() for line in listing.splitlines() if line)
-        return cls({sha: Node(tree, tuple(parents)) for sha, tree, *parents in rows})
+        return cls({sha: HistoryNode(tree, tuple(parents)) for sha, tree, *parents in rows})
 
-    def above(self, newer: Graph) -> Graph:
+    def with_newer(self, newer: Graph) -> Graph:
         """Return the graph with commits added that are not ancestors of any commit in it."""
         return Graph({**newer.nodes, **self.nodes})
 
-    def chain(self, tip: str | None) -> list[str]:
+    def first_parents(self, tip: str | None) -> list[str]:
         """Return the first parents of the tip, as far as they are known, oldest first."""
         commits: list[str] = []
         while tip is not None and (node := self.nodes.get(tip)) is not None:
@@ -46,12 +46,12 @@ class Graph:
             tip = node.parents[0] if node.parents else None
         return commits[::-1]
 
-    def bases(self, heads: Sequence[str], moved: Collection[str]) -> dict[Two, list[str]]:
+    def bases(self, heads: Sequence[str], moved: Collection[str]) -> dict[CommitPair, list[str]]:
         """Return the best common ancestors of every two heads, for pairs with at least one head in `moved`."""
         head_bits = {head: 1 << index for index, head in enumerate(heads)}
         moved_mask = sum(head_bits[head] for head in set(moved))
         masks, child_masks = self._head_masks(head_bits)
-        bases: dict[Two, list[str]] = {}
+        bases: dict[CommitPair, list[str]] = {}
         for sha, mask in masks.items():
             children = child_masks.get(sha, ())
             if not mask & moved_mask or mask.bit_count() < 2 or mask in children:
@@ -62,7 +62,7 @@ class Graph:
                     if child >> index & 1:
                         other_heads &= ~child
                 for other_index in _bits(other_heads):
-                    pair_bases = bases.setdefault(two(heads[index], heads[other_index]), [])
+                    pair_bases = bases.setdefault(commit_pair(heads[index], heads[other_index]), [])
                     if sha not in pair_bases:
                         pair_bases.append(sha)
         return bases
@@ -92,4 +92,6 @@ def _bits(mask: int) -> Iterator[int]:
 
 def with_snapshots(graph: Graph, snapshots: Iterable[tuple[str, str, str]]) -> Graph:
     """Return the graph with our own commits on top, each given as (commit, tree, parent)."""
-    return graph.above(Graph({commit: Node(tree, (head,)) for commit, tree, head in snapshots if commit != head}))
+    return graph.with_newer(
+        Graph({commit: HistoryNode(tree, (head,)) for commit, tree, head in snapshots if commit != head})
+    )

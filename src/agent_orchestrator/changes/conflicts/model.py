@@ -1,8 +1,8 @@
-"""Data types of conflict prediction: what is compared (`Branch`, `Snapshot`) and the result (`Pair`)."""
+"""Data types of conflict prediction: what is compared (`Branch`, `BranchSnapshot`) and the result (`ConflictingPair`)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -54,15 +54,15 @@ class Branch:
     base: str
     """The branch that it is to be merged into."""
     head: str | None
-    start: str | None = None
+    start_commit: str | None = None
     """The commit that it began at."""
     workspace: Path | None = None
-    since: float = 0.0
+    created_at: float = 0.0
     """When the session was created, as a Unix timestamp."""
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class BranchSnapshot:
     """A branch's content at one moment; `commit` is our own if not everything is committed."""
 
     head: str
@@ -71,7 +71,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ConflictingPair:
     """Two sessions in conflict: `text` means they cannot be merged, `overlap` that they can but change the same place."""
 
     a: str
@@ -87,3 +87,13 @@ class Pair:
     def json(self) -> Mapping[str, Any]:
         """Return the pair as the API shows it."""
         return {"a": self.a, "b": self.b, "files": list(self.files), "kind": self.kind}
+
+
+def text_conflicts(pairs: Iterable[ConflictingPair]) -> dict[str, frozenset[str]]:
+    """Return for each session those that cannot be merged after it without changes."""
+    conflicts: dict[str, set[str]] = {}
+    for pair in pairs:
+        if pair.kind == "text":
+            conflicts.setdefault(pair.a, set()).add(pair.b)
+            conflicts.setdefault(pair.b, set()).add(pair.a)
+    return {session: frozenset(others) for session, others in conflicts.items()}

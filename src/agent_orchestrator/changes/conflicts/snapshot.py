@@ -22,7 +22,7 @@ from agent_orchestrator.base.files.safe import copy_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.listings import StatusEntry
 from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES, Layout, find_layout, read_head, read_ref
-from agent_orchestrator.changes.conflicts.model import Branch, Snapshot
+from agent_orchestrator.changes.conflicts.model import Branch, BranchSnapshot
 from agent_orchestrator.errors import AoError, resource_shortage
 from agent_orchestrator.protocols.host import Host
 
@@ -50,7 +50,7 @@ class _WorkspaceState:
     """The fingerprint of a workspace and the snapshot made from that state."""
 
     fingerprint: str
-    snapshot: Snapshot
+    snapshot: BranchSnapshot
 
 
 class Snapshots:
@@ -67,7 +67,7 @@ class Snapshots:
         self._trees: OrderedDict[str, str] = OrderedDict()
         self._tree_lock = asyncio.Lock()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Delete all our objects and start with an empty folder."""
         try:
             if self.work.exists():
@@ -86,7 +86,7 @@ class Snapshots:
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": join_git_paths(object_folders),
         }
 
-    def keep(self, sessions: set[str]) -> None:
+    def forget_all_except(self, sessions: set[str]) -> None:
         """Forget the snapshots of all other sessions."""
         for session in self._latest.keys() - sessions:
             del self._latest[session]
@@ -102,7 +102,7 @@ class Snapshots:
             return branch.head or read_head(layout.git_dir)
         return read_head(layout.git_dir) or branch.head
 
-    async def take(self, branch: Branch, last_snapshot: Snapshot | None) -> Snapshot | None:
+    async def take_snapshot(self, branch: Branch, last_snapshot: BranchSnapshot | None) -> BranchSnapshot | None:
         """Return a snapshot of the branch, or None if it has no commit.
 
         `known` is the branch's last snapshot: it is returned if the workspace cannot be read, and saves reading the tree of an unchanged
@@ -115,7 +115,7 @@ class Snapshots:
                 log.info("a workspace could not be looked at", session=branch.session, error=str(error))
                 return last_snapshot
 
-    async def _read_content(self, branch: Branch, last_snapshot: Snapshot | None) -> Snapshot | None:
+    async def _read_content(self, branch: Branch, last_snapshot: BranchSnapshot | None) -> BranchSnapshot | None:
         """Return a snapshot of the branch's content, the last one if the workspace has not changed since."""
         head = self.head(branch)
         if head is None:
@@ -142,7 +142,7 @@ class Snapshots:
             latest = self._latest[branch.session] = _WorkspaceState(fingerprint, snapshot)
         return latest.snapshot
 
-    async def _committed_snapshot(self, head: str, last_snapshot: Snapshot | None) -> Snapshot:
+    async def _committed_snapshot(self, head: str, last_snapshot: BranchSnapshot | None) -> BranchSnapshot:
         """Return the snapshot of a commit without uncommitted work."""
         if last_snapshot is not None and last_snapshot.commit == head:
             return last_snapshot
@@ -152,9 +152,11 @@ class Snapshots:
                 self._trees[head] = await git.text("rev-parse", "--verify", f"{head}^{{tree}}")
                 if len(self._trees) > _MAX_TREES:
                     self._trees.popitem(last=False)
-            return Snapshot(head, head, self._trees[head])
+            return BranchSnapshot(head, head, self._trees[head])
 
-    async def _uncommitted_snapshot(self, git: Git, layout: Layout, head: str, changed: list[StatusEntry]) -> Snapshot:
+    async def _uncommitted_snapshot(
+        self, git: Git, layout: Layout, head: str, changed: list[StatusEntry]
+    ) -> BranchSnapshot:
         """Write the workspace's changes to a copy of its index and return the snapshot of a commit of it."""
         paths = [change.path for change in changed if _is_included(git.repo / change.path)]
         with tempfile.TemporaryDirectory(dir=self.work, prefix="index-") as folder:
@@ -164,10 +166,10 @@ class Snapshots:
             env = {"GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1", **self.environment()}
             listing = os.fsencode("".join(f"{path}\0" for path in paths))
             update = ("update-index", "--add", "--remove", "--replace", "-z", "--stdin")
-            await git.run(*update, env=env, config=git.filters(), input=listing, timeout=None)
+            await git.run(*update, env=env, config=git.missing_lfs_config(), input=listing, timeout=None)
             tree = await git.text("write-tree", env=env)
             commit = await git.commit_tree(tree, (head,), "uncommitted", {**_COMMIT_IDENTITY, **env})
-        return Snapshot(head, commit, tree)
+        return BranchSnapshot(head, commit, tree)
 
 
 def _is_included(path: Path) -> bool:
@@ -192,6 +194,6 @@ def _fingerprint(workspace: Path, head: str, changed: list[StatusEntry]) -> str:
     return digest.hexdigest()
 
 
-def read_branch(common: Path, branch: str) -> str | None:
+def read_branch_head(common: Path, branch: str) -> str | None:
     """Return the commit that a branch of the repository is at, in the repository or at `origin`."""
     return read_ref(common, f"refs/heads/{branch}") or read_ref(common, f"refs/remotes/origin/{branch}")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from agent_orchestrator.base.files.watch import Watch, stop_nothing
+from agent_orchestrator.base.files.watch import FileWatcher, stop_nothing
 from agent_orchestrator.base.git.commands import Git
 
 MAX_FOLDERS = 4000
@@ -27,9 +27,9 @@ def max_watches() -> int:
 class WorkspaceWatch:
     """Watches the folders of one workspace."""
 
-    def __init__(self, watch: Watch, git: Git, changed: Callable[[], None], most: int) -> None:
+    def __init__(self, watch: FileWatcher, git: Git, changed: Callable[[], None], most: int) -> None:
         self.git = git
-        self.complete = False
+        self.is_complete = False
         """Whether every change is reported, so that without a report nothing has changed."""
         self._watch = watch
         self._changed = changed
@@ -51,7 +51,7 @@ class WorkspaceWatch:
             stop = self._watch.tree(self.git.repo, self._changed)
             self._folders[""] = (0, stop)
             return
-        self.complete = True
+        self.is_complete = True
         await self._watch_folders(["", *folders])
         self._changed_folders.update(self._folders)  # so that the first `follow` finds untracked folders
 
@@ -62,7 +62,7 @@ class WorkspaceWatch:
             stop()
         self._folders.clear()
 
-    async def follow(self) -> None:
+    async def watch_new_folders(self) -> None:
         """Watch the folders that were created since the last call where something changed."""
         changed_folders, self._changed_folders = self._changed_folders, set()
         while changed_folders:
@@ -103,8 +103,8 @@ class WorkspaceWatch:
             if self._closed:
                 return
             if len(self._folders) >= self._max_folders:
-                self.complete = False
-            if not self.complete:
+                self.is_complete = False
+            if not self.is_complete:
                 return
             self._watch_folder(folder)
             if not number % _BATCH_SIZE:
@@ -125,6 +125,6 @@ class WorkspaceWatch:
             self._changed_folders.add(folder)
             self._changed()
 
-        stop = self._watch.folder(path, on_change)
-        self.complete = self.complete and stop is not stop_nothing
+        stop = self._watch.watch_folder(path, on_change)
+        self.is_complete = self.is_complete and stop is not stop_nothing
         self._folders[folder] = (inode, stop)

@@ -1,4 +1,4 @@
-"""The issues of one project, as the facts have them; implements `IssueRecords`."""
+"""The issues of one project, as the facts have them; implements `IssueStorage`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import hashlib
 import uuid
 from collections.abc import Sequence
 
-from agent_orchestrator.changes.forge_records.numbers import Numbers
+from agent_orchestrator.changes.forge_records.numbers import NumberAllocator
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core import pull_request as facts
-from agent_orchestrator.core.authors import kind_of
+from agent_orchestrator.core.authors import author_kind
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.protocols.forge import Author, Issue, IssueChange, TrackerComment
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.issues import Issue
+from agent_orchestrator.protocols.forge import Author, IssueChange, TrackerComment, TrackerIssue
 from agent_orchestrator.protocols.text import clean_text, one_line
 
 SOURCE = "forge"
@@ -25,17 +25,17 @@ AGENT = "agent"
 class ProjectIssues:
     """Reads from the facts and records events."""
 
-    def __init__(self, flow: Flow, numbers: Numbers, project: str) -> None:
+    def __init__(self, flow: Flow, numbers: NumberAllocator, project: str) -> None:
         self._flow = flow
         self._numbers = numbers
         self._project = project
 
-    def get(self, number: int) -> Issue | None:
+    def get(self, number: int) -> TrackerIssue | None:
         """Return an issue with its comments, or None if there is none with this number."""
         issue_facts = self._find(number)
         return None if issue_facts is None else _issue(issue_facts)
 
-    def all(self) -> Sequence[Issue]:
+    def all(self) -> Sequence[TrackerIssue]:
         """Return all issues that are kept here, oldest first."""
         issues = (
             issue for issue in self._flow.home.issues.values() if issue.project == self._project and not issue.hosted
@@ -45,7 +45,7 @@ class ProjectIssues:
     async def create(self, title: str, body: str, labels: Sequence[str]) -> int:
         """Create an issue with the next free number, and return it."""
         async with self._numbers.lock:
-            number = self._numbers.next(self._project)
+            number = self._numbers.next_number(self._project)
             opened = e.IssueOpened(number, one_line(title), clean_text(body), tuple(labels), hosted=False)
             await self._record(opened, f"issue:{self._project}:{uuid.uuid4().hex}")
         return number
@@ -76,7 +76,7 @@ class ProjectIssues:
         await self._record(e.IssueComment(number, comment, clean_text(text), AGENT), event_key)
         return comment
 
-    def _find(self, number: int) -> facts.Issue | None:
+    def _find(self, number: int) -> Issue | None:
         """Return the facts of an issue that is kept here, or None."""
         issue_facts = self._flow.home.issues.get(issue_key(self._project, number))
         return issue_facts if issue_facts is not None and not issue_facts.hosted else None
@@ -91,9 +91,9 @@ def comment_id(event_key: str) -> str:
     return f"c-{hashlib.sha256(event_key.encode()).hexdigest()[:12]}"
 
 
-def _issue(issue_facts: facts.Issue) -> Issue:
+def _issue(issue_facts: Issue) -> TrackerIssue:
     """Return an issue of the facts as plugins read it."""
-    return Issue(
+    return TrackerIssue(
         id=str(issue_facts.number),
         title=issue_facts.title,
         body=issue_facts.body,
@@ -111,4 +111,4 @@ def _issue(issue_facts: facts.Issue) -> Issue:
 
 def _author(name: str, write_access: str) -> Author:
     """Return an author by the recorded name."""
-    return Author(name, AGENT if name == AGENT else kind_of(name), write_access)
+    return Author(name, AGENT if name == AGENT else author_kind(name), write_access)

@@ -1,18 +1,18 @@
-"""The pull requests of one project, as the facts of its sessions have them; implements `PullRequestRecords`."""
+"""The pull requests of one project, as the facts of its sessions have them; implements `PullRequestStorage`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agent_orchestrator.changes.forge_records.numbers import Numbers
+from agent_orchestrator.changes.forge_records.numbers import NumberAllocator
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import Comment, PullRequest
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.protocols.forge import Author, PullComment, PullReview, PullSpec
-from agent_orchestrator.protocols.forge_records import PullRecord
+from agent_orchestrator.protocols.forge import Author, PullRequestComment, PullRequestReview, PullRequestSpec
+from agent_orchestrator.protocols.forge_storage import PullRequestRecord
 
 SOURCE = "forge"
 """The source of the events."""
@@ -21,32 +21,32 @@ SOURCE = "forge"
 class ProjectPullRequests:
     """Reads from the facts and records events; each pull request belongs to a session."""
 
-    def __init__(self, flow: Flow, numbers: Numbers, project: str) -> None:
+    def __init__(self, flow: Flow, numbers: NumberAllocator, project: str) -> None:
         self._flow = flow
         self._numbers = numbers
         self._project = project
 
-    def get(self, number: int) -> PullRecord | None:
+    def get(self, number: int) -> PullRequestRecord | None:
         """Return a pull request, or None if there is none with this number."""
         return next((_pull_record(facts, pr) for facts, pr in self._all() if pr.number == number), None)
 
-    def find(self, branch: str) -> PullRecord | None:
+    def find(self, branch: str) -> PullRequestRecord | None:
         """Return the open pull request of a branch, else its newest one, or None."""
         pulls = [_pull_record(facts, pr) for facts, pr in self._all() if facts.branch == branch]
         return max(pulls, key=lambda pull: (pull.state == "open", pull.number), default=None)
 
-    async def open(self, spec: PullSpec) -> PullRecord:
+    async def open(self, spec: PullRequestSpec) -> PullRequestRecord:
         """Open a pull request for a session's branch with the next free number, or return the session's."""
         async with self._numbers.lock:
             facts = self._session_for(spec)
             if facts.pr is None:
-                opened = e.PrOpened(self._numbers.next(self._project), spec.title, spec.base, spec.draft)
+                opened = e.PrOpened(self._numbers.next_number(self._project), spec.title, spec.base, spec.draft)
                 await self._record(facts, opened, f"open-pr:{facts.id}:done")
         facts = self._flow.sessions[facts.id]
         assert facts.pr is not None
         return _pull_record(facts, facts.pr)
 
-    def _session_for(self, spec: PullSpec) -> SessionFacts:
+    def _session_for(self, spec: PullRequestSpec) -> SessionFacts:
         """Return the session that the pull request is for: the named one, else one that works on the branch, oldest first."""
         if spec.session:
             return self._flow.sessions[spec.session]
@@ -104,10 +104,10 @@ class ProjectPullRequests:
         await self._flow.append(Event(body, self._flow.clock(), SOURCE, key, self._project, facts.id))
 
 
-def _pull_record(facts: SessionFacts, pr: PullRequest) -> PullRecord:
+def _pull_record(facts: SessionFacts, pr: PullRequest) -> PullRequestRecord:
     """Return a session's pull request as a record for plugins."""
     reviews = tuple(
-        PullReview(
+        PullRequestReview(
             review.id,
             review.verdict,
             Author(review.author, review.kind, review.write_access),
@@ -118,14 +118,14 @@ def _pull_record(facts: SessionFacts, pr: PullRequest) -> PullRecord:
         for review in pr.reviews
     )
     comments = tuple(_pull_comment(comment) for comment in pr.comments)
-    return PullRecord(
-        pr.number, pr.title, facts.branch, pr.base, pr.state, pr.draft, reviews, comments, merged_as=pr.landed
+    return PullRequestRecord(
+        pr.number, pr.title, facts.branch, pr.base, pr.state, pr.draft, reviews, comments, merged_as=pr.merge_commit
     )
 
 
-def _pull_comment(comment: Comment) -> PullComment:
+def _pull_comment(comment: Comment) -> PullRequestComment:
     """Return a comment of the facts as plugins read it."""
-    return PullComment(
+    return PullRequestComment(
         comment.id,
         comment.body,
         Author(comment.author, comment.kind, comment.write_access),

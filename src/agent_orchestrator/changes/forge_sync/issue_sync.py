@@ -14,38 +14,38 @@ from functools import partial
 
 import structlog
 
-from agent_orchestrator.base.rate_limit import RateLimiter
+from agent_orchestrator.base.attempt_limit import RateLimiter
 from agent_orchestrator.changes.forge_sync.backoff import next_pause
-from agent_orchestrator.changes.forge_sync.connections import ForgeConnections, error_line
-from agent_orchestrator.changes.forge_sync.outages import Outages
-from agent_orchestrator.changes.forge_sync.pull_request_events import issue_news
-from agent_orchestrator.changes.issues.plan_marks import planned_events
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
+from agent_orchestrator.changes.forge_sync.issue_events import issue_news
+from agent_orchestrator.changes.forge_sync.outages import Outages, error_line
+from agent_orchestrator.changes.forge_sync.poll_interval import (
+    ISSUE_POLL_INTERVAL,
+    WEBHOOK_POLL_INTERVAL,
+    poll_interval,
+    sends_webhooks,
+)
+from agent_orchestrator.changes.issues.plan_marks import events_for_marked_issue
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import acting_as, current
+from agent_orchestrator.core.actor import acting_as, current_actor
 from agent_orchestrator.core.dependencies import session_working_on
 from agent_orchestrator.core.effects import Effect, retry_until_done
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.pull_request import issue_number
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.issues import issue_number
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError, NotFound
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.protocols.forge import Hint, Issue, IssueChange, Tracker
+from agent_orchestrator.protocols.forge import Hint, IssueChange, Tracker, TrackerIssue
 from agent_orchestrator.sessions.part import Core, Part
 
-EVERY = 60.0
-"""Seconds between two polls of a tracker."""
-WITH_HOOKS = 600.0
-"""Seconds between two polls while the tracker's webhooks arrive."""
-HOOKS_LAST = 3600.0
-"""Seconds after its last webhook in which a tracker counts as one that sends webhooks."""
-GATHER = 0.1
+HINT_BATCH_SECONDS = 0.1
 """Seconds in which hints are collected before reading; more while the host's rate limit is short."""
-HINTED = 30
+MAX_HINTED_READS_PER_MINUTE = 30
 """Maximum number per minute of a project's issues without a session that hints cause to be read at once; a poll reads the others."""
-LONGEST_PAUSE = 900.0
+MAX_FAILURE_PAUSE = 900.0
 """Longest pause in seconds after failures."""
 
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ class IssueSync(Part):
 
     def __init__(self, core: Core, repositories: ForgeConnections, outages: Outages) -> None:
         super().__init__(core)
-        self.repositories = repositories
+        self.connections = repositories
         self.outages = outages
         self.problems: dict[str, str] = {}
         """Why a project's tracker cannot be read."""
@@ -84,7 +84,7 @@ class IssueSync(Part):
         self._hinted_issues: defaultdict[str, set[str]] = defaultdict(set)
         self._newest_update: dict[str, float] = {}
         self._last_webhook_at: dict[str, float] = {}
-        self._hint_limit = RateLimiter(HINTED, 60.0, self.clock)
+        self._hint_limit = RateLimiter(MAX_HINTED_READS_PER_MINUTE, 60.0, self.clock)
         self._polled_at: dict[str, float] = {}
         self._poll_timers: dict[str, Timer] = {}
         self._overdue: set[str] = set()
@@ -95,7 +95,7 @@ class IssueSync(Part):
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
-        return {"track": Effect(retry_until_done(self.track))}
+        return {"track": Effect(retry_until_done(self.report_progress))}
 
     def start(self) -> None:
         """Start reading the issues of every project that has them at a tracker."""
@@ -119,7 +119,7 @@ class IssueSync(Part):
             timer.cancel()
         await super().close()
 
-    def unread(self, project: str | None = None) -> list[dict[str, str]]:
+    def unreadable_trackers(self, project: str | None = None) -> list[dict[str, str]]:
         """Return the projects whose trackers could not be read at the last attempt, and why."""
         rows = []
         for config in self.core.config.projects():
@@ -137,11 +137,11 @@ class IssueSync(Part):
     def _has_service(self, project: ProjectConfig) -> bool:
         """Return whether the tracker that a project configures is a service, or cannot be loaded."""
         try:
-            return self.repositories.is_hosted("tracker", project, project.tracker.plugin)
+            return self.connections.is_hosted("tracker", project, project.tracker.plugin)
         except AoError:
             return True
 
-    def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
+    def handle_hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
         """Read the issues that a webhook for these projects names."""
         for project in self.core.config.projects():
             is_affected = (
@@ -159,7 +159,7 @@ class IssueSync(Part):
         """
         issues, now = self._hinted_issues[project.id], self.clock()
         is_expected = issue in issues or self._has_session(project.id, issue)
-        if is_expected or not self._hint_limit.wait(project.id):
+        if is_expected or not self._hint_limit.seconds_until_allowed(project.id):
             if not is_expected:
                 self._hint_limit.add(project.id)
             issues.add(issue)
@@ -183,16 +183,16 @@ class IssueSync(Part):
 
     def _is_about_project(self, project: ProjectConfig, repo: str) -> bool:
         """Return whether a hint about this repository, team or tracker project is about the project's issues."""
-        tracker_repos = (str(getattr(tracker, "repo", "")) for tracker in self.repositories.trackers(project.id))
+        tracker_repos = (str(getattr(tracker, "repo", "")) for tracker in self.connections.trackers(project.id))
         own_repo = next(filter(None, tracker_repos), project.repo)
         return not repo or not own_repo or repo.casefold() == own_repo.casefold()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def learn(self, project: ProjectConfig, issue: str) -> None:
+    async def read_issue(self, project: ProjectConfig, issue: str) -> None:
         """Read one issue now, because a request names it."""
-        name = await self.repositories.tracker_name(project)
-        tracker = await self.repositories.reach_tracker(project.id, name)
+        name = await self.connections.tracker_name(project)
+        tracker = await self.connections.trusted_tracker(project.id, name)
         if tracker.hosted:
             await self.record_issue(project.id, name, await tracker.get(issue), with_comments=True)
 
@@ -200,7 +200,7 @@ class IssueSync(Part):
         self,
         project: str,
         tracker: str,
-        issue: Issue,
+        issue: TrackerIssue,
         *,
         with_comments: bool,
         done: Callable[[e.Body], bool] = _is_never_own,
@@ -219,14 +219,14 @@ class IssueSync(Part):
                 for position, body in enumerate(
                     (
                         *issue_news(known_issue, issue, tracker, with_comments=with_comments),
-                        *planned_events(self.flow.home, project, issue, known_issue),
+                        *events_for_marked_issue(self.flow.home, project, issue, known_issue),
                     )
                 )
             ]
             if own_events := [event for event in events if done(event.body)]:
                 await self.flow.append(*own_events)
             if tracker_events := [event for event in events if not done(event.body)]:
-                with acting_as(tracker) if current() else contextlib.nullcontext():
+                with acting_as(tracker) if current_actor() else contextlib.nullcontext():
                     await self.flow.append(*tracker_events)
 
     async def _run_loop(self, project: str) -> None:
@@ -235,27 +235,29 @@ class IssueSync(Part):
         while self.core.config.project(project) is not None:
             try:
                 config = self.core.settings.project(project)
-                previous_name, name = name, await self.repositories.tracker_name(config)
+                previous_name, name = name, await self.connections.tracker_name(config)
                 if previous_name != name:
-                    await self.outages.settle(project, name)
-                if not self.repositories.is_hosted("tracker", config, name):
+                    await self.outages.forget_former_trackers(project, name)
+                if not self.connections.is_hosted("tracker", config, name):
                     return
-                tracker = await self.repositories.reach_tracker(project, name)
+                tracker = await self.connections.trusted_tracker(project, name)
                 await self._read_due(project, name, tracker)
                 self.problems.pop(project, None)
-                await self.outages.works(project, name, "issues")
+                await self.outages.record_success(project, name, "issues")
                 pause = 0.0
             except Exception as error:
                 self._overdue.add(project)  # hinted issues are not read singly again
                 longest_pause = self._next_pause(project, pause, error)
-                pause = min(longest_pause, await self.outages.failed(project, name, "issues", error))
+                pause = min(longest_pause, await self.outages.record_failure(project, name, "issues", error))
                 if self.problems.get(project) != error_line(error):
                     log.warning("a tracker cannot be read", project=project, error=error_line(error))
                 self.problems[project] = error_line(error)
             try:
                 async with asyncio.timeout(pause or self._interval(project)):
                     await self._wake[project].wait()
-                await asyncio.sleep(pause or min(max(GATHER, self._rate_limit_pause(project)), EVERY))
+                await asyncio.sleep(
+                    pause or min(max(HINT_BATCH_SECONDS, self._rate_limit_pause(project)), ISSUE_POLL_INTERVAL)
+                )
                 self._wake[project].clear()
             except TimeoutError:
                 pass
@@ -264,25 +266,27 @@ class IssueSync(Part):
         """Return the pause after a failure; the first one is no longer than that between two polls."""
         try:
             config = self.core.settings.project(project)
-            first = min(EVERY, self.repositories.interval(config, config.tracker, EVERY))
+            first = min(
+                ISSUE_POLL_INTERVAL, self.connections.poll_interval(config, config.tracker, ISSUE_POLL_INTERVAL)
+            )
         except AoError:
-            first = EVERY
-        return next_pause(pause, first, LONGEST_PAUSE, error, self.clock())
+            first = ISSUE_POLL_INTERVAL
+        return next_pause(pause, first, MAX_FAILURE_PAUSE, error, self.clock())
 
     def _interval(self, project: str, *, has_hooks: bool | None = None) -> float:
         """Return the seconds between two polls: more while webhooks come (`has_hooks`), or while the host's rate limit is short."""
         if has_hooks is None:
-            has_hooks = self.clock() - self._last_webhook_at.get(project, 0.0) <= HOOKS_LAST
+            has_hooks = sends_webhooks(self._last_webhook_at.get(project, 0.0), self.clock())
         try:
             config = self.core.settings.project(project)
-            interval = WITH_HOOKS if has_hooks else self.repositories.interval(config, config.tracker, EVERY)
+            interval = poll_interval(self.connections, config, config.tracker, ISSUE_POLL_INTERVAL, has_hooks=has_hooks)
         except AoError:
-            return WITH_HOOKS
+            return WEBHOOK_POLL_INTERVAL
         return max(interval, self._rate_limit_pause(project))
 
     def _rate_limit_pause(self, project: str) -> float:
         """Return the seconds that the host's rate limit requires between two reads."""
-        return max((tracker.pause() for tracker in self.repositories.trackers(project)), default=0.0)
+        return max((tracker.pause() for tracker in self.connections.trackers(project)), default=0.0)
 
     async def _read_due(self, project: str, name: str, tracker: Tracker) -> None:
         """Read the issues that hints named, and poll for changed issues if a poll is due."""
@@ -305,7 +309,7 @@ class IssueSync(Part):
         newest = max((listed_issue.updated_at for listed_issue in issues), default=since or 0.0)
         self._newest_update[project], self._polled_at[project] = newest, now
 
-    async def _record_changed(self, project: str, name: str, tracker: Tracker, issue: Issue) -> None:
+    async def _record_changed(self, project: str, name: str, tracker: Tracker, issue: TrackerIssue) -> None:
         """Record a changed issue; one that a session works on is read with its comments."""
         number = issue_number(issue.id)
         known_issue = self.flow.home.issues.get(issue_key(project, number)) if number is not None else None
@@ -319,8 +323,8 @@ class IssueSync(Part):
 
     async def create(self, project: str, title: str, body: str, labels: Sequence[str]) -> int | None:
         """Create an issue at the tracker and return its number, or None if the tracker is no service."""
-        name = await self.repositories.tracker_name(self.core.settings.project(project))
-        tracker = await self.repositories.reach_tracker(project, name)
+        name = await self.connections.tracker_name(self.core.settings.project(project))
+        tracker = await self.connections.trusted_tracker(project, name)
         if not tracker.hosted:
             return None
         issue = await tracker.create(title, body, labels)
@@ -329,8 +333,8 @@ class IssueSync(Part):
 
     async def change(self, project: str, issue: str, change: IssueChange) -> bool:
         """Change an issue at the tracker. Return False if the tracker is no service."""
-        name = await self.repositories.tracker_name(self.core.settings.project(project))
-        tracker = await self.repositories.reach_tracker(project, name)
+        name = await self.connections.tracker_name(self.core.settings.project(project))
+        tracker = await self.connections.trusted_tracker(project, name)
         if not tracker.hosted:
             return False
         await tracker.change(issue, change)
@@ -341,18 +345,18 @@ class IssueSync(Part):
 
     async def comment(self, project: str, issue: str, text: str, key: str) -> None:
         """Add a comment to an issue at the tracker, if that is a service."""
-        name = await self.repositories.tracker_name(self.core.settings.project(project))
-        tracker = await self.repositories.reach_tracker(project, name)
+        name = await self.connections.tracker_name(self.core.settings.project(project))
+        tracker = await self.connections.trusted_tracker(project, name)
         if tracker.hosted:
             await tracker.comment(issue, text, key)
 
     # -- reporting progress --------------------------------------------------------------------------------------------
 
-    async def track(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def report_progress(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Report to the tracker how far the work on a session's issue is."""
         facts = self.flow.sessions[intent.session]
         state, issue, name = str(intent.args["state"]), facts.spec.issue or "", facts.spec.tracker
-        tracker = await self.repositories.reach_tracker(facts.project, name)
+        tracker = await self.connections.trusted_tracker(facts.project, name)
         if state == "in_review" and facts.pr and facts.pr.url:
             await tracker.comment(issue, f"Pull request: {facts.pr.url}", f"{facts.id}:{state}")
         await tracker.change(issue, IssueChange(state=state, assignee="@me" if state == "in_progress" else None))

@@ -9,7 +9,6 @@ import asyncio
 import math
 from collections import defaultdict
 
-from agent_orchestrator.changes.forge_sync.connections import error_line
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.fold.home import outage_key
@@ -31,7 +30,7 @@ class Outages:
         self._record_lock = asyncio.Lock()
         self._failing_since: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
 
-    async def failed(self, project: str, name: str, part: str, error: Exception) -> float:
+    async def record_failure(self, project: str, name: str, part: str, error: Exception) -> float:
         """Record that a part could not be read.
 
         Return the seconds after which the failure is worth a notice if it goes on; infinite if it is recorded already.
@@ -48,7 +47,7 @@ class Outages:
         self._failing_since[project, name].setdefault(part, now)
         outage = self.flow.home.outages.get(outage_key(project, name))
         needs_person = await self._needs_person(project, error)
-        if outage is not None and (outage.called or not needs_person):
+        if outage is not None and (outage.needs_person or not needs_person):
             return math.inf
         if not needs_person and now - since < NOTIFY_AFTER:
             return since + NOTIFY_AFTER - now
@@ -64,7 +63,7 @@ class Outages:
         await self._record(project, e.ReadingFailed(name, text, remedy, began, needs_person), notice)
         return math.inf
 
-    async def works(self, project: str, name: str, part: str) -> None:
+    async def record_success(self, project: str, name: str, part: str) -> None:
         """Record that a part was read; the outage is over when all parts can be read."""
         async with self._record_lock:
             since = self._end_part(project, name, part)
@@ -74,18 +73,18 @@ class Outages:
                 notice = e.Notified("reading-resumed", f"{name} of {project} can be read again", text, "info")
                 await self._record(project, e.ReadingResumed(name), notice)
 
-    async def not_needed(self, project: str, name: str, part: str) -> None:
+    async def stop_watching(self, project: str, name: str, part: str) -> None:
         """Record that a part need not be read any more."""
         async with self._record_lock:
             if self._end_part(project, name, part) is not None:
                 await self._record(project, e.ReadingResumed(name))
 
-    async def settle(self, project: str, tracker: str) -> None:
+    async def forget_former_trackers(self, project: str, tracker: str) -> None:
         """Record the project's present tracker: earlier ones that serve no pull request either need not be read any more."""
         served = {facts.spec.scm for facts in self.flow.sessions.values() if facts.project == project}
         for outage in list(self.flow.home.outages.values()):
             if outage.project == project and outage.name not in (tracker, *served):
-                await self.not_needed(project, outage.name, "issues")
+                await self.stop_watching(project, outage.name, "issues")
 
     def _end_part(self, project: str, name: str, part: str) -> float | None:
         """Return since when the outage lasted that ends with this part, or None if there is none or another part still fails."""
@@ -113,3 +112,8 @@ class Outages:
         key = f"{body.type}:{project}:{now:.6f}"
         notices = [Event(self._notices(project, notice), now, "daemon", f"{key}:told", project)] if notice else []
         await self.flow.append(Event(body, now, "daemon", key, project), *notices)
+
+
+def error_line(error: Exception) -> str:
+    """Return an error's text in one line."""
+    return str(error) if isinstance(error, AoError) else f"{type(error).__name__}: {error}"

@@ -7,19 +7,18 @@ state that is read twice, by a webhook and by a poll, leads to events once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
+from agent_orchestrator.changes.forge_sync.merge_cleanup import keeps_branch
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.pull_request import UNFINISHED_STATES, Issue, PullRequest, issue_number
-from agent_orchestrator.protocols.forge import Issue as RemoteIssue
-from agent_orchestrator.protocols.forge import PullCheck, PullComment, PullReview, PullState
+from agent_orchestrator.core.pull_request import UNFINISHED_STATES, PullRequest
+from agent_orchestrator.protocols.forge import PullRequestCheck, PullRequestComment, PullRequestReview, PullRequestState
 
 UNKNOWN_FILES = ("files that the forge does not name",)
 """Stands for files in conflict that the forge does not name."""
 
 
-def pull_request_news(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> list[e.Body]:
+def pull_request_news(facts: SessionFacts, pull: PullRequestState, conflicts: Sequence[str] = ()) -> list[e.Body]:
     """Return what happened to a session's pull request, in order; `conflicts`: the files in conflict, if they are known."""
     pr = facts.pr
     if pr is None or pr.state == "merged":
@@ -36,13 +35,13 @@ def pull_request_news(facts: SessionFacts, pull: PullState, conflicts: Sequence[
     return bodies + _discussion_events(pr, pull) + _end_events(pr, pull)
 
 
-def merges_other_commit(facts: SessionFacts, pull: PullState) -> bool:
+def merges_other_commit(facts: SessionFacts, pull: PullRequestState) -> bool:
     """Return whether the forge is about to merge another commit than the requested one."""
     request = facts.pr.merge_request if facts.pr else None
     return request is not None and pull.state == "open" and pull.queued and pull.head != request.head
 
 
-def _metadata_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+def _metadata_events(pr: PullRequest, pull: PullRequestState) -> list[e.Body]:
     """Return the changes of the pull request's base, title, draft state and blocked state."""
     bodies: list[e.Body] = []
     if pull.base != pr.base:
@@ -53,21 +52,21 @@ def _metadata_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
     return bodies
 
 
-def _conflict_events(pr: PullRequest, pull: PullState, files: tuple[str, ...]) -> list[e.Body]:
+def _conflict_events(pr: PullRequest, pull: PullRequestState, files: tuple[str, ...]) -> list[e.Body]:
     """Return the change in whether the pull request can be merged, with the files in conflict."""
     sides, has_conflicts = (pull.head, pull.base_head), pull.mergeable == "no"
-    is_known = pr.compared == sides and pr.base == pull.base and bool(pr.conflicts) == has_conflicts
+    is_known = pr.compared_heads == sides and pr.base == pull.base and bool(pr.conflicting_files) == has_conflicts
     return [] if pull.mergeable == "unknown" or is_known else [e.ConflictsSeen(*sides, files if has_conflicts else ())]
 
 
-def _check_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+def _check_events(pr: PullRequest, pull: PullRequestState) -> list[e.Body]:
     """Return the events of checks: each result, and that all have ended or, if a run was restarted, that they have not."""
     if "checks" in pull.unread:
         return []
     check_names = {check.name for check in pull.checks}
     gone = [run for run in pr.checks.values() if run.head == pull.head and run.name not in check_names]
     running = any(check.state in UNFINISHED_STATES for check in pull.checks)
-    was_restarted = running and pr.settled == pull.head
+    was_restarted = running and pr.settled_head == pull.head
     changed_checks = [check for check in pull.checks if was_restarted or not _is_known(pr, check, pull.head)]
     bodies = [
         *(e.CheckGone(run.name, run.head) for run in gone),
@@ -80,19 +79,19 @@ def _check_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
     if (
         (has_no_checks or pull.checks)
         and not running
-        and (bodies or pr.settled != pull.head or pr.unchecked != has_no_checks)
+        and (bodies or pr.settled_head != pull.head or pr.has_no_checks != has_no_checks)
     ):
         bodies.append(e.ChecksSettled(pull.head, none=has_no_checks))
     return bodies
 
 
-def _is_known(pr: PullRequest, check: PullCheck, head: str) -> bool:
+def _is_known(pr: PullRequest, check: PullRequestCheck, head: str) -> bool:
     """Return whether a check's state on this commit is in the facts."""
     run = pr.checks.get(check.name)
     return run is not None and (run.head, run.state) == (head, check.state)
 
 
-def _check_event(check: PullCheck, head: str) -> e.Body:
+def _check_event(check: PullRequestCheck, head: str) -> e.Body:
     """Return the event for a check's state."""
     match check.state:
         case "queued":
@@ -102,7 +101,7 @@ def _check_event(check: PullCheck, head: str) -> e.Body:
     return e.CheckFinished(check.name, head, check.state, summary=check.summary, log=check.log, url=check.url or "")
 
 
-def _discussion_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+def _discussion_events(pr: PullRequest, pull: PullRequestState) -> list[e.Body]:
     """Return new reviews, comments and settled threads.
 
     A comment that the agent made here and that was posted at the forge has its id as a mark and is left out.
@@ -120,7 +119,7 @@ def _discussion_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
         {item.thread: item.resolved for item in pr.comments if item.thread},
     )
     new_comments = [item for item in pull.comments if item.id not in known_ids and item.mark not in known_ids]
-    timed_bodies += [(item.at, _added(item, pull.head)) for item in new_comments]
+    timed_bodies += [(item.at, _comment_event(item, pull.head)) for item in new_comments]
     resolved_by_thread = {item.thread: item.resolved for item in pull.comments if item.thread}
     bodies = [body for _, body in sorted(timed_bodies, key=lambda item: item[0])]
     changed = [
@@ -129,7 +128,7 @@ def _discussion_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
     return bodies + [e.ThreadSettled(thread, resolved_by_thread[thread]) for thread in changed]
 
 
-def _review_event(review: PullReview) -> e.Body:
+def _review_event(review: PullRequestReview) -> e.Body:
     """Return the event for a new review."""
     return e.ReviewSubmitted(
         review=review.id,
@@ -143,7 +142,7 @@ def _review_event(review: PullReview) -> e.Body:
     )
 
 
-def _added(comment: PullComment, head: str) -> e.Body:
+def _comment_event(comment: PullRequestComment, head: str) -> e.Body:
     """Return the event for a new comment."""
     return e.CommentAdded(
         comment=comment.id,
@@ -160,11 +159,11 @@ def _added(comment: PullComment, head: str) -> e.Body:
     )
 
 
-def _end_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
+def _end_events(pr: PullRequest, pull: PullRequestState) -> list[e.Body]:
     """Return the event for a pull request that was merged or closed at the forge."""
     if pull.state == "merged":
         request = pr.merge_request
-        keep_branch = request is not None and not request.delete_after
+        keep_branch = keeps_branch(request)
         strategy = request.strategy if request else "squash"
         remove_there = bool(request and not keep_branch)
         return [
@@ -175,66 +174,3 @@ def _end_events(pr: PullRequest, pull: PullState) -> list[e.Body]:
     if pull.state == "closed" and pr.state == "open":
         return [e.PrClosed("it was closed at the forge")]
     return []
-
-
-def _attribute_to_author(changed: e.IssueChanged, issue: RemoteIssue) -> e.IssueChanged:
-    """Return the change with the issue's author as its author.
-
-    Trackers do not report who changed an issue. It may have been the author; anyone else who may change it may write to
-    the repository.
-    """
-    return replace(changed, author=issue.author.name, write_access=issue.author.write_access)
-
-
-def issue_news(recorded: Issue | None, issue: RemoteIssue, tracker: str, *, with_comments: bool) -> list[e.Body]:
-    """Return what happened to an issue of a tracker; `whole`: it was read with its comments."""
-    number = issue_number(issue.id)
-    if number is None:
-        return []
-    key = "" if issue.id == str(number) else issue.id
-    bodies: list[e.Body] = []
-    labels: tuple[str, ...] = ()
-    if recorded is None:
-        bodies.append(
-            e.IssueOpened(
-                number,
-                issue.title,
-                issue.body,
-                issue.labels,
-                issue.author.name,
-                (),
-                issue.author.write_access,
-                key,
-                issue.url,
-                tracker,
-                issue.branch,
-                issue.assignee,
-                hosted=True,
-            )
-        )
-        labels, state = issue.labels, "open"
-    else:
-        labels, state = recorded.labels, recorded.state
-        changed = e.IssueChanged(
-            number,
-            title=issue.title if issue.title != recorded.title else None,
-            body=issue.body if with_comments and issue.body != recorded.body else None,
-        )
-        if changed != e.IssueChanged(number):
-            bodies.append(_attribute_to_author(changed, issue))
-        if (issue.assignee or "") != (recorded.assignee or ""):
-            bodies.append(e.IssueChanged(number, assignee=issue.assignee or ""))
-    if issue.state != state:
-        bodies.append(_attribute_to_author(e.IssueChanged(number, state=issue.state), issue))
-    bodies += [e.LabelAdded(number, label) for label in issue.labels if label not in labels]
-    bodies += [e.LabelRemoved(number, label) for label in labels if label not in issue.labels]
-    known_comments = {comment.id for comment in recorded.comments} if recorded else set()
-    new_comments = (
-        [comment for comment in issue.comments if comment.id not in known_comments and comment.author.kind != "agent"]
-        if with_comments
-        else []
-    )
-    return bodies + [
-        e.IssueComment(number, comment.id, comment.body, comment.author.name, comment.author.write_access)
-        for comment in new_comments
-    ]

@@ -18,29 +18,29 @@ import structlog
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks.summary import MAX_SEARCHED_BYTES, relevant_output
 from agent_orchestrator.changes.forge_sync.backoff import next_pause
-from agent_orchestrator.changes.forge_sync.connections import ForgeConnections, error_line
-from agent_orchestrator.changes.forge_sync.outages import Outages
+from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
+from agent_orchestrator.changes.forge_sync.outages import Outages, error_line
+from agent_orchestrator.changes.forge_sync.poll_interval import (
+    PULL_REQUEST_POLL_INTERVAL,
+    WEBHOOK_POLL_INTERVAL,
+    poll_interval,
+    sends_webhooks,
+)
 from agent_orchestrator.changes.forge_sync.pull_request_events import merges_other_commit, pull_request_news
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.pull_request import FAILED_STATES
 from agent_orchestrator.core.signals import BaseChecksRead, ConfigurationReloaded
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.protocols.forge import SCM, Hint, KnownPull, PullCheck, PullState
+from agent_orchestrator.protocols.forge import SCM, Hint, KnownPullRequest, PullRequestCheck, PullRequestState
 from agent_orchestrator.sessions.part import Core, Part
 
-EVERY = 25.0
-"""Seconds between two polls of a repository."""
-WITH_HOOKS = 600.0
-"""Seconds between two polls while the repository's webhooks arrive."""
-HOOKS_LAST = 3600.0
-"""Seconds after its last webhook in which a repository counts as one that sends webhooks."""
-GATHER = 0.1
+HINT_BATCH_SECONDS = 0.1
 """Seconds in which hints are collected before reading."""
-LONGEST_PAUSE = 600.0
+MAX_FAILURE_PAUSE = 600.0
 """Longest pause in seconds after failures."""
 POLLS_AFTER_HINT = 2
 """Polls that are made after a hint about an unknown commit: only every other poll asks for the checks of commits that no
@@ -59,17 +59,17 @@ class PullRequestSync(Part):
 
     def __init__(self, core: Core, repositories: ForgeConnections, outages: Outages) -> None:
         super().__init__(core)
-        self.repositories = repositories
+        self.connections = repositories
         self.outages = outages
         self.problems: dict[ForgeKey, str] = {}
         """Why a project's forge cannot be read."""
         self._loops: dict[ForgeKey, asyncio.Task[None]] = {}
         self._wake: defaultdict[ForgeKey, asyncio.Event] = defaultdict(asyncio.Event)
         self._numbers_to_read: defaultdict[ForgeKey, set[int]] = defaultdict(set)
-        self.incomplete: dict[str, str] = {}
+        self.incomplete_reasons: dict[str, str] = {}
         """What a forge does not report about a session's pull request, although it was read again."""
         self._read_at: dict[str, float] = {}
-        self._incomplete_reads: dict[str, int] = {}
+        self._reread_counts: dict[str, int] = {}
         self._last_webhook_at: dict[ForgeKey, float] = {}
         self._polls_due: dict[ForgeKey, int] = {}
         """Number of polls that are due although webhooks come."""
@@ -87,7 +87,7 @@ class PullRequestSync(Part):
         self.on(self._poll_awaited, e.MergeRequested)
         for facts in self.flow.sessions.values():
             if _is_watched(facts):
-                self.want(facts)
+                self.request_read(facts)
 
     def _restart_failed(self, _signal: ConfigurationReloaded) -> None:
         """Restart reading after a configuration change: a forge that failed may be readable now."""
@@ -102,16 +102,16 @@ class PullRequestSync(Part):
             timer.cancel()
         await super().close()
 
-    def _read_changed(self, changes: Sequence[Change]) -> None:
+    def _read_changed(self, changes: Sequence[FactsChange]) -> None:
         """Read a pull request after it was opened, pushed to, made ready, or had a thread settled by a person."""
         for change in changes:
             after = change.after
             is_read_already = isinstance(change.event.body, e.ThreadSettled) and change.event.source != "person"
             if after and not is_read_already and _is_watched(after):
                 self._last_action_seq[after.id] = change.event.seq
-                self.want(after)
+                self.request_read(after)
 
-    def _poll_awaited(self, changes: Sequence[Change]) -> None:
+    def _poll_awaited(self, changes: Sequence[FactsChange]) -> None:
         """Poll when a merge is requested, because a webhook about its checks may have been missed."""
         for change in changes:
             if change.after and _is_watched(change.after):
@@ -119,14 +119,14 @@ class PullRequestSync(Part):
 
     # -- what to read --------------------------------------------------------------------------------------------------
 
-    def want(self, facts: SessionFacts) -> None:
+    def request_read(self, facts: SessionFacts) -> None:
         """Read a session's pull request soon."""
         assert facts.pr is not None
         place = (facts.project, facts.spec.scm)
         self._numbers_to_read[place].add(facts.pr.number)
         self._wake_loop(place)
 
-    def hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
+    def handle_hint(self, name: str, hint: Hint, projects: Collection[str]) -> None:
         """Read the pull requests that a webhook for these projects is about.
 
         A hint about a commit of no session leads to a poll.
@@ -143,8 +143,8 @@ class PullRequestSync(Part):
                 continue
             self._last_webhook_at[place] = self.clock()
             has_targets = hint.pulls or hint.heads or hint.branches or hint.issues
-            if not has_targets or _concerns(hint, facts):  # a hint without targets is about everything
-                self.want(facts)
+            if not has_targets or _is_about_session(hint, facts):  # a hint without targets is about everything
+                self.request_read(facts)
             elif hint.heads:
                 places_to_poll.add(place)
         for place in places_to_poll:
@@ -166,7 +166,7 @@ class PullRequestSync(Part):
     def _is_in_repository(self, place: ForgeKey, repo: str) -> bool:
         """Return whether a hint about this repository is about the project's repository."""
         try:
-            return not repo or self.repositories.of(*place).repo.casefold() == repo.casefold()
+            return not repo or self.connections.forge(*place).repo.casefold() == repo.casefold()
         except AoError:
             return False
 
@@ -183,24 +183,26 @@ class PullRequestSync(Part):
         pause, began = 0.0, self.clock()
         while any(self._watched_sessions(place)):
             try:
-                scm = await self.repositories.reach(*place)
-                overdue = self.clock() - max(began, self._polled_at.get(place, 0.0)) >= WITH_HOOKS
+                scm = await self.connections.trusted_forge(*place)
+                overdue = self.clock() - max(began, self._polled_at.get(place, 0.0)) >= WEBHOOK_POLL_INTERVAL
                 if overdue or not self._numbers_to_read[place]:
                     self._polled_at[place] = self.clock()
                     self._mark_for_reading(place, await scm.changed(self._known_pulls(place)))
                     self._polls_due[place] = max(0, self._polls_due.get(place, 0) - 1)
                     self._report_bases(place[0], scm)
-                await self.read(place, scm)
+                await self.read_marked(place, scm)
                 self.problems.pop(place, None)
-                await self.outages.works(*place, "pulls")
+                await self.outages.record_success(*place, "pulls")
                 pause = 0.0
             except Exception as error:
-                pause = min(self._next_pause(place, pause, error), await self.outages.failed(*place, "pulls", error))
+                pause = min(
+                    self._next_pause(place, pause, error), await self.outages.record_failure(*place, "pulls", error)
+                )
                 if self.problems.get(place) != error_line(error):
                     log.warning("a forge cannot be read", project=place[0], forge=place[1], error=error_line(error))
                 self.problems[place] = error_line(error)
             await self._sleep(place, pause)
-        await self.outages.not_needed(*place, "pulls")
+        await self.outages.stop_watching(*place, "pulls")
 
     def _report_bases(self, project: str, scm: SCM) -> None:
         """Emit the checks of the base branches, if the forge reports them."""
@@ -211,10 +213,13 @@ class PullRequestSync(Part):
         """Return the pause after a failure; the first one is no longer than that between two polls."""
         try:
             project = self.core.settings.project(place[0])
-            first = min(EVERY, self.repositories.interval(project, project.scm, EVERY))
+            first = min(
+                PULL_REQUEST_POLL_INTERVAL,
+                self.connections.poll_interval(project, project.scm, PULL_REQUEST_POLL_INTERVAL),
+            )
         except AoError:
-            first = EVERY
-        return next_pause(pause, first, LONGEST_PAUSE, error, self.clock())
+            first = PULL_REQUEST_POLL_INTERVAL
+        return next_pause(pause, first, MAX_FAILURE_PAUSE, error, self.clock())
 
     async def _sleep(self, place: ForgeKey, pause: float) -> None:
         """Wait until the next poll is due or a pull request is to be read."""
@@ -229,26 +234,28 @@ class PullRequestSync(Part):
     def _gather_seconds(self, place: ForgeKey) -> float:
         """Return the seconds in which hints are collected: more while the host's rate limit is short, to save requests."""
         try:
-            scm = self.repositories.of(*place)
+            scm = self.connections.forge(*place)
         except AoError:
-            return GATHER
-        return min(max(GATHER, scm.pause()), EVERY)
+            return HINT_BATCH_SECONDS
+        return min(max(HINT_BATCH_SECONDS, scm.pause()), PULL_REQUEST_POLL_INTERVAL)
 
     def _interval(self, place: ForgeKey) -> float:
         """Return the seconds until the next poll: more while webhooks come, or while the host's rate limit is short.
 
         While a merge is requested, webhooks do not replace polls: one that was missed would hold the merge for long.
         """
-        has_hooks = self.clock() - self._last_webhook_at.get(place, 0.0) <= HOOKS_LAST
+        has_hooks = sends_webhooks(self._last_webhook_at.get(place, 0.0), self.clock())
         has_hooks = has_hooks and not self._numbers_to_read[place] and not self._polls_due.get(place)
         has_hooks = has_hooks and not any(
             facts.pr and facts.pr.merge_request for facts in self._watched_sessions(place)
         )
         try:
-            scm, project = self.repositories.of(*place), self.core.settings.project(place[0])
-            interval = WITH_HOOKS if has_hooks else self.repositories.interval(project, project.scm, EVERY)
+            scm, project = self.connections.forge(*place), self.core.settings.project(place[0])
+            interval = poll_interval(
+                self.connections, project, project.scm, PULL_REQUEST_POLL_INTERVAL, has_hooks=has_hooks
+            )
         except AoError:
-            return WITH_HOOKS
+            return WEBHOOK_POLL_INTERVAL
         return max(interval, scm.pause())
 
     def _watched_sessions(self, place: ForgeKey) -> Iterable[SessionFacts]:
@@ -259,10 +266,12 @@ class PullRequestSync(Part):
             if (facts.project, facts.spec.scm) == place and _is_watched(facts)
         )
 
-    def _known_pulls(self, place: ForgeKey) -> list[KnownPull]:
+    def _known_pulls(self, place: ForgeKey) -> list[KnownPullRequest]:
         """Return what is known of the watched pull requests, for a poll to compare."""
         return [
-            KnownPull(pr.number, pr.node, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0))
+            KnownPullRequest(
+                pr.number, pr.permanent_id, facts.head or "", _is_settled(facts), self._read_at.get(facts.id, 0.0)
+            )
             for facts in self._watched_sessions(place)
             if (pr := facts.pr)
         ]
@@ -270,17 +279,17 @@ class PullRequestSync(Part):
     def _mark_for_reading(self, place: ForgeKey, hint: Hint) -> None:
         """Mark the pull requests that a poll's result is about as to be read."""
         self._numbers_to_read[place] |= {
-            facts.pr.number for facts in self._watched_sessions(place) if facts.pr and _concerns(hint, facts)
+            facts.pr.number for facts in self._watched_sessions(place) if facts.pr and _is_about_session(hint, facts)
         }
 
-    async def read(self, place: ForgeKey, scm: SCM) -> None:
+    async def read_marked(self, place: ForgeKey, scm: SCM) -> None:
         """Read the pull requests that are marked, and record what is new.
 
         Raises `AoError` if one could not be recorded, after the others were.
         """
         numbers = self._numbers_to_read.pop(place, set())
         sessions = {
-            facts.pr.node: facts.id
+            facts.pr.permanent_id: facts.id
             for facts in self._watched_sessions(place)
             if facts.pr and facts.pr.number in numbers
         }
@@ -307,28 +316,30 @@ class PullRequestSync(Part):
     def _check_completeness(self, place: ForgeKey, session: str, unread: Sequence[str]) -> None:
         """Mark a pull request that was read incompletely to be read again, a few times; after that it waits for the next change."""
         facts = self.flow.sessions[session]
-        attempts = self._incomplete_reads.pop(session, 0)
-        self.incomplete.pop(session, None)
+        attempts = self._reread_counts.pop(session, 0)
+        self.incomplete_reasons.pop(session, None)
         if not unread or facts.pr is None:
             return
-        self._incomplete_reads[session] = attempts + 1
+        self._reread_counts[session] = attempts + 1
         self._read_at[session] = self.clock()
-        self.incomplete[session] = f"pull request #{facts.pr.number} is not told whole: {', '.join(unread)}"
+        self.incomplete_reasons[session] = f"pull request #{facts.pr.number} is not told whole: {', '.join(unread)}"
         if attempts < MAX_REREADS:
             self._numbers_to_read[place].add(facts.pr.number)
 
-    def untold(self, project: str) -> list[str]:
+    def describe_incomplete(self, project: str) -> list[str]:
         """Return what the project's forge does not report, as texts for people."""
-        return [text for session, text in self.incomplete.items() if self.flow.sessions[session].project == project]
+        return [
+            text for session, text in self.incomplete_reasons.items() if self.flow.sessions[session].project == project
+        ]
 
-    async def _record_news(self, scm: SCM, session: str, pull: PullState, last_seq: int) -> None:
+    async def _record_news(self, scm: SCM, session: str, pull: PullRequestState, last_seq: int) -> None:
         """Record what is new about a pull request.
 
         If an action from here was recorded after `last_seq`, the answer may be older than it and is dropped.
         """
         self._read_at[session] = self.clock()
         if merges_other_commit(self.flow.sessions[session], pull):
-            await scm.call_off(pull)
+            await scm.cancel_merge(pull)
         pull = await self._with_logs(scm, self.flow.sessions[session], pull)
         conflicts = await self._conflicting_files(self.flow.sessions[session], pull) if pull.mergeable == "no" else ()
         if self._last_action_seq.get(session, 0) > last_seq:
@@ -342,15 +353,17 @@ class PullRequestSync(Part):
         if events:
             await self.flow.append(*events)
 
-    async def _conflicting_files(self, facts: SessionFacts, pull: PullState) -> tuple[str, ...]:
+    async def _conflicting_files(self, facts: SessionFacts, pull: PullRequestState) -> tuple[str, ...]:
         """Return the files in conflict, or none if the repository here does not have both commits."""
         work = self.home.path / "landing" / facts.id
         try:
-            return await merge.Prediction(self.host, Path(facts.spec.repo), work).conflicts_with(pull.head, pull.base)
+            return await merge.BaseConflicts(self.host, Path(facts.spec.repo), work).conflicts_with(
+                pull.head, pull.base
+            )
         except AoError:
             return ()
 
-    async def _with_logs(self, scm: SCM, facts: SessionFacts, pull: PullState) -> PullState:
+    async def _with_logs(self, scm: SCM, facts: SessionFacts, pull: PullRequestState) -> PullRequestState:
         """Return the pull request with the output of checks that failed since the last read."""
         known_states = {run.name: (run.head, run.state) for run in facts.pr.checks.values()} if facts.pr else {}
         checks = []
@@ -361,7 +374,7 @@ class PullRequestSync(Part):
             checks.append(await self._with_log(scm, facts, check) if is_new_failure else check)
         return replace(pull, checks=tuple(checks))
 
-    async def _with_log(self, scm: SCM, facts: SessionFacts, check: PullCheck) -> PullCheck:
+    async def _with_log(self, scm: SCM, facts: SessionFacts, check: PullRequestCheck) -> PullRequestCheck:
         """Return a check with its output stored in a file; without it if it cannot be read."""
         try:
             output = await scm.log(check.job or "", MAX_SEARCHED_BYTES)
@@ -382,24 +395,26 @@ def _is_watched(facts: SessionFacts) -> bool:
     One that was closed may be reopened as long as its session is not stopped.
     """
     pr = facts.pr
-    if not facts.has_remote_forge or pr is None or not pr.node:
+    if not facts.has_remote_forge or pr is None or not pr.permanent_id:
         return False
     return pr.state == "open" or (pr.state == "closed" and not facts.stopped)
 
 
 def _is_settled(facts: SessionFacts) -> bool:
     """Return whether a pull request is not open, or all checks of its head have ended."""
-    return facts.pr is not None and (facts.pr.state != "open" or facts.pr.settled == facts.head)
+    return facts.pr is not None and (facts.pr.state != "open" or facts.pr.settled_head == facts.head)
 
 
-def _concerns(hint: Hint, facts: SessionFacts) -> bool:
+def _is_about_session(hint: Hint, facts: SessionFacts) -> bool:
     """Return whether a hint is about a session's pull request, commit or branches."""
     pr = facts.pr
     if pr is None:
         return False
     heads, branches = set(hint.heads), set(hint.branches)
     return (
-        pr.number in hint.pulls or bool(heads & {facts.head, facts.pushed}) or bool(branches & {facts.branch, pr.base})
+        pr.number in hint.pulls
+        or bool(heads & {facts.head, facts.pushed_head})
+        or bool(branches & {facts.branch, pr.base})
     )
 
 

@@ -10,28 +10,28 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
-from agent_orchestrator.changes.forge_records import Numbers
+from agent_orchestrator.changes.forge_records import NumberAllocator
 from agent_orchestrator.changes.forge_records.issues import comment_id
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import A_PERSON, Author
+from agent_orchestrator.core.authors import LOCAL_PERSON, TextAuthor
 from agent_orchestrator.core.dependencies import is_about, open_prerequisites, session_working_on
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.protocols.forge import IssueChange
 from agent_orchestrator.sessions.creation.issue_task import find_issue
 
-Rows = list[dict[str, Any]]
+IssueRows = list[dict[str, Any]]
 """Issues as JSON objects."""
 
 STATES = ("open", "closed")
-LONGEST_TITLE = 300
-LONGEST_TEXT = 100_000
-LONGEST_LABEL = 80
-MOST_LABELS = 50
+MAX_TITLE_LENGTH = 300
+MAX_BODY_LENGTH = 100_000
+MAX_LABEL_LENGTH = 80
+MAX_LABELS = 50
 
 
 class RemoteTracker(Protocol):
@@ -53,7 +53,7 @@ class RemoteTracker(Protocol):
 class Issues:
     """Requests about issues."""
 
-    def __init__(self, flow: Flow, numbers: Numbers, remote: RemoteTracker) -> None:
+    def __init__(self, flow: Flow, numbers: NumberAllocator, remote: RemoteTracker) -> None:
         """`remote` changes issues of projects whose tracker is a service."""
         self.flow = flow
         self.numbers = numbers
@@ -61,7 +61,7 @@ class Issues:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def list(self, project: str | None, *, labels: Sequence[str] = (), state: str = "open") -> Rows:
+    def list(self, project: str | None, *, labels: Sequence[str] = (), state: str = "open") -> IssueRows:
         """Return the issues with all of these labels, by project and number; state `all` includes open and closed ones."""
         if state not in (*STATES, "all"):
             raise UsageError(f"{state!r} is no state of an issue", "one of open, closed, all")
@@ -74,7 +74,7 @@ class Issues:
         ]
         return [self._issue_json(issue) for issue in sorted(issues, key=lambda issue: (issue.project, issue.number))]
 
-    def next(self, project: str | None, *, labels: Sequence[str] = ()) -> Rows:
+    def list_in_start_order(self, project: str | None, *, labels: Sequence[str] = ()) -> IssueRows:
         """Return open issues in the order in which they would be started: those that wait for nothing first."""
         return sorted(self.list(project, labels=labels), key=lambda issue: issue["waitingFor"] is not None)
 
@@ -137,7 +137,7 @@ class Issues:
         body: str = "",
         labels: Iterable[str] = (),
         after: Iterable[int] = (),
-        words: Author = A_PERSON,
+        words: TextAuthor = LOCAL_PERSON,
         key: str | None = None,
         by: str = "person",
     ) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Issues:
             earlier = await self.flow.store.event_by_key(event_key) if key else None
             if earlier is not None and isinstance(earlier.body, e.IssueOpened):
                 return self.get(project, earlier.body.number)
-            number = self.numbers.next(project)
+            number = self.numbers.next_number(project)
             issue_opened = e.IssueOpened(
                 number, title, body, labels, words.author, prerequisites, words.write_access, hosted=False
             )
@@ -183,7 +183,7 @@ class Issues:
             title=None if title is None else _clean_title(title),
             body=None if body is None else _clean_body(body, "text"),
             state=state,
-            assignee=None if assignee is None else _clean_line(assignee, "assignee", LONGEST_LABEL),
+            assignee=None if assignee is None else _clean_line(assignee, "assignee", MAX_LABEL_LENGTH),
             after=prerequisites,
         )
         remote_change = IssueChange(state=state, assignee=assignee, title=changed.title, body=changed.body)
@@ -198,7 +198,7 @@ class Issues:
         return await self.change(project, number, assignee=who or "", key=key)
 
     async def comment(
-        self, project: str, number: int, body: str, words: Author = A_PERSON, key: str | None = None
+        self, project: str, number: int, body: str, words: TextAuthor = LOCAL_PERSON, key: str | None = None
     ) -> dict[str, Any]:
         """Add a comment to an issue."""
         issue = self._find_issue(project, number)
@@ -217,8 +217,8 @@ class Issues:
         """Add labels."""
         issue = self._find_issue(project, number)
         added = [label for label in _clean_labels(labels) if label not in issue.labels]
-        if len(issue.labels) + len(added) > MOST_LABELS:
-            raise UsageError(f"issue {number} would have more than {MOST_LABELS} labels", "take some off first")
+        if len(issue.labels) + len(added) > MAX_LABELS:
+            raise UsageError(f"issue {number} would have more than {MAX_LABELS} labels", "take some off first")
         if added and await self._change_remote(issue, IssueChange(add_labels=tuple(added))):
             return self.get(project, number)
         for label in added:
@@ -260,7 +260,7 @@ class Issues:
 
 def _clean_title(text: str) -> str:
     """Return a cleaned title. Raises `UsageError` if it is empty or too long."""
-    title = _clean_line(text, "title", LONGEST_TITLE)
+    title = _clean_line(text, "title", MAX_TITLE_LENGTH)
     if not title:
         raise UsageError("the title is empty", "say in a few words what is wanted")
     return title
@@ -277,16 +277,16 @@ def _clean_line(text: str, field: str, max_length: int) -> str:
 def _clean_body(text: str, field: str) -> str:
     """Return a cleaned text. Raises `UsageError` if it is too long."""
     cleaned = clean_text(text).strip()
-    if len(cleaned) > LONGEST_TEXT:
-        raise UsageError(f"the {field} has {len(cleaned)} characters", f"{LONGEST_TEXT} at most")
+    if len(cleaned) > MAX_BODY_LENGTH:
+        raise UsageError(f"the {field} has {len(cleaned)} characters", f"{MAX_BODY_LENGTH} at most")
     return cleaned
 
 
 def _clean_labels(labels: Iterable[str]) -> tuple[str, ...]:
     """Return cleaned labels, each once. Raises `UsageError` if one is empty or there are too many."""
-    cleaned = tuple(dict.fromkeys(_clean_line(label, "label", LONGEST_LABEL) for label in labels))
+    cleaned = tuple(dict.fromkeys(_clean_line(label, "label", MAX_LABEL_LENGTH) for label in labels))
     if not all(cleaned):
         raise UsageError("a label is empty", "give it a name")
-    if len(cleaned) > MOST_LABELS:
-        raise UsageError(f"there are {len(cleaned)} labels", f"{MOST_LABELS} at most")
+    if len(cleaned) > MAX_LABELS:
+        raise UsageError(f"there are {len(cleaned)} labels", f"{MAX_LABELS} at most")
     return cleaned

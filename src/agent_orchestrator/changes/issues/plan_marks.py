@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.facts import HomeFacts
-from agent_orchestrator.core.fold.pull_requests import issue_key
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.issues import Issue, issue_number
 from agent_orchestrator.core.plans import APPLYING, Plan, PlannedTask
-from agent_orchestrator.core.pull_request import Issue, issue_number
-from agent_orchestrator.protocols.forge import Issue as RemoteIssue
+from agent_orchestrator.protocols.forge import TrackerIssue as RemoteIssue
 
 _MARK = re.compile(r"ao plan (P\d+) task (\S+) ([0-9a-f]{12})", re.ASCII)
 
@@ -39,13 +39,13 @@ def task_of_mark(home: HomeFacts, project: str, issue: RemoteIssue) -> tuple[Pla
 def created_issues(home: HomeFacts, plan: Plan) -> dict[str, int]:
     """Return task → number of the issue that was created for it."""
     return {
-        issue.planned.task: issue.number
+        issue.plan_entry.task: issue.number
         for issue in home.issues.values()
-        if issue.project == plan.project and issue.planned and issue.planned.plan == plan.id
+        if issue.project == plan.project and issue.plan_entry and issue.plan_entry.plan == plan.id
     }
 
 
-def planned_event(
+def issue_planned_event(
     home: HomeFacts, plan: Plan, task: PlannedTask, numbers: Mapping[str, int], *, start: bool
 ) -> e.IssuePlanned:
     """Return the event that says what the plan says about a task's issue; what the issue waits for already is kept."""
@@ -59,13 +59,13 @@ def planned_event(
     return e.IssuePlanned(number, plan.id, task.id, task.profile, task.priority, task.files, after, start)
 
 
-def planned_events(home: HomeFacts, project: str, issue: RemoteIssue, recorded: Issue | None) -> list[e.Body]:
+def events_for_marked_issue(home: HomeFacts, project: str, issue: RemoteIssue, recorded: Issue | None) -> list[e.Body]:
     """Return the events to record with an issue that has the mark of a plan which is being applied, else an empty list."""
     plan_and_task, number = task_of_mark(home, project, issue), issue_number(issue.id)
-    if plan_and_task is None or number is None or (recorded is not None and recorded.planned is not None):
+    if plan_and_task is None or number is None or (recorded is not None and recorded.plan_entry is not None):
         return []
     plan, task = plan_and_task
     created = created_issues(home, plan)
     if task.id in created:
         return []
-    return [planned_event(home, plan, task, {**created, task.id: number}, start=False)]
+    return [issue_planned_event(home, plan, task, {**created, task.id: number}, start=False)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from agent_orchestrator.base.git.commands import GitFailed, repository_lock
+from agent_orchestrator.changes.merge.merge_records import find_recorded_merge, record_ref, write_record
 from agent_orchestrator.changes.merge.merge_tree import open_merger
-from agent_orchestrator.changes.merge.model import CleanupResult, Merged, MergedAtForge, MergeSpec
-from agent_orchestrator.changes.merge.records import find_recorded_merge, record_ref, write_record
+from agent_orchestrator.changes.merge.model import CleanupResult, CompletedMerge, MergedAtForge, MergeSpec
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
-from agent_orchestrator.changes.merge.user_checkout import users_of_branch
+from agent_orchestrator.changes.merge.user_checkout import folders_on_branch
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.protocols.host import Host
 
@@ -24,16 +24,16 @@ async def delete_branch(host: Host, spec: MergeSpec, there: MergedAtForge | None
             return CleanupResult(True, "")
         if spec.branch == spec.base:
             return CleanupResult(False, f"{spec.branch} is the base branch")
-        users = await users_of_branch(repository, spec.branch)
+        users = await folders_on_branch(repository, spec.branch)
         if users:
             return CleanupResult(False, f"{spec.branch} is checked out in {users[0]}")
-        base = (there.base if there else None) or await repository.base(spec.base)
+        base = (there.base if there else None) or await repository.base_head(spec.base)
         has_merged = there is not None and await _is_part_of(repository, tip, there.head)
         if not has_merged and not await _is_on_base(repository, spec, tip, base):
             return CleanupResult(False, f"{spec.branch} has commits that are not on {spec.base}")
         record = record_ref(spec.session, tip)
         if await find_recorded_merge(repository, spec.session, tip, base) is None:
-            record = await write_record(repository, spec.session, tip, Merged(base, base))
+            record = await write_record(repository, spec.session, tip, CompletedMerge(base, base))
         try:
             await repository.git.delete_ref(f"refs/heads/{spec.branch}", tip)
         except GitFailed:

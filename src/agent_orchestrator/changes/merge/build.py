@@ -9,17 +9,17 @@ import os
 from collections.abc import Sequence
 
 from agent_orchestrator.base.files.safe import UnsafePath, git_path_parts
-from agent_orchestrator.changes.merge.commits import Commit, Writer, read_commits
+from agent_orchestrator.changes.merge.commit_message import distinct_people, merge_message
+from agent_orchestrator.changes.merge.commits import Commit, CommitWriter, read_commits
+from agent_orchestrator.changes.merge.merge_records import find_recorded_merge
 from agent_orchestrator.changes.merge.merge_tree import Merger, open_merger
-from agent_orchestrator.changes.merge.message import distinct_people, message
-from agent_orchestrator.changes.merge.model import Built, Conflicted, MergeSpec
-from agent_orchestrator.changes.merge.records import find_recorded_merge
+from agent_orchestrator.changes.merge.model import BuiltMerge, Conflicted, MergeSpec
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.errors import Conflict, UsageError
 from agent_orchestrator.protocols.host import Host
 
 
-async def build_merge(host: Host, spec: MergeSpec, on: str | None = None) -> Built | Conflicted:
+async def build_merge(host: Host, spec: MergeSpec, on: str | None = None) -> BuiltMerge | Conflicted:
     """Build a merge on a commit, or on the present head of the base.
 
     If it has merged already, that merge is returned. Raises `UsageError` if branch and base are the same.
@@ -27,14 +27,14 @@ async def build_merge(host: Host, spec: MergeSpec, on: str | None = None) -> Bui
     if spec.branch == spec.base:
         raise UsageError(f"{spec.branch} cannot land on itself", "name another base branch")
     repository = await open_repository(host, spec.repo, spec.branch, spec.base)
-    base = await repository.base(spec.base)
+    base = await repository.base_head(spec.base)
     if on is not None:
-        base = await repository.commit(on)
-    head = await repository.commit(spec.head)
+        base = await repository.resolve_commit(on)
+    head = await repository.resolve_commit(spec.head)
     earlier_merge = await find_recorded_merge(repository, spec.session, head, base)
     if earlier_merge is not None:
         is_unchanged = earlier_merge.base_before == earlier_merge.commit
-        return Built(
+        return BuiltMerge(
             earlier_merge.commit,
             await repository.tree(earlier_merge.commit),
             earlier_merge.base_before,
@@ -45,9 +45,9 @@ async def build_merge(host: Host, spec: MergeSpec, on: str | None = None) -> Bui
         if merge.conflicts:
             return Conflicted(merge.conflicts, base)
         if merge.tree == await repository.tree(base):
-            return Built(base, merge.tree, base, up_to_date=True)
+            return BuiltMerge(base, merge.tree, base, up_to_date=True)
         await _check_paths(repository, base, merge.tree)
-        writer = Writer(repository.git, await repository.git.config(), spec.work)
+        writer = CommitWriter(repository.git, await repository.git.config(), spec.work)
         commit = None
         if spec.strategy == "rebase":
             commits = await read_commits(repository.git, "--reverse", "--first-parent", f"{base}..{head}")
@@ -56,7 +56,7 @@ async def build_merge(host: Host, spec: MergeSpec, on: str | None = None) -> Bui
             if not isinstance(replayed, Conflicted) and replayed[1] == merge.tree:
                 commit = replayed[0]
         commit = commit or await _write_commit(repository, writer, spec, base, head, merge.tree)
-    return Built(commit, merge.tree, base, notes=tuple(writer.notes))
+    return BuiltMerge(commit, merge.tree, base, notes=tuple(writer.notes))
 
 
 async def _check_paths(repository: Repository, base: str, tree: str) -> None:
@@ -73,24 +73,26 @@ async def _check_paths(repository: Repository, base: str, tree: str) -> None:
 
 
 async def _write_commit(
-    repository: Repository, writer: Writer, spec: MergeSpec, base: str, head: str, tree: str
+    repository: Repository, writer: CommitWriter, spec: MergeSpec, base: str, head: str, tree: str
 ) -> str:
     """Write the merge commit, or the one commit with all changes, and return its id."""
     commits = await read_commits(repository.git, f"{base}..{head}")
     last_commit = commits[0]
     author = spec.author or last_commit.author
     if spec.strategy == "merge":
-        message_text = message(spec.title, spec.body, fallback=f"Merge branch '{spec.branch}'")
+        message_text = merge_message(spec.title, spec.body, fallback=f"Merge branch '{spec.branch}'")
         return await writer.write(tree, (base, head), message_text, author)
-    authors = [author_of_commit for commit in reversed(commits) for author_of_commit in (commit.author, *commit.others)]
-    message_text = message(
+    authors = [
+        author_of_commit for commit in reversed(commits) for author_of_commit in (commit.author, *commit.co_authors)
+    ]
+    message_text = merge_message(
         spec.title, spec.body, fallback=last_commit.subject or spec.branch, others=distinct_people(authors, author)
     )
     return await writer.write(tree, (base,), message_text, author, last_commit.date)
 
 
 async def replay(
-    repository: Repository, merger: Merger, writer: Writer, base: str, commits: Sequence[Commit]
+    repository: Repository, merger: Merger, writer: CommitWriter, base: str, commits: Sequence[Commit]
 ) -> tuple[str, str] | Conflicted:
     """Replay commits one by one on top of the base; return the last one and its tree.
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.git.settings import Config
-from agent_orchestrator.changes.merge.message import person
+from agent_orchestrator.base.git.settings import GitConfig
+from agent_orchestrator.changes.merge.commit_message import parse_person
 from agent_orchestrator.changes.merge.model import Person
 from agent_orchestrator.errors import Temporary
 
@@ -31,7 +31,7 @@ class Commit:
     author: Person
     date: str
     """The author's date as Git stores it: seconds and time zone."""
-    others: tuple[Person, ...]
+    co_authors: tuple[Person, ...]
     """The co-authors that the message names."""
     message: str
 
@@ -51,7 +51,7 @@ async def read_commits(git: Git, *revisions: str) -> list[Commit]:
     for entry in os.fsdecode(result.out).split("\0"):
         if entry:
             commit_id, tree, parents, name, address, date, others, message_text = entry.split("\x1e", len(_FIELDS) - 1)
-            co_author_candidates = (person(other) for other in others.split("\x1f"))
+            co_author_candidates = (parse_person(other) for other in others.split("\x1f"))
             author = (name or address.partition("@")[0] or "unknown", address)
             co_authors = tuple(other for other in co_author_candidates if other)
             commits.append(
@@ -62,14 +62,14 @@ async def read_commits(git: Git, *revisions: str) -> list[Commit]:
     return commits
 
 
-class Writer:
+class CommitWriter:
     """Writes commits as the user that Git is configured for."""
 
-    def __init__(self, git: Git, config: Config, work: Path) -> None:
+    def __init__(self, git: Git, config: GitConfig, work: Path) -> None:
         self._git = git
         self._config = config
         self._work = work
-        self._is_signing = config.true("commit.gpgsign")
+        self._is_signing = config.is_true("commit.gpgsign")
         self.notes: list[str] = []
 
     async def write(self, tree: str, parents: Sequence[str], text: str, author: Person, date: str | None = None) -> str:
@@ -96,15 +96,19 @@ class Writer:
     @property
     def user(self) -> Person | None:
         """Return the user that Git is configured for, or None."""
-        name, address = self._config.last("user.name"), self._config.last("user.email")
+        name, address = self._config.effective_value("user.name"), self._config.effective_value("user.email")
         return (name, address) if name and address else None
 
     async def _write_signed(self, tree: str, parents: Sequence[str], text: str, env: dict[str, str]) -> str:
         """Write a signed commit and return its id. Raises an error if signing would have to ask for a passphrase."""
-        signature_format = self._config.last("gpg.format") or "openpgp"
+        signature_format = self._config.effective_value("gpg.format") or "openpgp"
         if signature_format == "ssh":
             return await self._git.commit_tree(tree, parents, text, {**env, **_NO_PROMPTS}, sign=())
-        program = self._config.last(f"gpg.{signature_format}.program") or self._config.last("gpg.program") or "gpg"
+        program = (
+            self._config.effective_value(f"gpg.{signature_format}.program")
+            or self._config.effective_value("gpg.program")
+            or "gpg"
+        )
         if signature_format != "openpgp":
             raise Temporary(f"signing by {signature_format} may ask")
         with tempfile.TemporaryDirectory(dir=self._work, prefix="sign-") as folder:

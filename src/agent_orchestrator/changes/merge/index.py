@@ -16,10 +16,10 @@ from pathlib import Path
 from agent_orchestrator.base.files.safe import copy_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES
-from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
+from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT_CONFIG
 from agent_orchestrator.protocols.host import Host
 
-Entry = tuple[str, str] | None
+IndexEntry = tuple[str, str] | None
 """Mode and object of a file in a tree or an index; None if it is not in there."""
 _SUBMODULE = "160000"
 MAX_FOLDERS = 10_000
@@ -31,15 +31,15 @@ class Delta:
     """A path that differs between two commits."""
 
     path: str
-    old: Entry
-    new: Entry
+    old: IndexEntry
+    new: IndexEntry
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class IndexState:
     """The state of an index and its files."""
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, IndexEntry]
     unmerged: frozenset[str]
     hidden: frozenset[str]
     """Paths that Git is configured not to check (assume-unchanged or skip-worktree)."""
@@ -58,7 +58,7 @@ async def read_deltas(git: Git, old: str, new: str) -> tuple[Delta, ...]:
     return tuple(changes)
 
 
-def _make_entry(mode: str, sha: str) -> Entry:
+def _make_entry(mode: str, sha: str) -> IndexEntry:
     """Return mode and object as an entry, or None for an absent file."""
     return None if mode == "000000" else (mode, sha)
 
@@ -73,7 +73,7 @@ class PrivateIndex:
         self._file = file
         self._probe = file.with_name(f"{file.name}.probe")
 
-    async def begin(self) -> str | None:
+    async def copy_original(self) -> str | None:
         """Make the copy, and return why it cannot be made, or None.
 
         The copy gets the original's times, because Git decides by them which files it must read. Both files may lie in
@@ -94,11 +94,11 @@ class PrivateIndex:
             name.unlink(missing_ok=True)
             name.with_name(f"{name.name}.lock").unlink(missing_ok=True)
 
-    async def state(self) -> State:
+    async def state(self) -> IndexState:
         """Return the state of the index and the files."""
         await self._refresh(self.git)
         result = await self.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
-        entries: dict[str, Entry] = {}
+        entries: dict[str, IndexEntry] = {}
         unmerged, hidden = set(), set()
         for line in filter(None, os.fsdecode(result.out).split("\0")):
             metadata, _, path = line.partition("\t")
@@ -108,9 +108,9 @@ class PrivateIndex:
                 unmerged.add(path)
             if tag.islower() or tag == "S":
                 hidden.add(path)
-        return State(entries, frozenset(unmerged), frozenset(hidden), await self._differing_files(self.git))
+        return IndexState(entries, frozenset(unmerged), frozenset(hidden), await self._differing_files(self.git))
 
-    async def obstacles(self, changes: Iterable[Delta], state: State) -> tuple[list[str], dict[str, Entry]]:
+    async def obstacles(self, changes: Iterable[Delta], state: IndexState) -> tuple[list[str], dict[str, IndexEntry]]:
         """Return the paths that block the move from old to new, and the entries whose files are new already.
 
         The index does not have the latter entries yet.
@@ -124,7 +124,7 @@ class PrivateIndex:
             for change in changes
             if change.path in state.hidden and os.path.lexists(self._folder / change.path)
         }
-        visible_changes = hidden.keys() - await self.same(hidden)
+        visible_changes = hidden.keys() - await self.matching_paths(hidden)
         for delta in changes:
             current_entry = state.entries.get(delta.path)
             if current_entry == delta.new:
@@ -138,11 +138,11 @@ class PrivateIndex:
             for change in changes
             if suspects.get(change.path) == change.path and state.entries.get(change.path) == change.old
         ]
-        present = await self.same({change.path: change.new for change in candidates})
+        present = await self.matching_paths({change.path: change.new for change in candidates})
         adopted = {change.path: change.new for change in candidates if change.path in present}
         return sorted({obstacle for path, obstacle in suspects.items() if path not in adopted}), adopted
 
-    def _find_untracked(self, delta: Delta, entries: Mapping[str, Entry]) -> str | None:
+    def _find_untracked(self, delta: Delta, entries: Mapping[str, IndexEntry]) -> str | None:
         """Return the untracked file at, above or below the path of a file to be written, or None."""
         parts = delta.path.split("/")
         for depth in range(1, len(parts)):
@@ -161,7 +161,7 @@ class PrivateIndex:
             return None
         return self._find_untracked_in(delta.path, entries)
 
-    def _find_untracked_in(self, top: str, entries: Mapping[str, Entry]) -> str | None:
+    def _find_untracked_in(self, top: str, entries: Mapping[str, IndexEntry]) -> str | None:
         """Return an untracked file in a folder or below it, or None; the folder itself if it cannot be searched."""
         folders = [top]
         for _ in range(MAX_FOLDERS):
@@ -182,7 +182,7 @@ class PrivateIndex:
                 return top
         return top
 
-    async def same(self, entries: Mapping[str, Entry]) -> set[str]:
+    async def matching_paths(self, entries: Mapping[str, IndexEntry]) -> set[str]:
         """Return those paths whose file in the checkout equals the entry after Git's filters; for None, those without a file."""
         absent = {path for path, entry in entries.items() if entry is None and _mode_of(self._folder / path) is None}
         present = {
@@ -199,7 +199,7 @@ class PrivateIndex:
         self._probe.unlink(missing_ok=True)
         return absent | (present.keys() - differing)
 
-    async def put(self, entries: Mapping[str, Entry]) -> None:
+    async def put(self, entries: Mapping[str, IndexEntry]) -> None:
         """Set entries of the copy; files stay as they are."""
         if entries:
             await self._set_entries(self.git, entries)
@@ -211,9 +211,9 @@ class PrivateIndex:
         Raises `GitFailed`, with nothing changed, if something is in the way.
         """
         command = ("read-tree", "-m", "-u", "--no-recurse-submodules", old, new)
-        await self.git.run(*command, config=(PARALLEL_CHECKOUT, *self.git.filters()), timeout=None)
+        await self.git.run(*command, config=(PARALLEL_CHECKOUT_CONFIG, *self.git.missing_lfs_config()), timeout=None)
 
-    async def _set_entries(self, git: Git, entries: Mapping[str, Entry]) -> None:
+    async def _set_entries(self, git: Git, entries: Mapping[str, IndexEntry]) -> None:
         """Set and remove entries of an index."""
         lines = "".join(f"{' '.join(entry)}\t{path}\0" for path, entry in entries.items() if entry)
         removed_paths = "".join(f"{path}\0" for path, entry in entries.items() if not entry)
@@ -222,12 +222,14 @@ class PrivateIndex:
 
     async def _refresh(self, git: Git) -> None:
         """Update the file times in an index."""
-        await git.run("update-index", "-q", "--unmerged", "--refresh", config=git.filters(), ok=(0, 1), timeout=None)
+        await git.run(
+            "update-index", "-q", "--unmerged", "--refresh", config=git.missing_lfs_config(), ok=(0, 1), timeout=None
+        )
 
     async def _differing_files(self, git: Git) -> frozenset[str]:
         """Return the files that differ from an index; a submodule's own state never counts."""
         options = ("-z", "--name-only", "--ignore-submodules=all", "--no-ext-diff")
-        result = await git.run("diff-files", *options, config=git.filters(), timeout=None)
+        result = await git.run("diff-files", *options, config=git.missing_lfs_config(), timeout=None)
         return frozenset(os.fsdecode(name) for name in result.out.split(b"\0") if name)
 
 

@@ -17,7 +17,7 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes.merge.repository import Repository
 from agent_orchestrator.errors import Conflict
 
-FIRST_WHOLE_MERGE = (2, 38)
+MERGE_TREE_VERSION = (2, 38)
 """The first version of Git whose `merge-tree` does a whole merge."""
 MAX_ATTRIBUTE_FILES = 1000
 """Maximum number of `.gitattributes` files of a base."""
@@ -31,7 +31,7 @@ _TEMPORARY_IDENTITY = {
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergedTree:
     """A merge's tree; with conflicts it is of use only for display."""
 
     tree: str
@@ -44,9 +44,9 @@ class Merger:
     def __init__(self, git: Git, folder: Path, version: tuple[int, ...]) -> None:
         self._git = git
         self._folder = folder
-        self._has_whole_merge = version >= FIRST_WHOLE_MERGE
+        self._has_merge_tree = version >= MERGE_TREE_VERSION
 
-    async def merge(self, ours: str, theirs: str) -> Merge:
+    async def merge(self, ours: str, theirs: str) -> MergedTree:
         """Merge two commits. Raises `Conflict` if they have no common ancestor."""
         result = await self._git.run("merge-base", "--all", ours, theirs, ok=(0, 1))
         if result.code:
@@ -56,7 +56,7 @@ class Merger:
             )
         return await self._merge(result.text.split(), ours, theirs)
 
-    async def apply(self, before: str | None, after: str, onto: str) -> Merge:
+    async def apply(self, before: str | None, after: str, onto: str) -> MergedTree:
         """Merge the change between two commits (`before` None: from an empty tree) into a third."""
         start = before or await self._git.commit_tree(await self._git.make_tree(()), (), "nothing", _TEMPORARY_IDENTITY)
         # `merge-tree` finds the common ancestor itself, so temporary commits are made that have the intended one.
@@ -66,25 +66,25 @@ class Merger:
         ]
         return await self._merge([start], *sides)
 
-    async def _merge(self, ancestors: list[str], ours: str, theirs: str) -> Merge:
+    async def _merge(self, ancestors: list[str], ours: str, theirs: str) -> MergedTree:
         """Merge two commits with the method that this version of Git supports."""
-        if self._has_whole_merge:
-            return Merge(*await self._git.merge_tree(ours, theirs))
+        if self._has_merge_tree:
+            return MergedTree(*await self._git.merge_tree(ours, theirs))
         return await self._merge_in_folder(ancestors, ours, theirs)
 
-    async def _merge_in_folder(self, ancestors: list[str], ours: str, theirs: str) -> Merge:
+    async def _merge_in_folder(self, ancestors: list[str], ours: str, theirs: str) -> MergedTree:
         """Merge in a scratch folder with its own index, for an old Git; HEAD and refs stay as they are."""
         with tempfile.TemporaryDirectory(dir=self._folder.parent, prefix="files-") as folder:
             env = {"GIT_INDEX_FILE": f"{folder}.index", "GIT_WORK_TREE": folder, **_TEMPORARY_IDENTITY}
             git = Git(self._git.host, Path(folder), {**self._git.environment, **env})
             try:
-                await git.run("read-tree", "-m", "-u", ours, config=git.filters(), timeout=None)
+                await git.run("read-tree", "-m", "-u", ours, config=git.missing_lfs_config(), timeout=None)
                 sides = ("merge-recursive", *ancestors, "--", ours, theirs)
-                result = await git.run(*sides, config=git.filters(), ok=(0, 1), timeout=None)
+                result = await git.run(*sides, config=git.missing_lfs_config(), ok=(0, 1), timeout=None)
                 if not result.code:
-                    return Merge(await git.text("write-tree"), ())
+                    return MergedTree(await git.text("write-tree"), ())
                 listing = (await git.run("ls-files", "--unmerged", "-z")).out.split(b"\0")
-                return Merge(
+                return MergedTree(
                     "", tuple(dict.fromkeys(os.fsdecode(line.partition(b"\t")[2]) for line in listing if line))
                 )
             finally:

@@ -33,7 +33,7 @@ class MergeSpec:
 
 
 @record
-class Built:
+class BuiltMerge:
     """A built merge: `commit` on top of `base_before`."""
 
     commit: str
@@ -54,7 +54,7 @@ class Conflicted:
 
 
 @record
-class Merged:
+class CompletedMerge:
     """The change has merged: the base branch moved from `base_before` to `commit`, in this call or an earlier one."""
 
     base_before: str
@@ -62,20 +62,20 @@ class Merged:
 
 
 @record
-class BaseMoved:
+class MovedBase:
     """The base branch moved since the merge was built, so it must be built again.
 
     `now` is None if the base branch is gone.
     """
 
-    now: str | None
+    head: str | None
 
 
 @record
-class BranchMoved:
+class MovedBranch:
     """The branch is not at the commit that may merge. `now` is None if the branch is gone."""
 
-    now: str | None
+    head: str | None
 
 
 @record
@@ -102,7 +102,7 @@ class RebaseSpec:
     onto: str
     """The new base's commit."""
     work: Path
-    merge: bool = False
+    preserves_commits: bool = False
     """Its commits must not be rewritten: merge the base into it instead."""
 
 
@@ -121,7 +121,7 @@ class RevertSpec:
     session: str
     repo: Path
     base: str
-    landed: str
+    merged_commit: str
     base_before: str
     work: Path
     author: Person | None = None
@@ -155,5 +155,5 @@ class CleanupResult:
     deleted: bool
     reason: str
     """Why it was kept; "" if it was deleted."""
-    kept: str = ""
+    record_ref: str = ""
     """The ref that still has its commits."""

@@ -7,26 +7,26 @@ same.
 from __future__ import annotations
 
 from agent_orchestrator.base.git.commands import GitFailed, repository_lock
+from agent_orchestrator.changes.merge.branch_move import BranchMove
 from agent_orchestrator.changes.merge.build import replay
-from agent_orchestrator.changes.merge.commits import Writer, read_commits
+from agent_orchestrator.changes.merge.commits import CommitWriter, read_commits
 from agent_orchestrator.changes.merge.merge_tree import open_merger
-from agent_orchestrator.changes.merge.model import Blocked, BranchMoved, Conflicted, Rebased, RebaseSpec
-from agent_orchestrator.changes.merge.move import Move
+from agent_orchestrator.changes.merge.model import Blocked, Conflicted, MovedBranch, Rebased, RebaseSpec
 from agent_orchestrator.changes.merge.recovery import repair_checkouts_locked
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
 from agent_orchestrator.protocols.host import Host
 
-Outcome = Rebased | Conflicted | BranchMoved | Blocked
+RebaseOutcome = Rebased | Conflicted | MovedBranch | Blocked
 
 
-async def rebase(host: Host, spec: RebaseSpec) -> Outcome:
+async def rebase(host: Host, spec: RebaseSpec) -> RebaseOutcome:
     """Rebase a branch; a repeated call, after a crash for example, finds it done."""
     repository = await open_repository(host, spec.repo, spec.branch)
     async with repository_lock(repository.common):
         await repair_checkouts_locked(repository)
         head = await repository.head(spec.branch)
         if head != spec.head:
-            return BranchMoved(head)
+            return MovedBranch(head)
         git = repository.git
         if await git.is_ancestor(spec.onto, spec.head):
             return Rebased(spec.head, spec.onto)
@@ -35,7 +35,7 @@ async def rebase(host: Host, spec: RebaseSpec) -> Outcome:
             return Rebased(spec.head, await git.merge_base(spec.head, spec.onto) or spec.onto)
         new_head = (
             await _merge_base_into(repository, spec, below)
-            if spec.merge
+            if spec.preserves_commits
             else await _replay_onto(repository, spec, below)
         )
         return new_head if isinstance(new_head, Conflicted) else await _move_branch(repository, spec, new_head)
@@ -59,7 +59,7 @@ async def _replay_onto(repository: Repository, spec: RebaseSpec, below: str) -> 
     """Return the head after replaying the branch's own commits onto the new base, or the conflicts."""
     own = await read_commits(repository.git, "--reverse", "--first-parent", f"{below}..{spec.head}")
     async with open_merger(repository, spec.work, spec.onto) as merger:
-        writer = Writer(repository.git, await repository.git.config(), spec.work)
+        writer = CommitWriter(repository.git, await repository.git.config(), spec.work)
         replayed = await replay(repository, merger, writer, spec.onto, own)
     return replayed if isinstance(replayed, Conflicted) else replayed[0]
 
@@ -71,15 +71,15 @@ async def _merge_base_into(repository: Repository, spec: RebaseSpec, below: str)
         merge = await merger.apply(below, spec.head, spec.onto)
         if merge.conflicts:
             return Conflicted(merge.conflicts, spec.onto)
-        writer = Writer(repository.git, await repository.git.config(), spec.work)
+        writer = CommitWriter(repository.git, await repository.git.config(), spec.work)
         text = f"Merge {spec.base} into {spec.branch}\n"
         return await writer.write(merge.tree, (spec.head, spec.onto), text, writer.user or last_commit.author)
 
 
-async def _move_branch(repository: Repository, spec: RebaseSpec, new_head: str) -> Outcome:
+async def _move_branch(repository: Repository, spec: RebaseSpec, new_head: str) -> RebaseOutcome:
     """Move the branch and its checkout to the new head."""
-    move = Move(repository, spec.branch, spec.head, new_head, spec.work, f"ao: rebased onto {spec.base}")
-    followers = await move.followers()
+    move = BranchMove(repository, spec.branch, spec.head, new_head, spec.work, f"ao: rebased onto {spec.base}")
+    followers = await move.find_checkouts()
     if isinstance(followers, Blocked):
         return followers
     try:
@@ -88,4 +88,4 @@ async def _move_branch(repository: Repository, spec: RebaseSpec, new_head: str) 
         head = await repository.head(spec.branch)
         if head == spec.head:
             raise
-        return BranchMoved(head)
+        return MovedBranch(head)

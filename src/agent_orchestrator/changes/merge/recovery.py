@@ -9,7 +9,7 @@ import structlog
 
 from agent_orchestrator.base.git.commands import repository_lock
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
-from agent_orchestrator.changes.merge.user_checkout import Checkout, LockContent, list_checkouts
+from agent_orchestrator.changes.merge.user_checkout import BranchCheckout, LockContent, list_checkouts
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.host import Host
 
@@ -46,7 +46,7 @@ async def repair_checkouts_locked(repository: Repository) -> tuple[Path, ...]:
     return tuple(repaired)
 
 
-async def _repair(repository: Repository, checkout: Checkout, marker: LockContent) -> None:
+async def _repair(repository: Repository, checkout: BranchCheckout, marker: LockContent) -> None:
     """Move a half-moved checkout back to the old commit, unless the branch has moved and the checkout is still on it."""
     branch_head = await repository.git.resolve(marker.ref)
     # The ref moves last: if it has moved, files and index are right, unless the checkout left the branch meanwhile.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import GitFailed, repository_lock
-from agent_orchestrator.changes.merge.move import Move
+from agent_orchestrator.changes.merge.branch_move import BranchMove
 from agent_orchestrator.changes.merge.recovery import repair_checkouts_locked
 from agent_orchestrator.changes.merge.repository import open_repository
 from agent_orchestrator.protocols.host import Host
@@ -24,8 +24,8 @@ async def follow_remote_base(host: Host, repo: Path, base: str, to: str, work: P
             return ""
         if not await repository.git.is_ancestor(head, to):
             return f"{base} has commits of its own"
-        move = Move(repository, base, head, to, work, "ao: landed at the forge")
-        followers = await move.followers()
+        move = BranchMove(repository, base, head, to, work, "ao: landed at the forge")
+        followers = await move.find_checkouts()
         try:
             obstacle = await move.run(followers) if isinstance(followers, list) else followers
         except GitFailed as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.git.commands import Git, valid_branch
+from agent_orchestrator.base.git.commands import Git, is_valid_branch
 from agent_orchestrator.errors import NotFound, UsageError
 from agent_orchestrator.protocols.host import Host
 
@@ -21,7 +21,7 @@ class Repository:
         """Return the commit of a local branch, or None if there is no such branch."""
         return await self.git.resolve(f"refs/heads/{branch}")
 
-    async def base(self, branch: str) -> str:
+    async def base_head(self, branch: str) -> str:
         """Return the commit of the base branch.
 
         Raises `NotFound`, or `UsageError` for a mere alias of another branch.
@@ -35,7 +35,7 @@ class Repository:
             raise NotFound(f"there is no local branch {branch} in {self.git.repo}", "name a branch that exists as base")
         return commit
 
-    async def commit(self, name: str) -> str:
+    async def resolve_commit(self, name: str) -> str:
         """Return the full id of a commit. Raises `NotFound`."""
         commit_id = await self.git.resolve(name)
         if commit_id is None:
@@ -56,7 +56,7 @@ async def open_repository(host: Host, path: Path, *branches: str) -> Repository:
     Raises `UsageError` if one of the branches to be used has an invalid name, `NotFound` if there is no repository.
     """
     for branch in branches:
-        if not valid_branch(branch):
+        if not is_valid_branch(branch):
             raise UsageError(f"{branch!r} cannot be a branch's name")
     git = Git(host, path)
     layout = await git.layout()

@@ -6,7 +6,7 @@ from shlex import quote
 
 from agent_orchestrator.base.git.commands import REF_ABSENT
 from agent_orchestrator.base.git.refs import escape_for_ref
-from agent_orchestrator.changes.merge.commits import Writer, read_commits
+from agent_orchestrator.changes.merge.commits import CommitWriter, read_commits
 from agent_orchestrator.changes.merge.merge_tree import open_merger
 from agent_orchestrator.changes.merge.model import Conflicted, Reverted, RevertSpec
 from agent_orchestrator.changes.merge.repository import Repository, open_repository
@@ -20,8 +20,11 @@ async def revert(host: Host, spec: RevertSpec) -> Reverted | Conflicted:
     Raises `Conflict` if the merge changed nothing, is not on the base, or is reverted already.
     """
     repository = await open_repository(host, spec.repo, spec.base)
-    base = await repository.base(spec.base)
-    landed, base_before = await repository.commit(spec.landed), await repository.commit(spec.base_before)
+    base = await repository.base_head(spec.base)
+    landed, base_before = (
+        await repository.resolve_commit(spec.merged_commit),
+        await repository.resolve_commit(spec.base_before),
+    )
     if landed == base_before:
         raise Conflict(f"the landing of {spec.session} changed nothing", "there is nothing to undo")
     if not await repository.git.is_ancestor(landed, base):
@@ -29,14 +32,14 @@ async def revert(host: Host, spec: RevertSpec) -> Reverted | Conflicted:
     marker = _revert_marker(landed, base_before, is_single=await repository.git.resolve(f"{landed}^") == base_before)
     branch, earlier = await _find_branch(repository, spec.session, marker, base)
     if earlier is not None:
-        return Reverted(branch, earlier, await repository.tree(earlier), await repository.commit(f"{earlier}^"))
+        return Reverted(branch, earlier, await repository.tree(earlier), await repository.resolve_commit(f"{earlier}^"))
     async with open_merger(repository, spec.work, base) as merger:
         merge = await merger.apply(landed, base_before, base)
     if merge.conflicts:
         return Conflicted(merge.conflicts, base)
     if merge.tree == await repository.tree(base):
         raise Conflict(f"the landing of {spec.session} is undone already", f"see `git log {quote(spec.base)}`")
-    writer = Writer(repository.git, await repository.git.config(), spec.work)
+    writer = CommitWriter(repository.git, await repository.git.config(), spec.work)
     subject = (await read_commits(repository.git, "-1", landed))[0].subject
     author = spec.author or writer.user or ("Agent Orchestrator", "ao@localhost")
     commit = await writer.write(merge.tree, (base,), f'Revert "{subject}"\n\n{marker}\n', author)

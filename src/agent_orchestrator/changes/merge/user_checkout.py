@@ -19,8 +19,8 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import new_file, read_regular_file
-from agent_orchestrator.base.git.commands import Git, GitFailed, find_layout, valid_branch
+from agent_orchestrator.base.files.safe import create_file, read_regular_file
+from agent_orchestrator.base.git.commands import Git, GitFailed, find_layout, is_valid_branch
 from agent_orchestrator.changes.merge.index import Delta, PrivateIndex, read_deltas
 from agent_orchestrator.changes.merge.model import Blocked
 from agent_orchestrator.changes.merge.repository import Repository
@@ -56,14 +56,14 @@ class LockContent:
     old: str
     new: str
 
-    def sound(self) -> bool:
+    def is_well_formed(self) -> bool:
         """Return whether the content is well-formed; an agent may have written a lock in its own checkout."""
         has_types = [type(value) for value in astuple(self)] == [int, *[str] * 5]
         has_commits = has_types and all(_OBJECT_ID.fullmatch(commit) for commit in (self.old, self.new))
-        return has_commits and valid_branch(self.ref) and 0 < self.pid < 1 << 31
+        return has_commits and is_valid_branch(self.ref) and 0 < self.pid < 1 << 31
 
 
-class Checkout:
+class BranchCheckout:
     """One checkout: its folder, and its own part of the repository."""
 
     def __init__(self, host: Host, top: Path, git_dir: Path) -> None:
@@ -89,7 +89,7 @@ class Checkout:
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
         index = PrivateIndex(self.host, self.top, self._index_file, work / f"index-{os.getpid()}-{id(self)}")
         try:
-            if (problem := await index.begin()) is not None:
+            if (problem := await index.copy_original()) is not None:
                 return Blocked(problem, self.top)
             changes = await read_deltas(index.git, old, new)
             blocking, _ = await index.obstacles(changes, await index.state())
@@ -131,7 +131,7 @@ class Checkout:
         Raises `FileExistsError`.
         """
         complete_file = self._private_index.with_name("ao-landing.lock")
-        with new_file(complete_file) as file:
+        with create_file(complete_file) as file:
             file.write(content.encode())
         try:
             self._lock_file.hardlink_to(complete_file)
@@ -159,7 +159,7 @@ class Checkout:
             return None
         except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
             return None
-        if not marker.sound():
+        if not marker.is_well_formed():
             return None
         holder = ProcessId(marker.pid, marker.started)
         is_alive = marker.boot == self.host.boot_id() and self.host.process(marker.pid) == holder
@@ -177,7 +177,7 @@ class Checkout:
         if unfinished is not None:
             return unfinished
         index = PrivateIndex(self.host, self.top, self._index_file, self._private_index)
-        if (problem := await index.begin()) is not None:
+        if (problem := await index.copy_original()) is not None:
             return Blocked(problem, self.top)
         blocking, adopted = await index.obstacles(await read_deltas(index.git, old, new), await index.state())
         if blocking:
@@ -204,12 +204,12 @@ class Checkout:
         """
         await self._wait_for_writer()
         index = PrivateIndex(self.host, self.top, self._index_file, self._private_index)
-        if (problem := await index.begin()) is not None:
+        if (problem := await index.copy_original()) is not None:
             raise Temporary(problem, f"see what is in {self.git_dir}")
         changes = await read_deltas(index.git, old, new)
         state = await index.state()
         old_in_index = {change.path: change.new for change in changes if state.entries.get(change.path) == change.old}
-        own_paths = await index.same(old_in_index) | {
+        own_paths = await index.matching_paths(old_in_index) | {
             path for path in old_in_index if not os.path.lexists(self.top / path)
         }
         for delta in changes:
@@ -235,17 +235,19 @@ class Checkout:
             waited += 0.05
 
 
-async def list_checkouts(repository: Repository) -> list[tuple[Checkout, str | None]]:
+async def list_checkouts(repository: Repository) -> list[tuple[BranchCheckout, str | None]]:
     """Return all existing checkouts, each with the branch it is on."""
     existing = []
     for entry in await repository.git.worktrees():
         layout = None if entry.bare else find_layout(entry.path)
         if layout is not None:
-            existing.append((Checkout(repository.git.host, entry.path, layout.git_dir), entry.branch))
+            existing.append((BranchCheckout(repository.git.host, entry.path, layout.git_dir), entry.branch))
     return existing
 
 
-async def checkouts_of(repository: Repository, base: str, but: Collection[Path] = ()) -> list[Checkout] | Blocked:
+async def find_checkouts(
+    repository: Repository, base: str, but: Collection[Path] = ()
+) -> list[BranchCheckout] | Blocked:
     """Return the checkouts of the base branch, except those at `but`, or why the branch must not be moved now."""
     excluded = {os.path.realpath(path) for path in but}
     entries = {
@@ -264,7 +266,7 @@ async def checkouts_of(repository: Repository, base: str, but: Collection[Path] 
     return [checkout for checkout, branch in existing if branch == base]
 
 
-async def users_of_branch(repository: Repository, branch: str) -> list[Path]:
+async def folders_on_branch(repository: Repository, branch: str) -> list[Path]:
     """Return the folders of checkouts that are on a branch or are rebasing it."""
     checked_out = [entry.path for entry in await repository.git.worktrees() if entry.branch == branch]
     rebasing = [
@@ -288,6 +290,6 @@ def _is_rebasing(git_dir: Path, branch: str) -> bool:
     return False
 
 
-async def is_on(checkout: Checkout, branch: str) -> bool:
+async def has_checked_out(checkout: BranchCheckout, branch: str) -> bool:
     """Return whether the branch is checked out there at this moment."""
     return await Git(checkout.host, checkout.top).current_branch() == branch

@@ -10,16 +10,17 @@ from typing import Any
 from agent_orchestrator.changes import merge
 from agent_orchestrator.changes.checks.required_checks import RequiredChecks
 from agent_orchestrator.changes.checks.runner import Checks
-from agent_orchestrator.changes.conflicts import Conflicts, text_conflicts
-from agent_orchestrator.changes.merge import Built
-from agent_orchestrator.changes.merge_queue.checks import QueueChecks, SpecOf
-from agent_orchestrator.changes.merge_queue.lane import BaseQueue, Outcome, Ticket, Withdrawn
-from agent_orchestrator.changes.merge_queue.next_step import Entry, QueuePosition, overtaken_by
+from agent_orchestrator.changes.conflicts import ConflictPredictor, text_conflicts
+from agent_orchestrator.changes.merge import BuiltMerge
+from agent_orchestrator.changes.merge_queue.base_queue import BaseQueue, QueueOutcome, Ticket, WithdrawnChange
 from agent_orchestrator.changes.merge_queue.outcome_events import MergeEvents, merge_spec
+from agent_orchestrator.changes.merge_queue.parallel_limit import max_checks
+from agent_orchestrator.changes.merge_queue.plan import QueuedChange, QueuePosition, overtaking_sessions
+from agent_orchestrator.changes.merge_queue.queue_checks import QueueChecks, SpecOf
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.signals import QueuePlanned
 from agent_orchestrator.errors import AoError, Conflict
@@ -33,16 +34,16 @@ class MergeQueue(Part):
     """All merge queues of a home: one for each base branch."""
 
     def __init__(
-        self, core: Core, checks: Checks, required: RequiredChecks, spec_of: SpecOf, conflicts: Conflicts
+        self, core: Core, checks: Checks, required: RequiredChecks, spec_of: SpecOf, conflicts: ConflictPredictor
     ) -> None:
         super().__init__(core)
         self.required = required
         self.conflicts = conflicts
-        self.checking = QueueChecks(core, checks, required, spec_of)
+        self.queue_checks = QueueChecks(core, checks, required, spec_of)
         self.merge_events = MergeEvents(core)
-        self._lanes: dict[tuple[str, str], BaseQueue] = {}
+        self._base_queues: dict[tuple[str, str], BaseQueue] = {}
         self.on(
-            self._update_lanes,
+            self._update_base_queues,
             e.HeadMoved,
             e.LandingFailed,
             e.PrClosed,
@@ -53,7 +54,7 @@ class MergeQueue(Part):
 
     async def close(self) -> None:
         """End what is under way; the next daemon continues where this one stopped."""
-        await asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        await asyncio.gather(*(lane.close() for lane in self._base_queues.values()))
         await self._tasks.finish()
         await super().close()
 
@@ -66,7 +67,7 @@ class MergeQueue(Part):
         except AoError as error:
             if error.retryable:
                 raise
-            return self.merge_events.failed(self.flow.sessions[intent.session], intent.key, error)
+            return self.merge_events.failure_events(self.flow.sessions[intent.session], intent.key, error)
 
     async def _merge(self, intent: Intent) -> Sequence[Event]:
         """Merge a change, or find that it has merged already; return the events of the outcome."""
@@ -74,44 +75,44 @@ class MergeQueue(Part):
         if facts.pr is None or facts.pr.merge_request is None:
             return []
         spec = merge_spec(self.home, facts)
-        outcome: Outcome | None = await merge.find_merge(self.host, spec)
+        outcome: QueueOutcome | None = await merge.find_merge(self.host, spec)
         if outcome is None:
-            outcome = await self._wait_in_queue(intent, spec, self._lane_of(facts.project, spec))
+            outcome = await self._wait_in_queue(intent, spec, self._base_queue_of(facts.project, spec))
         else:  # a crash right after the merge may have left a checkout locked
             await merge.repair_checkouts(self.host, spec.repo)
-        return await self.merge_events.outcome(self.flow.sessions[intent.session], intent.key, outcome)
+        return await self.merge_events.outcome_events(self.flow.sessions[intent.session], intent.key, outcome)
 
-    async def _wait_in_queue(self, intent: Intent, spec: merge.MergeSpec, lane: BaseQueue) -> Outcome:
+    async def _wait_in_queue(self, intent: Intent, spec: merge.MergeSpec, lane: BaseQueue) -> QueueOutcome:
         """Add a change to its queue and wait for the outcome."""
-        await lane.find_base()
+        await lane.read_base_head()
         facts = self.flow.sessions[intent.session]
         request = facts.pr.merge_request if facts.pr else None
         if request is None:
-            return Withdrawn()
+            return WithdrawnChange()
         if facts.head != spec.head:
-            return merge.BranchMoved(facts.head)
-        needs_no_check = request.force or not self.required.of(facts)
-        entry = Entry(facts.id, spec.head, facts.spec.priority, request.at, needs_no_check)
-        return await lane.join(Ticket(entry, spec, waits=request.waits))
+            return merge.MovedBranch(facts.head)
+        needs_no_check = request.force or not self.required.for_session(facts)
+        entry = QueuedChange(facts.id, spec.head, facts.spec.priority, request.at, needs_no_check)
+        return await lane.join(Ticket(entry, spec, wait_reason=request.wait_reason))
 
-    def _lane_of(self, project: str, spec: merge.MergeSpec) -> BaseQueue:
+    def _base_queue_of(self, project: str, spec: merge.MergeSpec) -> BaseQueue:
         """Return the queue of a base branch; created on first use."""
         key = (project, spec.base)
-        if key not in self._lanes:
-            check, report_wait = self.checking.compare_with_base, self._record_wait
-            self._lanes[key] = BaseQueue(
+        if key not in self._base_queues:
+            check, report_wait = self.queue_checks.find_failure, self._record_wait
+            self._base_queues[key] = BaseQueue(
                 self.host,
                 self.clock,
                 spec.repo,
                 spec.base,
                 check,
                 report_wait,
-                lambda: self._max_checks(project),
+                lambda: max_checks(self.core, self.required, project),
                 lambda: text_conflicts(self.conflicts.predicted_pairs(project)),
                 lambda: self._other_workspaces(spec),
                 lambda: self.emit(QueuePlanned()),
             )
-        return self._lanes[key]
+        return self._base_queues[key]
 
     def _other_workspaces(self, spec: merge.MergeSpec) -> list[Path]:
         """Return the workspaces of agents whose own branch is not the base."""
@@ -120,35 +121,24 @@ class MergeQueue(Part):
             Path(facts.spec.path) for facts in repository_sessions if not facts.stopped and facts.branch != spec.base
         ]
 
-    def _max_checks(self, project: str) -> int:
-        """Return how many changes are checked at a time: the largest parallel limit of the project's checks."""
-        try:
-            checks = list(self.core.settings.project(project).ci.values())
-        except AoError:
-            return 1
-        for facts in self.flow.sessions.values():
-            if facts.pr and facts.pr.merge_request and facts.project == project:
-                checks += self.required.only_of(facts).values()
-        return max((check.parallel for check in checks), default=1)
-
     def _record_wait(self, ticket: Ticket, reason: str) -> None:
         """Record what a change waits for."""
-        events = self.merge_events.waits(self.flow.sessions[ticket.entry.session], reason)
+        events = self.merge_events.wait_events(self.flow.sessions[ticket.entry.session], reason)
         if events:
             self.spawn(self.flow.append(*events))
 
-    def _update_lanes(self, changes: Sequence[Change]) -> None:
+    def _update_base_queues(self, changes: Sequence[FactsChange]) -> None:
         """Settle or recheck a queue when a branch or the base moved, a merge was withdrawn, or predicted conflicts changed."""
         for change in changes:
             after = change.after
-            lane = self._lanes.get((after.project, after.pr.base)) if after and after.pr else None
+            lane = self._base_queues.get((after.project, after.pr.base)) if after and after.pr else None
             if after is None or after.pr is None or lane is None:
                 continue
             match change.event.body:
                 case e.HeadMoved() if after.pr.merge_request and after.head != after.pr.merge_request.head:
-                    lane.settle(after.id, merge.BranchMoved(after.head))
+                    lane.remove(after.id, merge.MovedBranch(after.head))
                 case e.LandingFailed() | e.PrClosed():
-                    lane.settle(after.id, Withdrawn())
+                    lane.remove(after.id, WithdrawnChange())
                 case e.BaseMoved() | e.ConflictPredicted() | e.ConflictCleared():
                     lane.schedule_cycle()
 
@@ -158,7 +148,7 @@ class MergeQueue(Part):
         """Remove a change that waits in the queue. Raises `Conflict` if an attempt to merge it has just succeeded."""
         session = facts.id
         spec = merge_spec(self.home, facts)
-        lane = self._lane_of(facts.project, spec)
+        lane = self._base_queue_of(facts.project, spec)
         try:
             await lane.pause(session)
             if await merge.find_merge(self.host, spec):
@@ -184,8 +174,8 @@ class MergeQueue(Part):
 
     def _queue_rows(self, key: tuple[str, str], waiting: list[SessionFacts]) -> list[dict[str, Any]]:
         """Return one queue's rows: those that are planned in their order, then those that are about to join."""
-        lane, predicted_conflicts = self._lanes.get(key), text_conflicts(self.conflicts.predicted_pairs(key[0]))
-        places = {place.entry.session: place for place in lane.plan.places} if lane else {}
+        lane, predicted_conflicts = self._base_queues.get(key), text_conflicts(self.conflicts.predicted_pairs(key[0]))
+        places = {place.entry.session: place for place in lane.plan.positions} if lane else {}
         planned = [place.entry for place in places.values()]
         numbers = {session: number for number, session in enumerate(places)}
         requested_at = {facts.id: facts.pr.merge_request.at for facts in waiting if facts.pr and facts.pr.merge_request}
@@ -197,7 +187,7 @@ class MergeQueue(Part):
         rows = []
         for position, facts in enumerate(sorted(waiting, key=rank), 1):
             place = places.get(facts.id)
-            overtaking = overtaken_by(place.entry, planned) if place else []
+            overtaking = overtaking_sessions(place.entry, planned) if place else []
             conflicting = sorted(predicted_conflicts.get(facts.id, frozenset()) & requested_at.keys())
             rows.append({**self._entry_row(facts, place, position), "passedBy": overtaking, "collides": conflicting})
         return rows
@@ -205,14 +195,14 @@ class MergeQueue(Part):
     def _entry_row(self, facts: SessionFacts, place: QueuePosition | None, position: int) -> dict[str, Any]:
         """Return one row of the queue for the interface."""
         assert facts.pr is not None and facts.pr.merge_request is not None
-        lane, wait_reason = self._lanes.get((facts.project, facts.pr.base)), facts.pr.merge_request.waits
-        built = place.built if place and isinstance(place.built, Built) else None
+        lane, wait_reason = self._base_queues.get((facts.project, facts.pr.base)), facts.pr.merge_request.wait_reason
+        built = place.built if place and isinstance(place.built, BuiltMerge) else None
         state = _PUBLIC_STATES.get(place.state, place.state) if place else "queued"
         if lane and lane.is_merging(facts.id):
             state = "landing"
         elif wait_reason:
             state = "waiting"
-        states = self.checking.states(built.commit) if built else {}
+        states = self.queue_checks.states(built.commit) if built else {}
         return {
             "session": facts.id,
             "position": position,

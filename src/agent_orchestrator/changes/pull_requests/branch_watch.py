@@ -15,7 +15,7 @@ from agent_orchestrator.base.git.refs import find_layout, read_ref
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.sessions.part import Core, Part
 
@@ -36,7 +36,7 @@ class BranchWatch(Part):
         for facts in self.flow.sessions.values():
             self._watch_session(facts)
 
-    def _watch_changed(self, changes: Sequence[Change]) -> None:
+    def _watch_changed(self, changes: Sequence[FactsChange]) -> None:
         """Watch the branches of a pull request that was opened or got another base."""
         for change in changes:
             if change.after:
@@ -60,7 +60,7 @@ class BranchWatch(Part):
         """Watch a branch's files, if they are not watched yet."""
         if (common, branch) not in self._watched:
             for path in (common / "refs" / "heads" / branch, common / "packed-refs"):
-                self.core.watch.entry(path, lambda: self._record_position(common, branch))
+                self.core.watch.watch_entry(path, lambda: self._record_position(common, branch))
             self._watched.add((common, branch))
 
     def _retry_later(self, read_again: Callable[[], None]) -> None:
@@ -84,7 +84,7 @@ class BranchWatch(Part):
         if head is None:
             return []
         for facts in self.flow.sessions.values():
-            body = _movement_events(facts, branch, head)
+            body = _movement_event(facts, branch, head)
             if body is not None and self._is_in_repository(facts, common):
                 key = f"{body.type}:{facts.id}:{head}:{now:.6f}"
                 events.append(Event(body, now, "git", key, facts.project, facts.id))
@@ -100,11 +100,11 @@ class BranchWatch(Part):
         await self.flow.append(*events)
 
 
-def _movement_events(facts: SessionFacts, branch: str, head: str) -> e.Body | None:
+def _movement_event(facts: SessionFacts, branch: str, head: str) -> e.Body | None:
     """Return the event for a session that does not know where a branch is, or None."""
     if facts.pr is None or facts.pr.state != "open":
         return None
     if facts.pr.base == branch and facts.base_head != head and not facts.has_remote_forge:
         return e.BaseMoved(head)
-    is_own_branch = facts.branch == branch and not facts.live and facts.place is not None and facts.place.shared
+    is_own_branch = facts.branch == branch and not facts.live and facts.workspace is not None and facts.workspace.shared
     return e.HeadMoved(head) if is_own_branch and facts.head != head else None

@@ -16,9 +16,9 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect, RetryLater
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.part import Part
 
@@ -41,7 +41,7 @@ class Stacks(Part):
         for facts in list(self.flow.sessions.values()):
             self._check_stacked(facts, _head_in_repository(facts))
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         """Check the sessions stacked on one that changed."""
         for change in changes:
             before, after = change.before, change.after
@@ -76,14 +76,14 @@ class Stacks(Part):
         base_changed = e.BaseChanged(below.base, f"{below.id} was given up")
         text = f"it stands on {below.id}, which was given up: the commits of that are part of its change now"
         notice = e.Notified("stack-broken", f"{facts.id}: {below.id} was given up", text, "warning")
-        notices = [self.event(facts, notice, f"{key}:told")] if below.committed else []
+        notices = [self.event(facts, notice, f"{key}:told")] if below.has_commits else []
         return [self.event(facts, base_changed, f"{key}:given-up"), *notices]
 
     async def _rewrite_events(self, facts: SessionFacts, below: SessionFacts, moved_from: str) -> list[Event]:
         """Return the event for a stacked session whose starting commit is not part of the branch below any more."""
         git, head = Git(self.host, Path(facts.spec.repo)), _head_in_repository(below)
         try:
-            if facts.place is None or head is None or await git.is_ancestor(facts.place.base_commit, head):
+            if facts.workspace is None or head is None or await git.is_ancestor(facts.workspace.base_commit, head):
                 return []
         except AoError:
             return []  # the repository is missing, or one of the commits is not in it
@@ -98,9 +98,9 @@ class Stacks(Part):
         If that conflicts, the agent is to do it. Raises `RetryLater` while the agent works or a checkout blocks the move.
         """
         facts = self.flow.sessions[intent.session]
-        workspace, below = facts.place, facts.old_base_commit
+        workspace, below = facts.workspace, facts.old_base_commit
         assert workspace is not None and below is not None
-        if facts.live and facts.activity.state in {*IN_TURN, "blocked"}:
+        if facts.live and facts.activity.state in {*IN_TURN_ACTIVITIES, "blocked"}:
             raise RetryLater(RETRY_AFTER)
         onto = await Git(self.host, Path(facts.spec.repo)).resolve(f"refs/heads/{facts.base}")
         if onto is None:
@@ -118,7 +118,7 @@ class Stacks(Part):
             base=facts.base,
             onto=onto,
             work=self.home.path / "landing" / facts.id,
-            merge=bool(facts.pr and facts.pr.is_reviewed_by_person),
+            preserves_commits=bool(facts.pr and facts.pr.is_reviewed_by_person),
         )
         outcome = await merge.rebase(self.host, spec)
         match outcome:
@@ -146,4 +146,4 @@ def _is_given_up(below: SessionFacts) -> bool:
 
 def _head_in_repository(facts: SessionFacts) -> str | None:
     """Return a session's newest commit in the main repository, or None."""
-    return facts.head if facts.place is None or facts.place.shared else facts.published
+    return facts.head if facts.workspace is None or facts.workspace.shared else facts.published_head

@@ -16,18 +16,18 @@ import structlog
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import find_layout, read_head, read_ref
-from agent_orchestrator.changes.reviews.new_review import NewReview, read_review
+from agent_orchestrator.changes.reviews.new_review import NewReview, parse_review
 from agent_orchestrator.changes.reviews.reviews import Reviews
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import Effect
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.facts import COORDINATOR_KIND, REVIEWER_KIND, SessionFacts
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.pull_request import PullRequest, Review
-from agent_orchestrator.core.reactions import COORDINATOR, REVIEWER, Intent, message_id
-from agent_orchestrator.core.status import IN_TURN
-from agent_orchestrator.core.verdicts import VERDICTS
+from agent_orchestrator.core.reactions import Intent, message_id
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
+from agent_orchestrator.core.turn_text.review_parser import VERDICTS
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.sessions.part import Core, Part
@@ -75,20 +75,20 @@ class AgentReviews(Part):
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
-        return {"post-review": Effect(self.post)}
+        return {"post-review": Effect(self.post_review)}
 
     def start(self) -> None:
         """Check every change that a reviewing agent is on, now and whenever one moves."""
         self.on(self._check_changed)
-        self.on(self._forget_branches, e.SessionStopped)
+        self.on(self._delete_stopped_branches, e.SessionStopped)
         for facts in self._reviewers():
             self._schedule_check(facts.spec.reviews or "")
             if facts.stopped:
-                self.spawn(self._forget_branch(facts))
+                self.spawn(self._delete_branch(facts))
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    async def request(
+    async def request_review(
         self, session: str, agent: str | None, text: str = "", *, key: str | None = None, rule: str = ""
     ) -> dict[str, Any]:
         """Have an agent review a session's change; return the view of the session that does.
@@ -112,9 +112,9 @@ class AgentReviews(Part):
                 f"see how far it is: ao status {active_reviewers[0].id}",
             )
         max_rounds = self._max_rounds(facts)
-        if rule and rounds(pr) >= max_rounds:
+        if rule and count_rounds(pr) >= max_rounds:
             raise Conflict(
-                f"{session} was judged {rounds(pr)} times by agents", f"judge it yourself: ao review {session}"
+                f"{session} was judged {count_rounds(pr)} times by agents", f"judge it yourself: ao review {session}"
             )
         number = len(self._reviewers(session)) + 1
         short_name = f"review-{facts.name[:28].rstrip('-')}{'' if number == 1 else f'-{number}'}"
@@ -126,7 +126,7 @@ class AgentReviews(Part):
             agent=agent,
             branch=f"review/{facts.name}-{(facts.head or '')[:8]}-{number}",
             base=facts.branch,
-            kind=REVIEWER,
+            kind=REVIEWER_KIND,
             reviews=facts.id,
             spawned=(*facts.spec.spawned, rule) if rule else (),
         )
@@ -136,15 +136,15 @@ class AgentReviews(Part):
 
     async def _record_request(self, facts: SessionFacts, reviewer: str) -> None:
         """Record that the agent was asked for its first review of the change; the key makes sure that it is recorded once."""
-        requested = e.ReviewRequested(reviewer, facts.head or "", (rounds(facts.pr) if facts.pr else 0) + 1)
+        requested = e.ReviewRequested(reviewer, facts.head or "", (count_rounds(facts.pr) if facts.pr else 0) + 1)
         await self.flow.append(self.event(facts, requested, f"review-requested:{reviewer}:1", source="person"))
 
     def _find_reviewable(self, session: str) -> tuple[SessionFacts, PullRequest]:
         """Return the session with its pull request. Raises an error if it cannot be reviewed."""
         facts = self.flow.sessions[session]
-        if facts.spec.kind == REVIEWER:
+        if facts.spec.kind == REVIEWER_KIND:
             raise UsageError(f"{session} is a reviewer itself", f"name the change: ao review {facts.spec.reviews}")
-        if facts.spec.kind == COORDINATOR:
+        if facts.spec.kind == COORDINATOR_KIND:
             raise UsageError(f"{session} coordinates and has no change", "name a session that makes one")
         if facts.pr is None:
             raise Conflict(f"{session} has no pull request yet", "it gets one with its first commit")
@@ -154,14 +154,14 @@ class AgentReviews(Part):
 
     def _make_prompt(self, facts: SessionFacts, pr: PullRequest, text: str) -> str:
         """Return the first prompt of a reviewing agent."""
-        assert facts.place is not None
+        assert facts.workspace is not None
         task = "\n".join(f"> {line}" for line in facts.spec.prompt.splitlines()[:60]) or "> (none)"
         instructions = _FIRST_PROMPT.format(
             session=facts.id,
             number=pr.number,
             title=pr.title,
             base=pr.base,
-            since=facts.place.base_commit[:12],
+            since=facts.workspace.base_commit[:12],
             task=task,
             more="Earlier threads are shown by: ao review " + facts.id if pr.comments else "",
         )
@@ -173,7 +173,7 @@ class AgentReviews(Part):
 
     # -- verdicts ------------------------------------------------------------------------------------------------------
 
-    async def post(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def post_review(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Post a reviewing agent's verdict on the change; once per intent, however often it is tried.
 
         A reviewer whose review is over cannot post.
@@ -181,7 +181,7 @@ class AgentReviews(Part):
         reviewer = self.flow.sessions[intent.session]
         if not _is_active(reviewer):
             return []
-        return await self.post_verdict(reviewer, read_review(intent.args), intent.key)
+        return await self.post_verdict(reviewer, parse_review(intent.args), intent.key)
 
     async def submit(self, agent: str, session: str, review: NewReview, key: str | None) -> dict[str, Any]:
         """Post a verdict that an agent gives by the command line or the API.
@@ -209,7 +209,7 @@ class AgentReviews(Part):
             body = "(no words)"
         over = self.event(reviewer, e.StopRequested(), f"{key}:over")
         try:
-            head = read_head(Path(reviewer.place.git_dir)) if reviewer.place else None
+            head = read_head(Path(reviewer.workspace.git_dir)) if reviewer.workspace else None
             reviewer_at_head = replace(reviewer, head=head or reviewer.head)  # no event may report it yet
             await self.reviews.submit(target.id, verdict, body, review.comments, key=key, reviewer=reviewer_at_head)
         except AoError as error:
@@ -218,7 +218,7 @@ class AgentReviews(Part):
             log.info("a review came too late", session=target.id, reviewer=reviewer.id, error=str(error))
             return [over]
         target_facts = self.flow.sessions[target.id]
-        count = rounds(target_facts.pr) if target_facts.pr else 0
+        count = count_rounds(target_facts.pr) if target_facts.pr else 0
         last_review = _last_verdict(target_facts.pr, reviewer) if target_facts.pr else None
         if verdict == "commented" or last_review is None or not _is_bound_to_commit(last_review):
             return [over]
@@ -244,18 +244,18 @@ class AgentReviews(Part):
             if facts.spec.reviews and session in (None, facts.spec.reviews)
         ]
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         """Check the changes and reviewers that events are about."""
         for session in {change.event.session for change in changes if change.event.session}:
             facts = self.flow.sessions.get(session)
             if facts is not None:
                 self._schedule_check(facts.spec.reviews or session)
 
-    def _forget_branches(self, changes: Sequence[Change]) -> None:
+    def _delete_stopped_branches(self, changes: Sequence[FactsChange]) -> None:
         """Delete the branches of reviewers that have stopped."""
         for change in changes:
             if change.after and change.after.spec.reviews:
-                self.spawn(self._forget_branch(change.after))
+                self.spawn(self._delete_branch(change.after))
 
     def _schedule_check(self, session: str) -> None:
         """Schedule a check of a change and its reviewers; checks that are requested together run once."""
@@ -264,7 +264,7 @@ class AgentReviews(Part):
         self._scheduled_checks.add(session)
         self.spawn(self._check_reviews(session))
 
-    async def _forget_branch(self, reviewer: SessionFacts) -> None:
+    async def _delete_branch(self, reviewer: SessionFacts) -> None:
         """Delete a reviewer's branch after its end, if all of it is in the change that it reviewed."""
         target = self.flow.sessions.get(reviewer.spec.reviews or "")
         repo, ref = Path(reviewer.spec.repo), f"refs/heads/{reviewer.branch}"
@@ -287,44 +287,46 @@ class AgentReviews(Part):
                 if target is None or target.stopped or target.pr is None or target.pr.state != "open":
                     over = e.StopRequested()
                     await self.flow.append(self.event(reviewer, over, f"review-over:{reviewer.id}:{reviewer.run}"))
-                elif last_review := due_again(target, reviewer):
-                    await self._ask_again(target, reviewer, last_review)
+                elif last_review := review_to_repeat(target, reviewer):
+                    await self._request_next_round(target, reviewer, last_review)
             except AoError as error:
                 log.warning("a review could not be gone on with", reviewer=reviewer.id, error=str(error))
 
-    async def _ask_again(self, target: SessionFacts, reviewer: SessionFacts, last_review: Review) -> None:
+    async def _request_next_round(self, target: SessionFacts, reviewer: SessionFacts, last_review: Review) -> None:
         """Request another round: check out the change's head in the reviewer's workspace and queue a message."""
-        assert target.head is not None and target.pr is not None and reviewer.place is not None
-        site = self.core.sites.of(reviewer)
+        assert target.head is not None and target.pr is not None and reviewer.workspace is not None
+        site = self.core.sites.for_session(reviewer)
         await site.make_commits_available(reviewer.id, target.branch)
-        git = Git(site.host, Path(reviewer.place.path))
+        git = Git(site.host, Path(reviewer.workspace.path))
         checkout = await git.run("checkout", "--quiet", "--detach", target.head, "--", ok=(0, 1, 128))
         how = "it is checked out here" if not checkout.code else f"check it out: git checkout --detach {target.head}"
         text = _NEXT_ROUND.format(head=target.head[:12], how=how, before=last_review.head[:12])
         key = f"review-again:{reviewer.id}:{target.head}"
         queued = e.MessageQueued(message_id(key), f"{text}\n\n{_VERDICT_FORM}", "review")
-        requested = e.ReviewRequested(reviewer.id, target.head, rounds(target.pr) + 1)
+        requested = e.ReviewRequested(reviewer.id, target.head, count_rounds(target.pr) + 1)
         await self.flow.append(self.event(reviewer, queued, key), self.event(target, requested, f"{key}:asked"))
 
 
-def rounds(pr: PullRequest) -> int:
+def count_rounds(pr: PullRequest) -> int:
     """Return how many verdicts agents gave on a change."""
     return sum(review.kind == "agent" and review.verdict != "commented" for review in pr.reviews)
 
 
-def due_again(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
+def review_to_repeat(target: SessionFacts, reviewer: SessionFacts) -> Review | None:
     """Return the reviewing agent's last review if it is to be repeated, or None.
 
     It is if the change moved on since, is done again, and its checks pass.
     """
     pr, head = target.pr, target.head
-    if pr is None or pr.draft or _is_reviewing(reviewer) or reviewer.place is None:
+    if pr is None or pr.draft or _is_reviewing(reviewer) or reviewer.workspace is None:
         return None
     last_review = _last_verdict(pr, reviewer)
     if last_review is None or not _is_bound_to_commit(last_review) or last_review.head == head:
         return None
-    is_at_rest = not target.live or (target.activity.state not in IN_TURN and target.done is not None)
-    is_good = pr.is_green(head) or pr.by_hand == head
+    is_at_rest = not target.live or (
+        target.activity.state not in IN_TURN_ACTIVITIES and target.done_summary is not None
+    )
+    is_good = pr.is_green(head) or pr.manual_checks_head == head
     was_asked = any(message.id == message_id(f"review-again:{reviewer.id}:{head}") for message in reviewer.messages)
     return last_review if is_at_rest and is_good and not was_asked else None
 
@@ -335,7 +337,7 @@ def _is_reviewing(reviewer: SessionFacts) -> bool:
     Until it has given its verdict its workspace is not changed.
     """
     has_message = any(message.pending and message.sender == "review" for message in reviewer.messages)
-    return has_message or reviewer.activity.state in {*IN_TURN, "blocked", "limited", "waiting_input"}
+    return has_message or reviewer.activity.state in {*IN_TURN_ACTIVITIES, "blocked", "limited", "waiting_input"}
 
 
 def _last_verdict(pr: PullRequest, reviewer: SessionFacts) -> Review | None:
@@ -346,7 +348,7 @@ def _last_verdict(pr: PullRequest, reviewer: SessionFacts) -> Review | None:
 
 def _is_bound_to_commit(review: Review) -> bool:
     """Return whether a review must be repeated for the next commit: it requests changes, or is an approval that allows to merge."""
-    return review.verdict == "changes_requested" or review.counts
+    return review.verdict == "changes_requested" or review.is_sufficient
 
 
 def _agent_name(facts: SessionFacts) -> str:
@@ -356,4 +358,4 @@ def _agent_name(facts: SessionFacts) -> str:
 
 def _is_active(facts: SessionFacts) -> bool:
     """Return whether a reviewing session is to run."""
-    return facts.wanted == "run" and not facts.stopped
+    return facts.requested_state == "run" and not facts.stopped

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agent_orchestrator.core.verdicts import VERDICTS
+from agent_orchestrator.core.turn_text.review_parser import VERDICTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class NewReview:
     comments: tuple[NewComment, ...] = ()
 
 
-def read_review(data: Mapping[str, Any]) -> NewReview:
+def parse_review(data: Mapping[str, Any]) -> NewReview:
     """Return the review that an intent stores; a spelling of the verdict that is not known counts as a comment."""
     comments = tuple(
         NewComment(

@@ -14,15 +14,22 @@ from typing import Any
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.changes import merge as landing
-from agent_orchestrator.changes.checks import log_tail
+from agent_orchestrator.changes.checks.log_follower import follow_log
 from agent_orchestrator.changes.reviews.new_review import NewComment
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import A_PERSON, WRITES, Author, approval_reason, is_trusted_text, kind_of
+from agent_orchestrator.core.authors import (
+    HAS_WRITE_ACCESS,
+    LOCAL_PERSON,
+    TextAuthor,
+    approval_reason,
+    author_kind,
+    is_trusted_text,
+)
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.pull_request import (
     PASSING_STATES,
     UNFINISHED_STATES,
@@ -34,19 +41,19 @@ from agent_orchestrator.core.pull_request import (
 from agent_orchestrator.core.reactions import KINDS_WITHOUT_CHANGE
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.protocols.text import visible
+from agent_orchestrator.protocols.text import make_visible
 from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.sessions.followers import Followers
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.permissions.sensitive_files import is_sensitive
-from agent_orchestrator.sessions.session_view import Views, check_json, pr_json
+from agent_orchestrator.sessions.permissions.autorun_files import is_sensitive
+from agent_orchestrator.sessions.session_view import SessionViews, check_json, pr_json
 from agent_orchestrator.sessions.sessions import Sessions
 
-VERDICTS = ("approved", "changes_requested", "commented")
+REVIEW_VERDICTS = ("approved", "changes_requested", "commented")
 STRATEGIES = ("squash", "merge", "rebase")
-MERGE_PATIENCE = 3600.0
+MERGE_TIMEOUT = 3600.0
 """Longest wait for a merge, in seconds."""
-OPEN_PATIENCE = 30.0
+OPEN_TIMEOUT = 30.0
 """Longest wait for a revert's pull request, in seconds."""
 
 
@@ -55,28 +62,28 @@ class Reviews(Part):
 
     source = "person"
 
-    def __init__(self, core: Core, sessions: Sessions, followers: Followers, views: Views) -> None:
+    def __init__(self, core: Core, sessions: Sessions, followers: Followers, views: SessionViews) -> None:
         super().__init__(core)
         self.sessions = sessions
         self.followers = followers
         self.views = views
-        self._undo_lock = asyncio.Lock()
+        self._revert_lock = asyncio.Lock()
 
     def view(self, session: str, *, to_agent: bool = False) -> dict[str, Any]:
         """Return the pull request with its checks, reviews and threads.
 
         For an agent the texts that wait for a person's approval are left out.
         """
-        facts, pr = self._session_and_pull(session)
+        facts, pr = self._find_pull_request(session)
         trusted = self._trusted_authors(facts.project) if to_agent else None
         return {
             **(pr_json(facts) or {}),
             "session": session,
-            "refused": pr.refused or None,
-            "conflicts": list(pr.conflicts),
+            "refused": pr.merge_failure or None,
+            "conflicts": list(pr.conflicting_files),
             "failing": [
                 _check_details(run)
-                for run in pr.runs(facts.head)
+                for run in pr.check_runs(facts.head)
                 if run.state not in PASSING_STATES | UNFINISHED_STATES or run.drops_tests
             ],
             "reviews": [
@@ -94,7 +101,7 @@ class Reviews(Part):
                 }
                 for review in pr.reviews
             ],
-            "requested": list(pr.requested),
+            "requested": list(pr.requested_reviewers),
             "threads": _threads_json(pr, trusted),
         }
 
@@ -106,7 +113,7 @@ class Reviews(Part):
         comments: Sequence[NewComment] = (),
         *,
         key: str | None = None,
-        words: Author = A_PERSON,
+        words: TextAuthor = LOCAL_PERSON,
         reviewer: SessionFacts | None = None,
     ) -> dict[str, Any]:
         """Review the change, with any number of comments on lines; one review is one message to the agent.
@@ -115,9 +122,9 @@ class Reviews(Part):
         bot, or of a reviewing agent (`reviewer`), unless the project accepts it. Raises `UsageError` for an unknown
         verdict or an empty review.
         """
-        if verdict not in VERDICTS:
-            raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(VERDICTS)}")
-        facts, pr = self._session_and_pull(session)
+        if verdict not in REVIEW_VERDICTS:
+            raise UsageError(f"{verdict!r} is no judgement", f"one of {', '.join(REVIEW_VERDICTS)}")
+        facts, pr = self._find_pull_request(session)
         review = f"v-{hashlib.sha256(key.encode()).hexdigest() if key else uuid.uuid4().hex}"[:18]
         if key and any(earlier.id == review for earlier in pr.reviews):
             return self.view(session)
@@ -126,8 +133,8 @@ class Reviews(Part):
         if verdict != "approved" and not text and not comments:
             raise UsageError("nothing is said", "say what is to be changed: -m TEXT")
         if reviewer is not None:
-            words = Author(reviewer.spec.profile or reviewer.spec.agent)
-        kind = "agent" if reviewer else kind_of(words.author)
+            words = TextAuthor(reviewer.spec.profile or reviewer.spec.agent)
+        kind = "agent" if reviewer else author_kind(words.author)
         head = (reviewer.head if reviewer else None) or facts.head or ""
         is_enough = kind == "person" or self._accepts_agent_approval(facts)
         if (
@@ -137,7 +144,9 @@ class Reviews(Part):
             and (steering := await self._steering_file(facts, pr, head))
         ):
             is_enough, text = False, f"{text}\n\n(A person is to judge it: it changes {steering}.)".strip()
-        counts = verdict != "commented" and words.write_access == WRITES and (is_enough or verdict != "approved")
+        counts = (
+            verdict != "commented" and words.write_access == HAS_WRITE_ACCESS and (is_enough or verdict != "approved")
+        )
         events = [
             self._comment_event(facts, comment, f"{review}:{number}", words, review if counts else None, kind, head)
             for number, comment in enumerate(comments)
@@ -176,19 +185,19 @@ class Reviews(Part):
         If the diff cannot be read, return a text that says so. The reviewing agent itself was started by such files, so
         its approval does not count then.
         """
-        base = facts.base_head or (facts.place.base_commit if facts.place else f"refs/heads/{pr.base}")
+        base = facts.base_head or (facts.workspace.base_commit if facts.workspace else f"refs/heads/{pr.base}")
         arguments = ("diff", "--name-only", "-z", "--no-renames", "--end-of-options", f"{base}...{head}", "--")
         diff = await Git(self.host, Path(facts.spec.repo)).run(*arguments, ok=(0, 128))
         if diff.code:
             return "what cannot be read here"
-        return next((visible(name) for name in os.fsdecode(diff.out).split("\0") if is_sensitive(name)), "")
+        return next((make_visible(name) for name in os.fsdecode(diff.out).split("\0") if is_sensitive(name)), "")
 
     def _comment_event(
         self,
         facts: SessionFacts,
         new_comment: NewComment,
         name: str,
-        words: Author,
+        words: TextAuthor,
         review: str | None,
         kind: str = "person",
         head: str | None = None,
@@ -217,7 +226,7 @@ class Reviews(Part):
         )
         return self.event(facts, comment, f"comment:{facts.id}:{name}", source=words.author)
 
-    async def merge(
+    async def request_merge(
         self,
         session: str,
         strategy: str | None,
@@ -232,16 +241,16 @@ class Reviews(Part):
         Raises `Conflict` if its checks are known to fail, unless `force` is set, or if it conflicts, is stacked on an
         unmerged change, or has commits after a merge.
         """
-        facts, pr = self._session_and_pull(session)
+        facts, pr = self._find_pull_request(session)
         if strategy is not None and strategy not in STRATEGIES:
             raise UsageError(f"{strategy!r} is no strategy", f"one of {', '.join(STRATEGIES)}")
         event_key = f"merge:{session}:{key or uuid.uuid4().hex}"
         is_merging = (
             pr.merge_request and strategy in (None, pr.merge_request.strategy) and force <= pr.merge_request.force
         )
-        if facts.committed_after_merge and not await self._was_carried_out(event_key, key):
+        if facts.head_after_merge and not await self._was_carried_out(event_key, key):
             raise Conflict(
-                f"{session} has landed, but not what was committed since: {facts.committed_after_merge[:8]}",
+                f"{session} has landed, but not what was committed since: {facts.head_after_merge[:8]}",
                 f"let that land as a change of its own: ao stop {session}, then ao new --branch {shlex.quote(facts.branch)} TASK",
             )
         if pr.state == "merged" or is_merging or await self._was_carried_out(event_key, key):
@@ -253,12 +262,12 @@ class Reviews(Part):
                 f"land that first: ao merge {facts.spec.stack}",
             )
         if (blocker := pr.merge_blocker(facts.head)) and not force:
-            failing = ", ".join(run.name for run in pr.failing(facts.head))
+            failing = ", ".join(run.name for run in pr.failing_checks(facts.head))
             problem = f"{session} is red: {failing}" if failing else f"{session} cannot be merged: {blocker}"
             raise Conflict(problem, _unblock_hint(facts, pr))
-        if pr.mergeable(facts.head, facts.base_head) == "no":
+        if pr.mergeability(facts.head, facts.base_head) == "no":
             raise Conflict(
-                f"{session} conflicts with {pr.base} in {', '.join(pr.conflicts)}",
+                f"{session} conflicts with {pr.base} in {', '.join(pr.conflicting_files)}",
                 "let the agent bring it up to date first",
             )
         if facts.live and facts.activity.state == "active" and not force:
@@ -267,23 +276,23 @@ class Reviews(Part):
         await self.flow.append(self.event(facts, body, event_key, source=by))
         return self.sessions.view(session)
 
-    async def wait_until_merged(self, session: str, patience: float = MERGE_PATIENCE) -> dict[str, Any]:
+    async def wait_until_merged(self, session: str, patience: float = MERGE_TIMEOUT) -> dict[str, Any]:
         """Wait until a merge request ends; return the session's view. Raises `Conflict` if the change did not merge."""
 
         def over(facts: SessionFacts) -> bool:
             """Return whether the merge request has ended."""
             return facts.pr is None or facts.pr.merge_request is None
 
-        facts = await self.followers.until(session, over, patience)
+        facts = await self.followers.wait_until(session, over, patience)
         if facts.pr and facts.pr.state != "merged" and facts.pr.merge_request is None:
             raise Conflict(
-                f"{session} did not land: {facts.pr.refused or 'it was called off'}", f"see why: ao why {session}"
+                f"{session} did not land: {facts.pr.merge_failure or 'it was called off'}", f"see why: ao why {session}"
             )
         return self.sessions.view(session)
 
-    async def ready(self, session: str, key: str | None = None, title: str | None = None) -> dict[str, Any]:
+    async def mark_ready(self, session: str, key: str | None = None, title: str | None = None) -> dict[str, Any]:
         """Mark a draft as ready, and set its title if the pull request is local."""
-        facts, pr = self._session_and_pull(session)
+        facts, pr = self._find_pull_request(session)
         event_key = f"ready:{session}:{key or uuid.uuid4().hex}"
         if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
@@ -294,16 +303,16 @@ class Reviews(Part):
 
     async def close_pull_request(self, session: str, key: str | None = None) -> dict[str, Any]:
         """Close the pull request; its branch and workspace stay."""
-        facts, pr = self._session_and_pull(session)
+        facts, pr = self._find_pull_request(session)
         event_key = f"close:{session}:{key or uuid.uuid4().hex}"
         if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
             await self.flow.append(self.event(facts, e.PrClosed("a person closed it"), event_key))
         return self.view(session)
 
-    async def check(self, session: str, key: str | None = None) -> dict[str, Any]:
+    async def request_checks(self, session: str, key: str | None = None) -> dict[str, Any]:
         """Run the checks now, even if there are results already."""
-        facts, pr = self._session_and_pull(session)
+        facts, pr = self._find_pull_request(session)
         event_key = f"checks:{session}:{key or uuid.uuid4().hex}"
         if not await self._was_carried_out(event_key, key):
             self._refuse_unless_open(facts, pr)
@@ -324,11 +333,11 @@ class Reviews(Part):
             latest = self._find_check(session, name)
             return latest.head != run.head or latest.state not in UNFINISHED_STATES
 
-        def wake(_changes: Sequence[Change]) -> None:
+        def wake(_changes: Sequence[FactsChange]) -> None:
             """Wake the reader after every event."""
             changed.set()
 
-        unsubscribe = self.flow.listeners.on(wake)
+        unsubscribe = self.flow.listeners.on_events(wake)
         try:
             while follow and not self._find_check(session, name).log and not over():
                 changed.clear()
@@ -340,7 +349,7 @@ class Reviews(Part):
                     f"wait for it: ao checks {session} --log {shlex.quote(name)} -f",
                 )
             until = over if follow else lambda: True
-            async with aclosing(log_tail.follow(Path(log), self.core.watch, changed, until)) as pieces:
+            async with aclosing(follow_log(Path(log), self.core.watch, changed, until)) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:
@@ -348,7 +357,7 @@ class Reviews(Part):
 
     def _find_check(self, session: str, name: str) -> CheckRun:
         """Return a check of a session's pull request. Raises `NotFound`."""
-        _, pr = self._session_and_pull(session)
+        _, pr = self._find_pull_request(session)
         run = pr.checks.get(name)
         if run is None:
             available = ", ".join(pr.checks) or "none has run yet"
@@ -357,23 +366,23 @@ class Reviews(Part):
 
     async def revert(self, session: str) -> dict[str, Any]:
         """Revert a merged change by a new one, with its own session and pull request, which merges like any other."""
-        async with self._undo_lock:  # simultaneous requests get the same change
-            return await self._undo(session)
+        async with self._revert_lock:  # simultaneous requests get the same change
+            return await self._revert_locked(session)
 
-    async def _undo(self, session: str) -> dict[str, Any]:
+    async def _revert_locked(self, session: str) -> dict[str, Any]:
         """Revert a merged change by a new one; the caller holds the lock."""
-        facts, pr = self._session_and_pull(session)
+        facts, pr = self._find_pull_request(session)
         if pr.state == "merged" and facts.has_remote_forge:
             command = f'ao new "Revert pull request #{pr.number}"'
             raise Conflict(
                 f"{session} landed at {facts.spec.scm}, which takes it back itself",
                 f"press Revert at {pr.url}, or have an agent do it: {command}",
             )
-        if pr.state != "merged" or not pr.landed or not pr.base_before:
+        if pr.state != "merged" or not pr.merge_commit or not pr.base_before:
             raise Conflict(f"{session} has not landed", f"see it: ao status {session}")
         work = self.home.path / "landing" / facts.id
         work.mkdir(mode=0o700, parents=True, exist_ok=True)
-        spec = landing.RevertSpec(session, Path(facts.spec.repo), pr.base, pr.landed, pr.base_before, work)
+        spec = landing.RevertSpec(session, Path(facts.spec.repo), pr.base, pr.merge_commit, pr.base_before, work)
         reverted = await landing.revert(self.host, spec)
         if isinstance(reverted, landing.Conflicted):
             raise Conflict(
@@ -384,8 +393,8 @@ class Reviews(Part):
             project=facts.project, title=f"Revert {pr.title}", branch=reverted.branch, base=pr.base, defer=True
         )
         change = (await self.sessions.create(request, f"undo:{reverted.commit}", NO_CONTEXT))["id"]
-        revert_facts = await self.followers.until(
-            change, lambda now: now.pr is not None or now.failure is not None, OPEN_PATIENCE
+        revert_facts = await self.followers.wait_until(
+            change, lambda now: now.pr is not None or now.failure is not None, OPEN_TIMEOUT
         )
         if revert_facts.pr is not None and revert_facts.pr.draft:
             await self.flow.append(self.event(revert_facts, e.PrReady(), f"ready:{change}:undo"))
@@ -396,9 +405,9 @@ class Reviews(Part):
             "change": self.sessions.view(change),
         }
 
-    def _session_and_pull(self, session: str) -> tuple[SessionFacts, PullRequest]:
+    def _find_pull_request(self, session: str) -> tuple[SessionFacts, PullRequest]:
         """Return a session with its pull request. Raises `NotFound` if it has none."""
-        return pull_of(self.flow, session)
+        return find_pull_request(self.flow, session)
 
     def _refuse_unless_open(self, facts: SessionFacts, pr: PullRequest) -> None:
         """Raise `Conflict` unless the pull request is open and not merging."""
@@ -408,7 +417,7 @@ class Reviews(Part):
             raise Conflict(f"{facts.id} is landing just now", "wait for it: ao queue")
 
 
-def pull_of(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
+def find_pull_request(flow: Flow, session: str) -> tuple[SessionFacts, PullRequest]:
     """Return a session with its pull request. Raises `NotFound` if it has none."""
     facts = flow.sessions[session]
     if facts.pr is None and facts.spec.kind in KINDS_WITHOUT_CHANGE:
@@ -426,11 +435,11 @@ def is_resolved(comments: Sequence[Comment]) -> bool:
 def _unblock_hint(facts: SessionFacts, pr: PullRequest) -> str:
     """Return what a person can do about what holds a merge."""
     force_hint = f"merge it anyway: ao merge {facts.id} --force"
-    if pr.failing(facts.head):
+    if pr.failing_checks(facts.head):
         return f"the agent is to fix it, or {force_hint}"
-    if missing := pr.not_set_up(facts.head):
+    if missing := pr.checks_not_set_up(facts.head):
         return f"{missing[0].remedy}; or {force_hint}" if missing[0].remedy else force_hint
-    if pr.forbidden(facts.head):
+    if pr.forbidden_failures(facts.head):
         return f"fix {pr.base} first, or {force_hint}"
     return f"look at it and approve: ao review {facts.id} --approve; or {force_hint}"
 

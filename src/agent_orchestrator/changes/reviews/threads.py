@@ -1,6 +1,6 @@
 """Resolve review threads and request reviews from people.
 
-At a forge both are recorded first and then carried out (`changes/forge_sync/pull_requests.py`); the caller waits a
+At a forge both are recorded first and then carried out (`changes/forge_sync/pull_request_actions.py`); the caller waits a
 while for the result.
 """
 
@@ -11,12 +11,12 @@ import re
 import uuid
 from collections.abc import Mapping, Sequence
 
-from agent_orchestrator.changes.reviews.reviews import is_resolved, pull_of
+from agent_orchestrator.changes.reviews.reviews import find_pull_request, is_resolved
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.pull_request import PullRequest
 from agent_orchestrator.errors import Conflict, NotFound, UsageError
 
@@ -39,14 +39,14 @@ class ReviewThreads:
         Return False if the forge has not answered yet. Raises `NotFound` for an unknown thread, and an error if the
         forge refuses.
         """
-        facts, pr = pull_of(self.flow, session)
+        facts, pr = find_pull_request(self.flow, session)
         _refuse_unless_open(facts, pr)
         local = not facts.has_remote_forge
         resolvable = {item.thread or item.id for item in pr.comments if local or item.thread}
         threads = (
             _unresolved_threads(pr) & resolvable
             if everything
-            else {self._resolve_name(facts, pr, name, resolvable) for name in named}
+            else {self._find_thread(facts, pr, name, resolvable) for name in named}
         )
         request_key = key or uuid.uuid4().hex
         events = [
@@ -60,7 +60,7 @@ class ReviewThreads:
         await self.flow.append(*events)
         return local or await self._wait_for_results([f"resolve:{item.key}" for item in events])
 
-    def _resolve_name(self, facts: SessionFacts, pr: PullRequest, name: str, resolvable: set[str]) -> str:
+    def _find_thread(self, facts: SessionFacts, pr: PullRequest, name: str, resolvable: set[str]) -> str:
         """Return the id of the thread that a name stands for.
 
         Raises `NotFound`, or `UsageError` if the forge cannot resolve it.
@@ -80,9 +80,9 @@ class ReviewThreads:
             )
         return thread_by_name[name]
 
-    async def request(self, session: str, people: Sequence[str], key: str | None = None) -> bool:
+    async def request_reviews(self, session: str, people: Sequence[str], key: str | None = None) -> bool:
         """Request a review from people. Return False if the forge has not answered yet."""
-        facts, pr = pull_of(self.flow, session)
+        facts, pr = find_pull_request(self.flow, session)
         names = tuple(dict.fromkeys(name.strip().removeprefix("@") for name in people))
         for name in names:
             if not _PERSON.fullmatch(name):
@@ -108,7 +108,7 @@ class ReviewThreads:
         results: dict[str, Event] = {}
         has_news, has_delay = asyncio.Event(), asyncio.Event()
 
-        def collect(changes: Sequence[Change]) -> None:
+        def collect(changes: Sequence[FactsChange]) -> None:
             """Collect the results among new events."""
             for event in (change.event for change in changes):
                 if event.key in result_keys:
@@ -117,7 +117,7 @@ class ReviewThreads:
                     has_delay.set()
             has_news.set()
 
-        unsubscribe = self.flow.listeners.on(collect)
+        unsubscribe = self.flow.listeners.on_events(collect)
         try:
             earlier_events = [await self.flow.store.event_by_key(key) for key in sorted(result_keys)]
             results.update({event.key: event for event in earlier_events if event})

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, json_option, scope, scope_options
+from agent_orchestrator.cli.common import client, json_option, project_query, scope_options
 
 
 @click.command()
@@ -19,13 +19,13 @@ def conflicts(project: str | None, all_projects: bool, as_json: bool) -> None:
     Looks afresh, at uncommitted work too. `text`: the two cannot be merged; `overlap`: they can, and both change the same function
     or section. Lock files are left out.
     """
-    conflicts_ = client().get("/api/conflicts", {**scope(project, all_projects), "fresh": True})
+    conflicts_ = client().get("/api/conflicts", {**project_query(project, all_projects), "fresh": True})
     if as_json:
         out.print_json(conflicts_)
         return
     rows = [(pair["a"], pair["b"], pair["kind"], _files(pair)) for pair in conflicts_["pairs"]]
     header = ("SESSION", "AND", "KIND", "FILES")
-    out.show(
+    out.print_lines(
         out.table(header, rows, shrink=3) if rows else ["No two sessions will collide, as far as their work goes."]
     )
 

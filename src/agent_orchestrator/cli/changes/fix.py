@@ -11,8 +11,8 @@ import click
 
 from agent_orchestrator.base.http_client import quote, with_query
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import AGENT, FIX, client, json_option, scope, scope_options
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.common import AGENT, FIX, client, json_option, project_query, scope_options
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import UsageError
 
 Json = dict[str, Any]
@@ -78,7 +78,7 @@ def fix(
     """
     ao = client()
     if listing:
-        _show_list(ao, scope(project, all_projects), as_json)
+        _show_list(ao, project_query(project, all_projects), as_json)
         return 0
     if all_projects:
         raise UsageError("-A is for --list", "fix one project at a time: -p P")
@@ -111,7 +111,7 @@ def fix(
     try:
         run_data = _wait_until_ended(ao, run_data, quiet=as_json)
     except KeyboardInterrupt:
-        out.note(
+        out.print_note(
             f"{run_data['id']} continues in the background. Follow it: ao fix {run_data['id']}; end it: ao fix --stop {run_data['id']}"
         )
         raise
@@ -156,7 +156,7 @@ def _path(run: str, suffix: str = "") -> str:
     return f"/api/fixes/{quote(run)}{suffix}"
 
 
-def _wait_until_ended(ao: Client, run_data: Json, *, quiet: bool) -> Json:
+def _wait_until_ended(ao: DaemonClient, run_data: Json, *, quiet: bool) -> Json:
     """Poll the run until it ends and print each progress line once; return the ended run."""
     printed: set[str] = set()
     while True:
@@ -206,7 +206,7 @@ def _report_result(run_data: Json, as_json: bool, repeat_command: str = "ao fix"
     if as_json:
         out.print_json(run_data)
     else:
-        out.show(_result_lines(run_data, repeat_command))
+        out.print_lines(_result_lines(run_data, repeat_command))
     return 0 if run_data["state"] == "green" or (run_data["state"] in _SUCCESS_STATES and not run_data["after"]) else 1
 
 
@@ -258,7 +258,7 @@ def _group_row(run_data: Json, round_: Json, group: Json) -> out.Row:
         str(group["count"]),
         after,
         group["session"] or "-",
-        f"{result}: {out.fit(out.one_line(group['reason']), MAX_REASON_WIDTH)}" if group["reason"] else result,
+        f"{result}: {out.truncate(out.one_line(group['reason']), MAX_REASON_WIDTH)}" if group["reason"] else result,
         (group["commit"] or "-")[:8],
     )
 
@@ -290,7 +290,7 @@ def _summary_line(run_data: Json, repeat_command: str) -> str:
     )
 
 
-def _show_list(ao: Client, query: dict[str, str | int | None], as_json: bool) -> None:
+def _show_list(ao: DaemonClient, query: dict[str, str | int | None], as_json: bool) -> None:
     runs = ao.get(with_query("/api/fixes", query))
     if as_json:
         out.print_json(runs)
@@ -307,4 +307,4 @@ def _show_list(ao: Client, query: dict[str, str | int | None], as_json: bool) ->
         for run_data in runs["fixes"]
     ]
     lines = out.table(("RUN", "PROJECT", "BASE", "FAILURES", "STATE", "AGE"), rows)
-    out.show(lines if rows else ["No runs yet. Start one: ao fix"])
+    out.print_lines(lines if rows else ["No runs yet. Start one: ao fix"])

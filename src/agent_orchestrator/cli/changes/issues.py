@@ -9,8 +9,8 @@ import click
 
 from agent_orchestrator.base.http_client import quote, with_query
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, json_option, project_option, read_text, scope, scope_options
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.common import client, json_option, project_option, project_query, read_text, scope_options
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import NotFound
 
 Issue = dict[str, Any]
@@ -53,7 +53,7 @@ def issues(
 
     A session for one: `ao new N`.
     """
-    query = scope(project, all_projects) | {"next": upcoming, "state": "closed" if closed else "open"}
+    query = project_query(project, all_projects) | {"next": upcoming, "state": "closed" if closed else "open"}
     path = with_query("/api/issues", query)
     for label in labels:
         path += f"{'&' if '?' in path else '?'}label={quote(label)}"
@@ -71,9 +71,11 @@ def issues(
 def _show_table(lines: list[str], empty_text: str, answer: dict[str, Any]) -> None:
     """Print the table or the text for an empty one, and note trackers that could not be read."""
     for failure in answer["unread"]:
-        out.note(f"the issues of {failure['project']} could not be read, so there may be others: {failure['why']}")
+        out.print_note(
+            f"the issues of {failure['project']} could not be read, so there may be others: {failure['why']}"
+        )
     if len(lines) > 1 or not answer["unread"]:
-        out.show(lines if len(lines) > 1 else [empty_text])
+        out.print_lines(lines if len(lines) > 1 else [empty_text])
 
 
 def _display_name(issue: Issue) -> str:
@@ -99,7 +101,7 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
 
     A profile takes issues by its `filters`; `orchestrator.autoAssign` lets it do so by itself.
     """
-    answer: dict[str, Any] = client().get("/api/backlog", scope(project, all_projects))
+    answer: dict[str, Any] = client().get("/api/backlog", project_query(project, all_projects))
     if as_json:
         out.print_json(answer)
         return
@@ -124,8 +126,8 @@ def backlog(project: str | None, all_projects: bool, as_json: bool) -> None:
 def _backlog_lines(header: out.Row, rows: Sequence[out.Row]) -> list[str]:
     """Return the lines of a table; if it is too wide for the terminal, the reasons are below their issues."""
     clean_rows = [[out.one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(out.cells, column)) for column in zip(header, *clean_rows, strict=True)]
-    if sum(widths) + 2 * (len(widths) - 1) <= out.width():
+    widths = [max(map(out.display_width, column)) for column in zip(header, *clean_rows, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) <= out.terminal_width():
         return out.table(header, clean_rows)
     rows_without_reasons = [row[:-1] for row in clean_rows]
     lines = out.table(
@@ -159,7 +161,7 @@ def _path(number: int | None, project: str | None, suffix: str = "") -> str:
     return with_query(f"{path}/{number}{suffix}", query)
 
 
-def _update(ao: Client, number: int, project: str | None, change: dict[str, Any]) -> Issue:
+def _update(ao: DaemonClient, number: int, project: str | None, change: dict[str, Any]) -> Issue:
     return dict(ao.request("PATCH", _path(number, project), change).json())
 
 
@@ -208,7 +210,7 @@ def show(number: int, project: str | None, as_json: bool) -> None:
     if as_json:
         out.print_json(issue)
         return
-    out.show(_detail_lines(issue))
+    out.print_lines(_detail_lines(issue))
 
 
 def _detail_lines(issue: Issue) -> list[str]:

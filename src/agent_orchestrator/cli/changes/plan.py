@@ -19,11 +19,11 @@ from agent_orchestrator.cli.common import (
     editor_command,
     is_interactive,
     json_option,
+    project_query,
     read_text,
-    scope,
     scope_options,
 )
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 
 Plan = dict[str, Any]
@@ -106,7 +106,7 @@ def _path(name: str, rest: str = "") -> str:
 # -- asking ------------------------------------------------------------------------------------------------------------
 
 
-def _request_plan(ao: Client, words: tuple[str, ...], project: str | None, options: dict[str, Any]) -> Plan:
+def _request_plan(ao: DaemonClient, words: tuple[str, ...], project: str | None, options: dict[str, Any]) -> Plan:
     goal = read_text("-") if words == ("-",) else " ".join(words)
     if words and not goal.strip():
         raise UsageError("the goal is empty", "say what is to be reached")
@@ -121,7 +121,7 @@ def _request_plan(ao: Client, words: tuple[str, ...], project: str | None, optio
     return _wait_until_done(ao, plan, f"{plan['id']} is being planned by {plan['agent']}")
 
 
-def _wait_until_done(ao: Client, plan: Plan, action: str) -> Plan:
+def _wait_until_done(ao: DaemonClient, plan: Plan, action: str) -> Plan:
     """Poll a plan until it is planned or applied and return it; Ctrl-C leaves it running in the background."""
     state, printed = plan["state"], ""
     if state not in _UNFINISHED_STATES:  # it was done before this asked for it, by a request that is repeated
@@ -135,13 +135,13 @@ def _wait_until_done(ao: Client, plan: Plan, action: str) -> Plan:
             line = f"  {action}, {out.duration(int(time.monotonic() - started))}"
             line += f": {out.one_line(plan['progress'])}" if plan["progress"] else ""
             if is_terminal and line != printed:
-                print(f"\r\033[K{out.fit(line, out.width() - 1)}", end="", file=sys.stderr, flush=True)
+                print(f"\r\033[K{out.truncate(line, out.terminal_width() - 1)}", end="", file=sys.stderr, flush=True)
                 printed = line
             time.sleep(_POLL_INTERVAL)
             plan = ao.get(_path(plan["id"]))
     except KeyboardInterrupt:
         _clear_line(is_terminal)
-        out.note(f"{plan['id']} goes on: see ao plan {plan['id']}; ao plan {plan['id']} --discard ends it")
+        out.print_note(f"{plan['id']} goes on: see ao plan {plan['id']}; ao plan {plan['id']} --discard ends it")
         raise
     _clear_line(is_terminal)
     return plan
@@ -152,7 +152,7 @@ def _clear_line(is_terminal: bool) -> None:
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def _process(ao: Client, plan: Plan, as_json: bool, options: dict[str, Any], *, new: bool) -> int:
+def _process(ao: DaemonClient, plan: Plan, as_json: bool, options: dict[str, Any], *, new: bool) -> int:
     if options["discard"]:
         plan = ao.request("DELETE", _path(plan["id"])).json()
     else:
@@ -169,21 +169,21 @@ def _process(ao: Client, plan: Plan, as_json: bool, options: dict[str, Any], *, 
     if as_json:
         out.print_json(plan)
     else:
-        out.show(_plan_lines(plan))
+        out.print_lines(_plan_lines(plan))
     return 1 if options["apply_it"] and plan["state"] != "applied" else 0
 
 
 def _show_failure(plan: Plan, as_json: bool) -> int:
     if as_json:
         out.print_json(plan)
-    out.note(f"{plan['id']} failed: {plan['error']}")
+    out.print_note(f"{plan['id']} failed: {plan['error']}")
     return 1
 
 
 # -- changing ----------------------------------------------------------------------------------------------------------
 
 
-def _edit(ao: Client, plan: Plan) -> Plan:
+def _edit(ao: DaemonClient, plan: Plan) -> Plan:
     """Edit the plan as YAML and return it; an invalid text can be edited again, else its file is kept."""
     import tempfile
 
@@ -201,7 +201,7 @@ def _edit(ao: Client, plan: Plan) -> Plan:
             if changed != text:
                 plan = ao.request("PUT", _path(plan["id"]), {"text": changed}).json()
         except AoError as error:
-            out.note(str(error))
+            out.print_note(str(error))
             if is_interactive() and click.confirm("Open the editor again?", default=True, err=True):
                 continue
             raise Conflict(f"{plan['id']} was not changed", f"what you wrote is kept in {path}") from None
@@ -222,7 +222,7 @@ def _open_editor(command: str, path: str) -> None:
         raise UsageError(f"the editor {command} ended with {code}", f"nothing was changed; the text is in {path}")
 
 
-def _apply(ao: Client, plan: Plan, options: dict[str, Any]) -> Plan:
+def _apply(ao: DaemonClient, plan: Plan, options: dict[str, Any]) -> Plan:
     body = {"start": not options["no_start"], "groupLimit": options["max_parallel"]}
     plan = ao.post(_path(plan["id"], "/apply"), body)
     if plan["state"] == "applying":
@@ -235,8 +235,8 @@ def _apply(ao: Client, plan: Plan, options: dict[str, Any]) -> Plan:
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def _list(ao: Client, project: str | None, all_projects: bool, as_json: bool) -> int:
-    answer = ao.get("/api/plans", scope(project, all_projects))
+def _list(ao: DaemonClient, project: str | None, all_projects: bool, as_json: bool) -> int:
+    answer = ao.get("/api/plans", project_query(project, all_projects))
     if as_json:
         out.print_json(answer)
         return 0
@@ -252,7 +252,7 @@ def _list(ao: Client, project: str | None, all_projects: bool, as_json: bool) ->
         for plan in answer["plans"]
     ]
     lines = out.table(("PLAN", "PROJECT", "STATE", "TASKS", "AGE", "GOAL"), rows, shrink=5)
-    out.show(lines if rows else ['There is no plan. Make one: ao plan "what is to be reached"'])
+    out.print_lines(lines if rows else ['There is no plan. Make one: ao plan "what is to be reached"'])
     return 0
 
 
@@ -263,8 +263,8 @@ def _task_count(plan: Plan) -> str:
 
 def _plan_lines(plan: Plan) -> list[str]:
     head = out.paint(f"{plan['id']} {plan['state']}", "bold")
-    columns = out.width() - len(plan["id"]) - len(plan["state"]) - 3
-    lines = [f"{head}  {out.fit(out.one_line(plan['goal'] or 'the open issues'), columns)}"]
+    columns = out.terminal_width() - len(plan["id"]) - len(plan["state"]) - 3
+    lines = [f"{head}  {out.truncate(out.one_line(plan['goal'] or 'the open issues'), columns)}"]
     if plan["state"] == "planning":
         return [*lines, f"  {out.one_line(plan['progress'] or 'it is being planned')}"]
     applied = plan["state"] == "applied"
@@ -324,7 +324,7 @@ def _stage_lines(tasks: list[dict[str, Any]]) -> list[str]:
         ]
         lines += [
             f"  {'' if index else stage:<2} {line}"
-            for index, line in enumerate(_join_in_lines(labels, out.width() - 5))
+            for index, line in enumerate(_join_in_lines(labels, out.terminal_width() - 5))
         ]
     return [f"{'in one step' if stages == 1 else f'in {stages} steps, those of one at the same time'}:", *lines]
 
@@ -333,7 +333,7 @@ def _join_in_lines(words: list[str], columns: int) -> list[str]:
     """Join the labels side by side into as many lines as they need."""
     lines = [words[0]]
     for word in words[1:]:
-        if out.cells(lines[-1]) + 3 + out.cells(word) <= columns:
+        if out.display_width(lines[-1]) + 3 + out.display_width(word) <= columns:
             lines[-1] += f"   {word}"
         else:
             lines.append(word)

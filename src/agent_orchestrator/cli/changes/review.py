@@ -18,14 +18,14 @@ from agent_orchestrator.cli.common import (
     Failures,
     client,
     json_option,
+    project_query,
     read_text,
-    scope,
     scope_options,
     session_argument,
     session_path,
 )
-from agent_orchestrator.cli.sessions.board import undo_target
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.sessions.status_table import undo_target
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 
 PullRequest = dict[str, Any]
@@ -116,17 +116,17 @@ def review(
     if as_json:
         out.print_json(pull_request)
     elif changed is not None:
-        out.show(f"{pull_request['session']} #{pull_request['number']}: {item}" for item in actions)
-        out.show(_next_commands(pull_request))
+        out.print_lines(f"{pull_request['session']} #{pull_request['number']}: {item}" for item in actions)
+        out.print_lines(_next_commands(pull_request))
     else:
-        out.show(_review_lines(pull_request))
+        out.print_lines(_review_lines(pull_request))
         stat = ao.get(session_path(session, "/diff"))["stat"]
-        out.show(f" {line}" for line in out.clean(stat).splitlines())
-        out.show(["", *_next_commands(pull_request)])
+        out.print_lines(f" {line}" for line in out.clean(stat).splitlines())
+        out.print_lines(["", *_next_commands(pull_request)])
 
 
 def _post_to_forge(
-    ao: Client, session: str, path: str, body: dict[str, Any], action: str, actions: list[str]
+    ao: DaemonClient, session: str, path: str, body: dict[str, Any], action: str, actions: list[str]
 ) -> PullRequest:
     """Post an action that changes the forge, add it to `actions` with a note if it is delayed, and return the pull request."""
     answer = ao.request("POST", session_path(session, path), body, headers=_agent_headers(), timeout=60.0)
@@ -141,7 +141,7 @@ def _agent_headers() -> dict[str, str]:
     return {"X-AO-Token": token} if token else {}
 
 
-def _request_agent_review(ao: Client, session: str, agent: str, text: str, *, wait: bool, as_json: bool) -> None:
+def _request_agent_review(ao: DaemonClient, session: str, agent: str, text: str, *, wait: bool, as_json: bool) -> None:
     reviewer = ao.post(session_path(session, "/reviewers"), {"agent": agent, "message": text})
     review: dict[str, Any] | None = None
     while wait and review is None:
@@ -169,7 +169,7 @@ def _request_agent_review(ao: Client, session: str, agent: str, text: str, *, wa
         print(f"  ao status {reviewer['id']}    ao review {session}")
     else:
         print(f"{reviewer['id']}: {review['verdict'].replace('_', ' ')}")
-        out.show(_quote(review["body"], "  "))
+        out.print_lines(_quote(review["body"], "  "))
         print(f"  ao review {session}")
 
 
@@ -298,7 +298,7 @@ def checks(session: str, check_name: str | None, run: bool, log_name: str | None
         explanations = [item for item in pull_request["failing"] if check_name in (None, item["name"])]
         out.print_json({"checks": shown_checks, "failing": explanations})
         return
-    out.show(
+    out.print_lines(
         [
             out.paint(f"{pull_request['session']}  #{pull_request['number']}", "bold"),
             *_check_lines(pull_request, check_name),
@@ -308,7 +308,7 @@ def checks(session: str, check_name: str | None, run: bool, log_name: str | None
         import shlex
 
         names = [shlex.quote(out.one_line(item["name"])) for item in failing]  # of strangers, at a forge
-        out.show(f"  ao checks {pull_request['session']} --log {log_name}" for log_name in names)
+        out.print_lines(f"  ao checks {pull_request['session']} --log {log_name}" for log_name in names)
 
 
 def _refuse_unknown_check(pull_request: PullRequest, name: str) -> None:
@@ -328,14 +328,14 @@ def _only_check(pull_request: PullRequest) -> str:
     return names[0]
 
 
-def _print_log(ao: Client, session: str, name: str, follow: bool) -> None:
+def _print_log(ao: DaemonClient, session: str, name: str, follow: bool) -> None:
     path = with_query(session_path(session, f"/checks/{quote(name)}/log"), {"follow": follow})
     with ao.stream("GET", path) as stream:
-        while (line := stream.line()) is not None:
+        while (line := stream.read_line()) is not None:
             print(out.clean(line), flush=follow)
     if follow:
         states = {check["name"]: check["state"] for check in ao.get(session_path(session, "/review"))["checks"]}
-        out.note(f"{name}: {states.get(name) or 'not begun at the newest commit'}")
+        out.print_note(f"{name}: {states.get(name) or 'not begun at the newest commit'}")
 
 
 @click.command()
@@ -383,12 +383,14 @@ def merge(
         out.print_json(merged[0] if len(sessions) == 1 else {"sessions": merged})
     else:
         for session_data in merged:
-            out.show([f"{session_data['id']} {session_data['status']}: {out.one_line(session_data['why'])}"])
-            out.show([f"  undo: {undo_target(session_data)}"] if session_data["status"] == "merged" else ["  ao queue"])
+            out.print_lines([f"{session_data['id']} {session_data['status']}: {out.one_line(session_data['why'])}"])
+            out.print_lines(
+                [f"  undo: {undo_target(session_data)}"] if session_data["status"] == "merged" else ["  ao queue"]
+            )
     return failures.code
 
 
-def _cancel(ao: Client, sessions: tuple[str, ...], failures: Failures, *, as_json: bool) -> int:
+def _cancel(ao: DaemonClient, sessions: tuple[str, ...], failures: Failures, *, as_json: bool) -> int:
     results = []
     for session in dict.fromkeys(sessions):
         try:
@@ -400,11 +402,11 @@ def _cancel(ao: Client, sessions: tuple[str, ...], failures: Failures, *, as_jso
     if as_json:
         out.print_json(results[0] if len(sessions) == 1 else {"sessions": results})
     else:
-        out.show([f"{result['id']} is not to land any more: {result['status']}" for result in results])
+        out.print_lines([f"{result['id']} is not to land any more: {result['status']}" for result in results])
     return failures.code
 
 
-def _post_merge(ao: Client, session: str, body: dict[str, Any], *, wait: bool) -> dict[str, Any]:
+def _post_merge(ao: DaemonClient, session: str, body: dict[str, Any], *, wait: bool) -> dict[str, Any]:
     """Request the merge; a repeated request with the same key only waits for the first one."""
     sent = {"strategy": body["strategy"], "force": body["force"], "wait": wait, "timeout": _MERGE_POLL_SECONDS}
     headers = {"Idempotency-Key": body["key"]}
@@ -414,7 +416,7 @@ def _post_merge(ao: Client, session: str, body: dict[str, Any], *, wait: bool) -
     return dict(answer.json())
 
 
-def _wait_until_merged(ao: Client, session: str, body: dict[str, Any]) -> dict[str, Any]:
+def _wait_until_merged(ao: DaemonClient, session: str, body: dict[str, Any]) -> dict[str, Any]:
     printed = ""
     while True:
         session_data = _post_merge(ao, session, body, wait=True)
@@ -422,11 +424,11 @@ def _wait_until_merged(ao: Client, session: str, body: dict[str, Any]) -> dict[s
             return session_data
         reason = session_data.get("waitingFor") or _queue_position(ao, session_data)
         if reason and reason != printed:
-            out.note(f"{session} waits to land: {reason}")
+            out.print_note(f"{session} waits to land: {reason}")
         printed = reason
 
 
-def _queue_position(ao: Client, session: dict[str, Any]) -> str:
+def _queue_position(ao: DaemonClient, session: dict[str, Any]) -> str:
     """Return the session's position in the merge queue as text, or an empty string if it is not queued."""
     entries = ao.get("/api/queue", {"project": session["project"]})["entries"]
     own_entry = next((entry for entry in entries if entry["session"] == session["id"]), None)
@@ -445,7 +447,7 @@ def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
     Each change is built on those ahead of it and checked there; TREE is what is checked. One that is predicted to collide with many
     lets others go first. Take one out: ao merge S --cancel.
     """
-    answer = client().get("/api/queue", scope(project, all_projects))
+    answer = client().get("/api/queue", project_query(project, all_projects))
     if as_json:
         out.print_json(answer)
         return
@@ -462,7 +464,9 @@ def queue(project: str | None, all_projects: bool, as_json: bool) -> None:
         for entry in answer["entries"]
     ]
     header = ("", "SESSION", "STATE", "BASE", "TREE", "CHECKS", "WAITS FOR")
-    out.show(out.table(header, rows, shrink=6) if rows else ["Nothing is to land. Let a change land: ao merge S"])
+    out.print_lines(
+        out.table(header, rows, shrink=6) if rows else ["Nothing is to land. Let a change land: ao merge S"]
+    )
 
 
 def _wait_text(entry: dict[str, Any]) -> str:

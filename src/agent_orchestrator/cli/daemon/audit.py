@@ -14,10 +14,10 @@ from typing import Any, TextIO
 import click
 
 from agent_orchestrator.base import hash_chain
-from agent_orchestrator.base.http_client import Stream
+from agent_orchestrator.base.http_client import StreamedResponse
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import PROJECT, SESSION, client, follow, json_option, read_text
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.common import PROJECT, SESSION, client, follow_events, json_option, read_text
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import UsageError
 
 Entry = dict[str, Any]
@@ -114,7 +114,7 @@ def audit(
         entries = ao.get("/api/audit", query | {"limit": min(lines or 50, 10_000)})["entries"]
     _show_entries(entries, as_json, heading=True)
     if not entries and not as_json:
-        out.note("nothing of that kind is in the log")
+        out.print_note("nothing of that kind is in the log")
     if should_follow:
         _follow(ao, query, entries[-1]["seq"] if entries else ao.get("/api/audit/head")["seq"], as_json)
     return 0
@@ -137,7 +137,7 @@ def parse_time(text: str) -> str:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).isoformat()
 
 
-def _all_entries(ao: Client, query: Query, after: int = 0) -> Iterator[Entry]:
+def _all_entries(ao: DaemonClient, query: Query, after: int = 0) -> Iterator[Entry]:
     while True:
         page: list[Entry] = ao.get("/api/audit", query | {"after": after, "limit": _PAGE_SIZE})["entries"]
         yield from page
@@ -158,9 +158,9 @@ def _show_entries(entries: list[Entry], as_json: bool, *, heading: bool) -> None
     rows = [[out.one_line(cell) for cell in _row(entry, header[1] != "TIME")] for entry in entries]
     widths = _widths([list(header), *rows])
     if heading:
-        print(out.paint(out.line(header, widths), "dim"))
+        print(out.paint(out.table_row(header, widths), "dim"))
     for row in rows:
-        print(out.line(row, widths))
+        print(out.table_row(row, widths))
 
 
 def _row(entry: Entry, one_day: bool) -> tuple[str, ...]:
@@ -172,11 +172,11 @@ def _row(entry: Entry, one_day: bool) -> tuple[str, ...]:
 
 def _widths(rows: list[list[str]]) -> list[int]:
     """Return the column widths; on a narrow terminal who, what and on what are cut before why."""
-    widths = [max(map(out.cells, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(out.display_width, column)) for column in zip(*rows, strict=True)]
     gaps = 2 * (len(widths) - 1)
-    if sum(widths) + gaps > out.width():
+    if sum(widths) + gaps > out.terminal_width():
         widths[2:5] = [min(width, limit) for width, limit in zip(widths[2:5], _MAX_WIDTHS.values(), strict=True)]
-        widths[5] = max(8, out.width() - sum(widths[:5]) - gaps)
+        widths[5] = max(8, out.terminal_width() - sum(widths[:5]) - gaps)
     return widths
 
 
@@ -190,23 +190,23 @@ def _cause_text(entry: Entry) -> str:
     return ": ".join(part for part in (cause, detail[:200]) if part)
 
 
-def _follow(ao: Client, query: Query, last_seq: int, as_json: bool) -> None:
+def _follow(ao: DaemonClient, query: Query, last_seq: int, as_json: bool) -> None:
     """Show matching entries whenever something is recorded."""
 
-    def show(stream: Stream) -> None:
+    def show(stream: StreamedResponse) -> None:
         nonlocal last_seq
-        while stream.event() is not None:
-            with Client(start=False) as ao_client:
+        while stream.read_event() is not None:
+            with DaemonClient(start=False) as ao_client:
                 entries = list(_all_entries(ao_client, query, last_seq))
             _show_entries(entries, as_json, heading=False)
             last_seq = entries[-1]["seq"] if entries else last_seq
             sys.stdout.flush()
 
     sys.stdout.flush()
-    follow(ao, "/api/events", show, str(last_seq))
+    follow_events(ao, "/api/events", show, str(last_seq))
 
 
-def _export(ao: Client, query: Query, file: str) -> None:
+def _export(ao: DaemonClient, query: Query, file: str) -> None:
     count, last_entry = 0, None
     try:
         with _open_private(file) as target:
@@ -219,7 +219,7 @@ def _export(ao: Client, query: Query, file: str) -> None:
     is_whole = not any(query.values())
     head_text = f"; head {last_entry['seq']}:{last_entry['digest']}" if last_entry and is_whole else ""
     part_note = "" if is_whole else "; a part of the log, which cannot be verified by itself"
-    out.note(f"{out.plural(count, 'entry') if count == 1 else f'{count} entries'} exported{head_text}{part_note}")
+    out.print_note(f"{out.plural(count, 'entry') if count == 1 else f'{count} entries'} exported{head_text}{part_note}")
 
 
 @contextlib.contextmanager
@@ -265,9 +265,9 @@ def _verify_file(file: str, kept: str | None) -> dict[str, Any]:
         entries = list(hash_chain.read_export(read_text(file).splitlines()))
     except ValueError as error:
         raise UsageError(f"{file}: {error}", "give a log as `ao audit --export FILE` writes it") from None
-    chain.follow(entries)
-    verdict = chain.verdict
-    broken = {"seq": verdict.broken, "reason": verdict.reason} if verdict.broken is not None else None
+    chain.verify(entries)
+    verdict = chain.result
+    broken = {"seq": verdict.first_invalid, "reason": verdict.reason} if verdict.first_invalid is not None else None
     if broken is None and kept is not None and kept not in {f"{entry['seq']}:{entry['digest']}" for entry in entries}:
         broken = {"seq": int(kept.partition(":")[0] or 0), "reason": "it is not the one that was kept, or was cut off"}
     head = {"seq": verdict.head.seq, "digest": verdict.head.digest}

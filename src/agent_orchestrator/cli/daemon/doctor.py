@@ -10,7 +10,7 @@ import click
 
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, json_option
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, Unreachable, UsageError
 
 Check = dict[str, Any]
@@ -54,15 +54,15 @@ def doctor(fix: bool, repair: bool, dry_run: bool, as_json: bool) -> int:
     if as_json:
         out.print_json({"checks": checks})
     else:
-        out.show(line for check in _group_absent_agents(checks) for line in check_lines(check))
+        out.print_lines(line for check in _group_absent_agents(checks) for line in check_lines(check))
     return 1 if any(check["state"] == "failed" for check in checks) else 0
 
 
-def _path_checks(ao: Client) -> list[Check]:
+def _path_checks(ao: DaemonClient) -> list[Check]:
     """Return a warning if the terminal's PATH contains our interpreter's programs, as an earlier version advised."""
     from agent_orchestrator.base import interpreter
 
-    folder = interpreter.own_folder(os.environ.get("PATH", ""))
+    folder = interpreter.find_own_programs_folder(os.environ.get("PATH", ""))
     if folder is None:
         return []
     detail = f"the PATH of this terminal has {folder}: our own Python and its tools, not only ao"
@@ -108,9 +108,9 @@ def _repair(dry_run: bool, as_json: bool) -> int:
     if as_json:
         out.print_json(answer)
     else:
-        out.show(line for check in answer["checks"] for line in check_lines(check))
+        out.print_lines(line for check in answer["checks"] for line in check_lines(check))
         if answer["kept"]:
-            out.note(f"what was changed is kept as it was in {answer['kept']}")
+            out.print_note(f"what was changed is kept as it was in {answer['kept']}")
     return 1 if any(check["state"] in ("failed", "damaged") for check in answer["checks"]) else 0
 
 
@@ -127,7 +127,7 @@ def check_lines(check: Check) -> list[str]:
     return lines
 
 
-def local_checks(ao: Client) -> list[Check]:
+def local_checks(ao: DaemonClient) -> list[Check]:
     """Return the checks that need no daemon."""
     import shutil
 
@@ -167,10 +167,10 @@ def prune(dry_run: bool, as_json: bool) -> None:
         return
     removed, kept = answer.get("removed") or [], answer.get("kept") or []
     verb = "would remove" if dry_run else "removed"
-    out.show(
+    out.print_lines(
         f"{verb} {item.get('kind') or ''} {out.one_line(item['what'])}: {out.one_line(item.get('why') or '')}"
         for item in removed
     )
-    out.show(f"kept {out.one_line(item['what'])}: {out.one_line(item.get('why') or '')}" for item in kept)
+    out.print_lines(f"kept {out.one_line(item['what'])}: {out.one_line(item.get('why') or '')}" for item in kept)
     if not removed:
         print("Nothing to remove.")

@@ -23,7 +23,7 @@ _ESCAPED = re.compile(r"\\(.)")
 _COLOURS = {"warning": "yellow", "error": "red", "critical": "red"}
 
 
-def show(path: str, session: str | None, lines: int | None, follow: bool, as_json: bool) -> None:
+def show_log(path: str, session: str | None, lines: int | None, follow: bool, as_json: bool) -> None:
     """Print the last lines of the log, and with `follow` all new ones; with a session only those about it."""
     files = _open_rotated(path)
     if not files:
@@ -105,7 +105,7 @@ def _newer_files(path: str, file: TextIO) -> list[TextIO]:
     return files[: index or 1]
 
 
-def fields(line: str) -> dict[str, str]:
+def parse_fields(line: str) -> dict[str, str]:
     """Return a line's fields without control characters; a line of another form becomes the `event`."""
     text = out.clean(line).strip()
     parsed = {key: _unquote(value) for key, value in _FIELD.findall(text)}
@@ -121,12 +121,12 @@ def _unquote(value: str) -> str:
 def _is_about(line: str, session: str | None) -> bool:
     if session is None:
         return True
-    name = fields(line).get("session", "")
+    name = parse_fields(line).get("session", "")
     return name == session or name.endswith(f"-{session}")
 
 
 def _print(line: str, as_json: bool) -> None:
-    entry = fields(line)
+    entry = parse_fields(line)
     if as_json:
         out.print_json_line(entry)
         return

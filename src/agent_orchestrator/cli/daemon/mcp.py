@@ -14,20 +14,20 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.base.http_client import Answer
+from agent_orchestrator.base.http_client import CompleteResponse
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import SESSION
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, UsageError
 
-SERVER = "agent-orchestrator"
-MAX_LINE = 1 << 22
-MAX_CONCURRENT = 16
+SERVER_NAME = "agent-orchestrator"
+MAX_LINE_BYTES = 1 << 22
+MAX_CONCURRENT_REQUESTS = 16
 """Maximum number of concurrent requests; the next line is read when one of them is answered."""
-TIMEOUT = 600.0
+REQUEST_TIMEOUT = 600.0
 SHUTDOWN_SECONDS = 10.0
 """Seconds that requests have to be answered once standard input has ended."""
-_VERSION = "io.modelcontextprotocol/protocolVersion"
+_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """The parameter with the name of the requested object, by method; it is sent as a header."""
 
@@ -61,11 +61,11 @@ def mcp(session: str | None, client_kind: str | None) -> None:
     elif session:
         headers["X-AO-Session"] = session
     if sys.stdin.isatty():
-        out.note("this speaks MCP with a program; `ao mcp --print-config claude` tells how to add it to one")
-    Bridge(headers).run()
+        out.print_note("this speaks MCP with a program; `ao mcp --print-config claude` tells how to add it to one")
+    McpBridge(headers).run()
 
 
-class Bridge:
+class McpBridge:
     """Reads lines, sends each as a request to the daemon, and writes answers as they arrive."""
 
     def __init__(self, headers: dict[str, str]) -> None:
@@ -73,16 +73,16 @@ class Bridge:
         self._version = ""
         """The protocol's version that the handshake agreed on."""
         self._write_lock = threading.Lock()
-        self._slots = threading.Semaphore(MAX_CONCURRENT)
+        self._slots = threading.Semaphore(MAX_CONCURRENT_REQUESTS)
         self._threads: set[threading.Thread] = set()
 
     def run(self) -> None:
         """Handle lines until standard input ends."""
-        while line := sys.stdin.buffer.readline(MAX_LINE + 1):
-            if len(line) > MAX_LINE:
+        while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
                 while line and not line.endswith(b"\n"):
                     line = sys.stdin.buffer.readline(1 << 20)
-                self._write(_error(None, -32600, f"a message has at most {MAX_LINE} bytes"))
+                self._write(_error(None, -32600, f"a message has at most {MAX_LINE_BYTES} bytes"))
             elif line.strip():
                 self._slots.acquire()
                 thread = threading.Thread(target=self._handle, args=(line,), daemon=True)
@@ -108,13 +108,13 @@ class Bridge:
         is_request = isinstance(message, dict) and "id" in message and "method" in message
         id_ = message["id"] if is_request else None
         try:
-            with Client() as ao:
+            with DaemonClient() as ao:
                 answer = ao.request(
                     "POST",
                     "/mcp",
                     line.strip(),
                     headers=self._request_headers(message),
-                    timeout=TIMEOUT,
+                    timeout=REQUEST_TIMEOUT,
                     check=False,
                     repeat=False,
                 )
@@ -122,16 +122,16 @@ class Bridge:
             if is_request:
                 self._write(_error(id_, -32603, str(error)))
             else:
-                out.note(str(error))
+                out.print_note(str(error))
             return
         self._relay(message, id_, is_request, answer)
 
-    def _relay(self, message: Any, id_: Any, is_request: bool, answer: Answer) -> None:
+    def _relay(self, message: Any, id_: Any, is_request: bool, answer: CompleteResponse) -> None:
         if answer.status == 202:
             return
         reply = _parse_rpc(answer)
         if reply is None:
-            error = answer.error() if answer.status >= 400 else AoError("the daemon's answer makes no sense")
+            error = answer.to_error() if answer.status >= 400 else AoError("the daemon's answer makes no sense")
             reply = _error(id_, -32603, str(error))
         if reply.get("id") is None:
             reply["id"] = id_
@@ -144,7 +144,7 @@ class Bridge:
         """Return the headers of a message's request."""
         params = _nested_object(message, "params")
         method = str(message.get("method") or "") if isinstance(message, dict) else ""
-        if isinstance(version := _nested_object(params, "_meta").get(_VERSION), str):
+        if isinstance(version := _nested_object(params, "_meta").get(_VERSION_KEY), str):
             head = {"MCP-Protocol-Version": _header_value(version), "Mcp-Method": _header_value(method)}
             if isinstance(name := params.get(_NAME_PARAMETERS.get(method, "")), str):
                 head["Mcp-Name"] = _header_value(name)
@@ -162,7 +162,7 @@ class Bridge:
                 os._exit(0)
 
 
-def _parse_rpc(answer: Answer) -> dict[str, Any] | None:
+def _parse_rpc(answer: CompleteResponse) -> dict[str, Any] | None:
     try:
         reply = json.loads(answer.body)
     except ValueError:
@@ -197,14 +197,14 @@ def _client_config(kind: str, session: str | None) -> str:
         import shlex
 
         env_options = [part for name, value in env.items() for part in ("--env", f"{name}={value}")]
-        return shlex.join(["claude", "mcp", "add", SERVER, *env_options, "--", *argv])
+        return shlex.join(["claude", "mcp", "add", SERVER_NAME, *env_options, "--", *argv])
     if kind == "codex":
-        lines = [f"[mcp_servers.{SERVER}]", f"command = {json.dumps(argv[0])}", f"args = {json.dumps(argv[1:])}"]
+        lines = [f"[mcp_servers.{SERVER_NAME}]", f"command = {json.dumps(argv[0])}", f"args = {json.dumps(argv[1:])}"]
         if env:
             lines.append("env = {" + ", ".join(f"{name} = {json.dumps(value)}" for name, value in env.items()) + "}")
         return "\n".join(lines)
     entry = {"command": argv[0], "args": argv[1:]} | ({"env": env} if env else {})
-    return json.dumps({"mcpServers": {SERVER: entry}}, indent=2)
+    return json.dumps({"mcpServers": {SERVER_NAME: entry}}, indent=2)
 
 
 def _own_command() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.base.http_client import error_of, quote
+from agent_orchestrator.base.http_client import error_from_problem, quote
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import NODE, client, json_option
 from agent_orchestrator.errors import AoError
@@ -29,7 +29,7 @@ def nodes(ctx: click.Context, as_json: bool) -> None:
         return
     rows = [_row(node) for node in answer["nodes"]]
     if rows:
-        out.show(out.table(("NODE", "STATE", "LABELS", "LOAD", "FREE CPUS", "FREE MEMORY", "SESSIONS"), rows))
+        out.print_lines(out.table(("NODE", "STATE", "LABELS", "LOAD", "FREE CPUS", "FREE MEMORY", "SESSIONS"), rows))
     else:
         print("No nodes. Let a machine join: ao nodes add NAME; for a Ray cluster set cluster.address in config.yaml.")
 
@@ -43,7 +43,7 @@ def add(name: str, as_json: bool) -> None:
     if as_json:
         out.print_json(node)
         return
-    out.note(f"run this on {name}; the token is not shown again, and is revoked by: ao token revoke {name}")
+    out.print_note(f"run this on {name}; the token is not shown again, and is revoked by: ao token revoke {name}")
     print(node["command"])
 
 
@@ -79,19 +79,19 @@ def _follow(ao: Any, path: str, answer: dict[str, Any], *, quiet: bool) -> dict[
     if not answer["left"]:
         return answer
     with ao.stream("GET", path) as stream:
-        while (line := stream.line()) is not None:
+        while (line := stream.read_line()) is not None:
             message = json.loads(line) if line.strip() else answer
             if "problem" in message:
-                raise error_of(message["problem"])
+                raise error_from_problem(message["problem"])
             answer = message
             for session in answer["left"]:
                 if not quiet and reported.get(session["session"]) != session["waits"]:
-                    out.note(f"{session['session']} waits for {session['waits']}")
+                    out.print_note(f"{session['session']} waits for {session['waits']}")
                     reported[session["session"]] = session["waits"]
             if not quiet:
                 for name in reported.keys() - {session["session"] for session in answer["left"]}:
                     del reported[name]
-                    out.note(f"{name} has left")
+                    out.print_note(f"{name} has left")
     if not answer["node"]["draining"]:
         raise AoError("the node is not being drained any more", "somebody took it back")
     return answer

@@ -12,9 +12,10 @@ from typing import Any
 
 import click
 
+from agent_orchestrator.base.processes import is_process_running
 from agent_orchestrator.cli import browser, out
 from agent_orchestrator.cli.common import client, first_use_options, json_option
-from agent_orchestrator.client.daemon_client import Client, NotRunning, alive
+from agent_orchestrator.client.daemon_client import DaemonClient, NotRunning
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 
 CLONE_TIMEOUT = 3600.0
@@ -76,9 +77,9 @@ def start(
         *(["--insecure"] if insecure else []),
     ]
     if at_login is False:
-        from agent_orchestrator.cli.daemon.at_login import disable
+        from agent_orchestrator.cli.daemon.login_service import disable
 
-        out.show(disable(client(start=False)))
+        out.print_lines(disable(client(start=False)))
         return
     if at_login and foreground:
         raise UsageError("--foreground runs the daemon here, --at-login by the system", "give one of them")
@@ -88,36 +89,36 @@ def start(
     register = partial(_register_project, yes=yes, no_prove=no_prove, orchestrator=orchestrator)
     ao = client()
     if foreground:
-        _run_here(ao, arguments + config_arguments, body, no_open, register)
+        _become_daemon(ao, arguments + config_arguments, body, no_open, register)
     if at_login:
         _enable_at_login(ao, arguments + config_arguments)
-    if not ao.ensure(arguments + config_arguments) and arguments:
+    if not ao.ensure_running(arguments + config_arguments) and arguments:
         _refuse_other_address(ao, port, host, secure=tls or bool(tls_cert))
     if ao.info().get("standby") and _show_standby(ao):
         return
     if body is None:
-        out.note("no repository here: ao start PATH registers one")
+        out.print_note("no repository here: ao start PATH registers one")
     else:
         register(ao, body)
     _show_dashboard(ao, no_open)
 
 
-def _enable_at_login(ao: Client, arguments: list[str]) -> None:
+def _enable_at_login(ao: DaemonClient, arguments: list[str]) -> None:
     """Let the system start the daemon at login and now, and wait until it answers."""
-    from agent_orchestrator.cli.daemon.at_login import enable
+    from agent_orchestrator.cli.daemon.login_service import enable
 
-    out.show(enable(ao, arguments))
+    out.print_lines(enable(ao, arguments))
     deadline = time.monotonic() + 15.0
     while time.monotonic() < deadline:
         try:
-            with Client(ao.home, start=False) as running:
+            with DaemonClient(ao.home, start=False) as running:
                 running.request("GET", "/healthz", timeout=5.0)
             return
         except NotRunning:
             time.sleep(0.05)
 
 
-def _show_standby(ao: Client) -> bool:
+def _show_standby(ao: DaemonClient) -> bool:
     """Print that another daemon is active on the same database and return True; return False if this one is active."""
     health = ao.get("/healthz")
     if health["status"] != "standby":
@@ -127,7 +128,7 @@ def _show_standby(ao: Client) -> bool:
         f"{active['host']}'s daemon (pid {active['pid']}, since {active['since']})" if active else "another daemon"
     )
     url_lines = f"  {active['url']}" if active and active["url"] else ""
-    out.show(
+    out.print_lines(
         [
             f"standby: {active_text} is active",
             *([url_lines] if url_lines else []),
@@ -138,7 +139,7 @@ def _show_standby(ao: Client) -> bool:
 
 
 def _register_project(
-    ao: Client, body: dict[str, Any], *, yes: bool, no_prove: bool, orchestrator: bool, asks: bool = True
+    ao: DaemonClient, body: dict[str, Any], *, yes: bool, no_prove: bool, orchestrator: bool, asks: bool = True
 ) -> None:
     """Register the repository as a project, and start its coordinating agent if requested."""
     project = ao.post("/api/projects", body, timeout=CLONE_TIMEOUT)
@@ -194,7 +195,7 @@ _DEMO_AGENT_NOTE = (
 
 
 def introduce_project(
-    ao: Client,
+    ao: DaemonClient,
     project: dict[str, Any],
     *,
     yes: bool = False,
@@ -214,7 +215,7 @@ def introduce_project(
 
     proof = propose(ao, project, yes=yes, no_prove=no_prove, ask=ask)
     if proof:
-        out.show(proof_lines(proof))
+        out.print_lines(proof_lines(proof))
         project = project | {"trusted": True}
     show_project(project, wrote=proof is None, asks_trust=False)
     return proof
@@ -234,20 +235,20 @@ def show_project(project: dict[str, Any], *, wrote: bool = True, asks_trust: boo
     location = f"{project.get('path')} ({', '.join(filter(None, details)) or 'local'})"
     print(f"project {project['id']}: {out.one_line(location)}")
     if asks_trust and project.get("trusted") is False:
-        out.note(
+        out.print_note(
             "the commands in its configuration do not run yet: `ao trust` shows and allows them, `ao init --check` proves them too"
         )
 
 
-def _show_dashboard(ao: Client, no_open: bool) -> None:
+def _show_dashboard(ao: DaemonClient, no_open: bool) -> None:
     """Open the dashboard after a start if this is a terminal, else print its address."""
     if no_open:
-        out.show([*browser.address_lines(ao.info()), "  `ao dashboard` opens it, signed in"])
+        out.print_lines([*browser.address_lines(ao.info()), "  `ao dashboard` opens it, signed in"])
     else:
         browser.show_dashboard(ao, should_open=sys.stdout.isatty())
 
 
-def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, secure: bool) -> None:
+def _refuse_other_address(ao: DaemonClient, port: int | None, host: str | None, *, secure: bool) -> None:
     running = str(ao.info().get("url") or "")
     scheme, _, address = running.partition("://")
     now_host, _, now_port = address.rstrip("/").rpartition(":")
@@ -257,12 +258,12 @@ def _refuse_other_address(ao: Client, port: int | None, host: str | None, *, sec
         )
 
 
-def _run_here(
-    ao: Client, arguments: list[str], body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]
+def _become_daemon(
+    ao: DaemonClient, arguments: list[str], body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]
 ) -> None:
     """Replace this process with the daemon; a child process registers the project once the daemon answers."""
     try:
-        with Client(ao.home, start=False) as running:
+        with DaemonClient(ao.home, start=False) as running:
             running.request("GET", "/healthz")
     except NotRunning:
         pass
@@ -280,7 +281,7 @@ def _run_here(
 def _register_when_running(
     home: str, body: dict[str, Any] | None, no_open: bool, register: Callable[..., None]
 ) -> None:
-    ao = Client(home, start=False, notice=out.note)
+    ao = DaemonClient(home, start=False, notice=out.print_note)
     deadline = time.monotonic() + 15.0
     while time.monotonic() < deadline:
         try:
@@ -291,7 +292,7 @@ def _register_when_running(
             time.sleep(0.05)
             continue
         except AoError as error:
-            out.note(str(error))
+            out.print_note(str(error))
         break
     sys.stdout.flush()
     os._exit(0)
@@ -323,18 +324,18 @@ def shutdown(sessions: bool) -> None:
     deadline = time.monotonic() + 60.0
     while _is_running(ao, info):
         if time.monotonic() > deadline:
-            raise AoError(f"the daemon (pid {info.get('pid')}) has not ended after 60 s", f"see {ao.log}")
+            raise AoError(f"the daemon (pid {info.get('pid')}) has not ended after 60 s", f"see {ao.log_path}")
         time.sleep(0.02)
     print("The daemon and all sessions are stopped." if sessions else "The daemon is stopped; sessions run on.")
 
 
-def _is_running(ao: Client, info: dict[str, Any]) -> bool:
+def _is_running(ao: DaemonClient, info: dict[str, Any]) -> bool:
     """Return whether the daemon of this information still answers or its process still runs."""
     try:
         ao.request("GET", "/healthz", timeout=5.0, repeat=False)
         return bool(ao.info().get("pid") == info.get("pid"))
     except AoError:
-        return isinstance(info.get("pid"), int) and alive(info["pid"])
+        return isinstance(info.get("pid"), int) and is_process_running(info["pid"])
     finally:
         ao.close()
 

@@ -14,12 +14,12 @@ from agent_orchestrator.cli.common import (
     client,
     is_interactive,
     json_option,
+    project_query,
     read_argument,
-    scope,
     scope_options,
     session_path,
 )
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, UsageError
 
 Question = dict[str, Any]
@@ -84,7 +84,7 @@ def answer(
             ao, session, decision, read_argument(text, None, "answer") if text else "", as_json, {"request": request}
         )
         return 0
-    questions: list[Question] = ao.get("/api/questions", scope(project, all_projects or session is not None))[
+    questions: list[Question] = ao.get("/api/questions", project_query(project, all_projects or session is not None))[
         "questions"
     ]
     if session is not None:
@@ -99,14 +99,14 @@ def answer(
     if decision:
         decidable = [question for question in questions if question.get("kind") in _HINTS]
         if len(decidable) != 1:
-            out.show(question_lines(questions))
+            out.print_lines(question_lines(questions))
             raise UsageError(
                 f"{out.plural(len(decidable), 'decision')} waiting", f"say which: ao answer S --{decision}"
             )
         _post_answer(ao, session_id(decidable[0]), decision, "", as_json, decidable[0])
         return 0
     if not is_interactive():
-        out.show(question_lines(questions))
+        out.print_lines(question_lines(questions))
         raise UsageError(
             f"{out.plural(len(questions), 'question')} waiting, and no terminal to ask on",
             "answer each: ao answer S TEXT, or --allow, --always, --deny",
@@ -122,7 +122,7 @@ def answer(
 def permissions(number: int | None, project: str | None, all_projects: bool, as_json: bool) -> int:
     """Show, or take back, what you allowed agents for good, by project."""
     ao = client()
-    rules = ao.get("/api/permissions", scope(project, all_projects))["permissions"]
+    rules = ao.get("/api/permissions", project_query(project, all_projects))["permissions"]
     if number is not None:
         if number > len(rules):
             raise UsageError(f"there are {len(rules)} permissions, not {number}", "see them: ao permissions")
@@ -136,7 +136,7 @@ def permissions(number: int | None, project: str | None, all_projects: bool, as_
             (str(n), rule["project"], rule["tool"], rule["command"].replace("\n", " ⏎ "))
             for n, rule in enumerate(rules, 1)
         ]
-        out.show(out.table(("N", "PROJECT", "TOOL", "COMMAND"), rows))
+        out.print_lines(out.table(("N", "PROJECT", "TOOL", "COMMAND"), rows))
     else:
         print("Nothing is allowed for good. ao answer S --always does so.")
     return 0
@@ -163,7 +163,7 @@ def _question_text(question: Question) -> str:
 
 
 def _post_answer(
-    ao: Client,
+    ao: DaemonClient,
     session: str,
     decision: str | None,
     text: str,
@@ -180,7 +180,7 @@ def _post_answer(
         print(f"{session}: {decision or 'answered'} ({result.get('state')})")
 
 
-def _answer_each(ao: Client, questions: Sequence[Question]) -> None:
+def _answer_each(ao: DaemonClient, questions: Sequence[Question]) -> None:
     for number, question in enumerate(questions, 1):
         session = session_id(question)
         print(
@@ -205,7 +205,7 @@ def _answer_each(ao: Client, questions: Sequence[Question]) -> None:
         try:
             _post_answer(ao, session, decision, "" if decision else reply, False, question)
         except AoError as error:  # it was answered elsewhere meanwhile
-            out.note(str(error))
+            out.print_note(str(error))
 
 
 def _read_reply() -> str | None:

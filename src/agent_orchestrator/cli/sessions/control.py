@@ -20,7 +20,7 @@ from agent_orchestrator.cli.common import (
     session_path,
 )
 from agent_orchestrator.cli.sessions.new import report_failed_start, started_lines, wait_for
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, UsageError
 
 STOP_TIMEOUT = 600.0
@@ -64,7 +64,7 @@ def send(
     return 0
 
 
-def _wait_for_delivery(ao: Client, session: str, message_id: str, timeout: float) -> dict[str, Any]:
+def _wait_for_delivery(ao: DaemonClient, session: str, message_id: str, timeout: float) -> dict[str, Any]:
     """Poll a message until its state is final. An answer before the requested time is final too."""
     import time
 
@@ -126,7 +126,7 @@ def stop(sessions: tuple[str, ...], project: str | None, everything: bool, keep:
 def _show_stopped(stopped: dict[str, Any]) -> None:
     session = stopped["session"]
     print(f"{session['id']} {session['status']}")
-    out.show(f"  {out.one_line(line)}" for line in stopped.get("saved") or ())
+    out.print_lines(f"  {out.one_line(line)}" for line in stopped.get("saved") or ())
     if undo := stopped.get("undo"):
         print(f"  undo: {undo}")
 
@@ -150,5 +150,5 @@ def restore(session: str, no_wait: bool, as_json: bool) -> int:
     if as_json:
         out.print_json(restored)
     elif not has_failed:
-        out.show(started_lines(restored))
+        out.print_lines(started_lines(restored))
     return int(has_failed)

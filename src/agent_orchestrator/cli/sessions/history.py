@@ -9,20 +9,20 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.base.http_client import Stream, with_query
+from agent_orchestrator.base.http_client import StreamedResponse, with_query
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     SESSION,
     client,
     json_option,
+    project_query,
     read_text,
-    scope,
     scope_options,
     session_argument,
     session_path,
 )
-from agent_orchestrator.cli.common import follow as follow_stream
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.common import follow_events as follow_stream
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import UsageError
 
 Event = dict[str, Any]
@@ -43,11 +43,11 @@ def logs(session: str | None, follow: bool, raw: bool, lines: int | None, daemon
     The daemon's is read from its file, whether it runs or not: the last 100 lines unless -n says otherwise.
     """
     if daemon:
-        from agent_orchestrator.cli.daemon.log import show
+        from agent_orchestrator.cli.daemon.log import show_log
 
         if raw:
             raise UsageError("--raw is for a session's terminal", "ao logs S --raw, or ao logs --daemon --json")
-        show(client(start=False).log, session, lines, follow, as_json)
+        show_log(client(start=False).log_path, session, lines, follow, as_json)
         return
     if session is None:
         raise UsageError("whose log?", "name a session: ao logs S; or the daemon's own: ao logs --daemon")
@@ -56,11 +56,11 @@ def logs(session: str | None, follow: bool, raw: bool, lines: int | None, daemon
     path = with_query(session_path(session, "/log"), {"follow": follow, "raw": raw, "tail": lines})
     with client().stream("GET", path) as stream:
         if raw:
-            while chunk := stream.chunk():
+            while chunk := stream.read_chunk():
                 sys.stdout.buffer.write(chunk)
                 sys.stdout.buffer.flush()
             return
-        while (line := stream.line()) is not None:
+        while (line := stream.read_line()) is not None:
             print(out.clean(line), flush=follow)
 
 
@@ -83,9 +83,9 @@ def diff(session: str, stat: bool, as_json: bool) -> None:
         names = ", ".join(map(out.one_line, omitted[:5])) + (
             f" and {len(omitted) - 5} more" if len(omitted) > 5 else ""
         )
-        out.note(f"too large to be shown: {names}; see it: ao sh {session} -- git diff {answer['base']}")
+        out.print_note(f"too large to be shown: {names}; see it: ao sh {session} -- git diff {answer['base']}")
     if uncommitted := answer.get("uncommitted"):
-        out.note(f"not committed yet: {', '.join(uncommitted)}")
+        out.print_note(f"not committed yet: {', '.join(uncommitted)}")
 
 
 def _colour_diff(text: str) -> str:
@@ -107,7 +107,7 @@ def _show_in_pager(text: str) -> None:
 
     pager = os.environ.get("GIT_PAGER") or os.environ.get("PAGER") or ("less -R" if shutil.which("less") else "cat")
     if pager == "cat" or not text:
-        out.show([text] if text else [])
+        out.print_lines([text] if text else [])
         return
     process = subprocess.Popen(pager, shell=True, stdin=subprocess.PIPE, env={"LESS": "FRX"} | os.environ)
     try:
@@ -146,7 +146,7 @@ def events(
     if replay is not None:
         _show_replay(ao, read_events(read_text(replay), replay), project, as_json)
         return
-    query: dict[str, str | int | None] = {"project": scope(project, all_projects)["project"]}
+    query: dict[str, str | int | None] = {"project": project_query(project, all_projects)["project"]}
     path = "/api/events"
     if session is not None:
         query["session"] = ao.get(session_path(session))["id"]
@@ -163,7 +163,7 @@ def events(
         _follow(ao, with_query(path, query), last_seq, as_json)
 
 
-def _recorded_events(ao: Client, path: str, query: dict[str, str | int | None], after: int) -> Iterator[Event]:
+def _recorded_events(ao: DaemonClient, path: str, query: dict[str, str | int | None], after: int) -> Iterator[Event]:
     while True:
         page: list[Event] = ao.get(path, query | {"after": after or None, "limit": _PAGE_SIZE})["events"]
         yield from page
@@ -172,12 +172,12 @@ def _recorded_events(ao: Client, path: str, query: dict[str, str | int | None], 
         after = page[-1]["seq"]
 
 
-def _follow(ao: Client, path: str, last_seq: int, as_json: bool) -> None:
+def _follow(ao: DaemonClient, path: str, last_seq: int, as_json: bool) -> None:
     """Follow the events for ever, across restarts of the daemon, each exactly once."""
 
-    def show(stream: Stream) -> None:
+    def show(stream: StreamedResponse) -> None:
         nonlocal last_seq
-        while (received := stream.event()) is not None:
+        while (received := stream.read_event()) is not None:
             event = json.loads(received.data)
             if event["seq"] > last_seq:
                 last_seq = event["seq"]
@@ -199,12 +199,12 @@ def _show_event(event: Event, as_json: bool) -> None:
     )
     time = str(event.get("time") or "")[:19].replace("T", " ")
     text = f"{event['seq']:>6}  {time}  {event['type']:<24} {event.get('session') or event.get('project') or '-'}  {out.one_line(data)}"
-    print(out.fit(text.rstrip(), out.width()))
+    print(out.truncate(text.rstrip(), out.terminal_width()))
 
 
 def _short_text(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return out.fit(out.one_line(text), 80)
+    return out.truncate(out.one_line(text), 80)
 
 
 def read_events(text: str, file: str) -> list[Event]:
@@ -223,7 +223,7 @@ def read_events(text: str, file: str) -> list[Event]:
     return events
 
 
-def _show_replay(ao: Client, recorded: Sequence[Event], project: str | None, as_json: bool) -> None:
+def _show_replay(ao: DaemonClient, recorded: Sequence[Event], project: str | None, as_json: bool) -> None:
     steps: Iterable[dict[str, Any]] = ao.post(
         "/api/events/replay", {"events": list(recorded), "project": project}, timeout=600.0
     )["steps"]
@@ -254,4 +254,4 @@ def why(session: str, as_json: bool) -> None:
     if as_json:
         out.print_json(answer)
         return
-    out.show(out.clean(line) for line in answer["lines"])
+    out.print_lines(out.clean(line) for line in answer["lines"])

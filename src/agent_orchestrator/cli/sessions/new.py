@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.base.http_client import Broken, error_of
+from agent_orchestrator.base.http_client import ConnectionBroken, error_from_problem
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import (
     AGENT,
@@ -25,7 +25,7 @@ from agent_orchestrator.cli.common import (
     read_text,
     session_path,
 )
-from agent_orchestrator.client.daemon_client import ATTEMPTS, Client
+from agent_orchestrator.client.daemon_client import MAX_ATTEMPTS, DaemonClient
 from agent_orchestrator.errors import AoError, UsageError
 
 Session = dict[str, Any]
@@ -178,31 +178,31 @@ def _start_sessions(bodies: list[dict[str, Any]], as_json: bool, *, wait: bool) 
             failures.code = failures.code or 1
             report_failed_start(session)
         elif not as_json:
-            out.show(started_lines(session))
+            out.print_lines(started_lines(session))
     if as_json and (sessions or len(bodies) > 1):
         out.print_json(sessions[0] if len(bodies) == 1 else {"sessions": sessions})
     return failures.code
 
 
-def wait_for(ao: Client, session: Session, *, prefix: bool = False) -> Session:
+def wait_for(ao: DaemonClient, session: Session, *, prefix: bool = False) -> Session:
     """Wait until the session's agent runs, is queued or has failed, and print the output of its set-up meanwhile."""
     label = f"  {session['id']}: " if prefix else "  "
     printed_count = 0
-    for attempts_left in reversed(range(ATTEMPTS)):
+    for attempts_left in reversed(range(MAX_ATTEMPTS)):
         line_number = 0
         try:
             with ao.stream("GET", session_path(session["id"], "/wait?until=running")) as stream:
-                while (line := stream.line()) is not None:
+                while (line := stream.read_line()) is not None:
                     message = json.loads(line) if line.strip() else {}
                     if "session" in message:
                         return dict(message["session"])
                     if "problem" in message:
-                        raise error_of(message["problem"])
+                        raise error_from_problem(message["problem"])
                     line_number += 1
                     text = message.get("output") or (message.get("state") if sys.stderr.isatty() else None)
                     if text and line_number > printed_count:
                         print(label + out.clean(text), file=sys.stderr, flush=True)
-        except Broken:
+        except ConnectionBroken:
             if not attempts_left:
                 raise
         printed_count = max(printed_count, line_number)
@@ -214,7 +214,7 @@ def report_failed_start(session: Session) -> None:
     for line in out.clean(session.get("lastOutput") or "").splitlines()[-5:]:
         print(f"  | {line}", file=sys.stderr)
     reason = session.get("why") or session.get("waitingFor") or "it did not start"
-    out.note(
+    out.print_note(
         f"{session['id']} failed: {reason}: ao why {session['id']}, ao logs {session['id']}, ao restore {session['id']}"
     )
 

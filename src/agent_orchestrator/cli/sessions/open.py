@@ -11,8 +11,16 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import SESSION, Failures, client, editor_command, scope, scope_options, session_path
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.common import (
+    SESSION,
+    Failures,
+    client,
+    editor_command,
+    project_query,
+    scope_options,
+    session_path,
+)
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, Conflict, Missing, NotFound, UsageError
 
 
@@ -41,7 +49,7 @@ def open_session(
     if (project or all_projects) and not everything:
         raise UsageError("-p and -A say which sessions --all means", "ao open --all -A")
     ao = client()
-    query = scope(project, all_projects)
+    query = project_query(project, all_projects)
     names = [window["id"] for window in ao.get("/api/sessions", query)["sessions"]] if everything else sessions
     failures = Failures()
     windows = []
@@ -68,7 +76,7 @@ def open_session(
     return failures.code
 
 
-def _open_windows(ao: Client, windows: Sequence[dict[str, Any]], failures: Failures, only_print: bool) -> None:
+def _open_windows(ao: DaemonClient, windows: Sequence[dict[str, Any]], failures: Failures, only_print: bool) -> None:
     """Open the windows by terminal plugins, which run in a separate process, and print each result."""
     import subprocess
 

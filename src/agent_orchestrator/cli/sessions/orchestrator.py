@@ -11,7 +11,7 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import AGENT, client, is_interactive, json_option, project_option, read_text
 from agent_orchestrator.cli.sessions.new import wait_for
 from agent_orchestrator.cli.sessions.workspace import attach_to
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, UsageError
 
 ROUTE = "/api/orchestrator"
@@ -63,7 +63,7 @@ def orchestrator(
         attach_to(ao, str(state["session"]["id"]))
 
 
-def start_coordinator(ao: Client, request: dict[str, Any]) -> dict[str, Any]:
+def start_coordinator(ao: DaemonClient, request: dict[str, Any]) -> dict[str, Any]:
     """Start the coordinating agent if it does not run, send it the request, and wait until it runs; raise AoError if it fails."""
     body = {key: value for key, value in request.items() if value is not None}
     state = dict(ao.post(ROUTE, body, timeout=START_TIMEOUT))

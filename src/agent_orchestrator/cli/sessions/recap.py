@@ -8,18 +8,18 @@ import time
 from typing import Any
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError
 
 AWAY_SECONDS = 3600.0
 """Seconds since the last look after which a recap is shown."""
-_LAST_LOOK_FILE = "looked.json"
+_LAST_READ_FILE = "looked.json"
 
 
-def news_lines(ao: Client, now: float | None = None) -> list[str]:
+def news_lines(ao: DaemonClient, now: float | None = None) -> list[str]:
     """Return the recap's lines and record this look; no request is sent if nothing was recorded meanwhile."""
     now = time.time() if now is None else now
-    last_look = _exchange_last_look(ao.home, now)
+    last_look = _exchange_last_read(ao.home, now)
     if last_look is None or now - last_look < AWAY_SECONDS or not _database_changed_since(ao.home, last_look):
         return []
     try:
@@ -29,7 +29,7 @@ def news_lines(ao: Client, now: float | None = None) -> list[str]:
     return recap_lines(answer, f"Since you last looked, {_duration_text(now - last_look)} ago:")
 
 
-def fetch_recap(ao: Client, since: str) -> dict[str, Any]:
+def fetch_recap(ao: DaemonClient, since: str) -> dict[str, Any]:
     """Return what happened in all projects since then."""
     answer: dict[str, Any] = ao.get("/api/recap", {"since": since, "all": 1})
     return answer
@@ -37,13 +37,13 @@ def fetch_recap(ao: Client, since: str) -> dict[str, Any]:
 
 def recap_lines(answer: dict[str, Any], heading: str) -> list[str]:
     """Return the recap under a heading, one line each; empty if nothing happened."""
-    lines = [out.fit(f"  {out.one_line(item['text'])}", out.width()) for item in answer["lines"]]
+    lines = [out.truncate(f"  {out.one_line(item['text'])}", out.terminal_width()) for item in answer["lines"]]
     return [out.paint(heading, "bold"), *lines, ""] if lines else []
 
 
-def _exchange_last_look(home: str, now: float) -> float | None:
+def _exchange_last_read(home: str, now: float) -> float | None:
     """Return the time of this person's last look, and store now in its place."""
-    path, person = os.path.join(home, _LAST_LOOK_FILE), str(os.getuid()) if hasattr(os, "getuid") else "me"
+    path, person = os.path.join(home, _LAST_READ_FILE), str(os.getuid()) if hasattr(os, "getuid") else "me"
     try:
         with open(path, encoding="utf-8") as file:
             stored = json.load(file)

@@ -8,16 +8,24 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.base.http_client import Stream, with_query
+from agent_orchestrator.base.http_client import StreamedResponse, with_query
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import SESSION, client, follow, json_option, scope, scope_options, session_path
-from agent_orchestrator.cli.sessions.board import (
+from agent_orchestrator.cli.common import (
+    SESSION,
+    client,
+    follow_events,
+    json_option,
+    project_query,
+    scope_options,
+    session_path,
+)
+from agent_orchestrator.cli.sessions.status_table import (
     board_lines,
     detail_lines,
     failing_notifier_lines,
     unreadable_forge_lines,
 )
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import UsageError
 
 
@@ -54,24 +62,24 @@ def status(
         _show_prompt(ao, session, as_json)
         return
     if watch:
-        _watch(ao, session, scope(project, all_projects), done)
+        _watch(ao, session, project_query(project, all_projects), done)
         return
-    query = scope(project, all_projects)
+    query = project_query(project, all_projects)
     answer = ao.request("GET", with_query("/api/sessions", query) if session is None else session_path(session))
     if as_json:
         out.print_body(answer)
     elif session is not None:
-        out.show(detail_lines(answer.json()))
+        out.print_lines(detail_lines(answer.json()))
     else:
         listing = answer.json()
         if since is None and sys.stdout.isatty():
             from agent_orchestrator.cli.sessions.recap import news_lines
 
-            out.show(news_lines(ao))
-        out.show(_board_lines(ao, listing, query, done))
+            out.print_lines(news_lines(ao))
+        out.print_lines(_board_lines(ao, listing, query, done))
 
 
-def _show_recap(ao: Client, since: str, as_json: bool, *, is_board: bool) -> None:
+def _show_recap(ao: DaemonClient, since: str, as_json: bool, *, is_board: bool) -> None:
     from agent_orchestrator.cli.daemon.audit import parse_time
     from agent_orchestrator.cli.sessions.recap import fetch_recap, recap_lines
 
@@ -81,10 +89,12 @@ def _show_recap(ao: Client, since: str, as_json: bool, *, is_board: bool) -> Non
     if as_json:
         out.print_json(answer)
         return
-    out.show(recap_lines(answer, f"Since {since}:") or [f"Nothing to tell since {since}.", ""])
+    out.print_lines(recap_lines(answer, f"Since {since}:") or [f"Nothing to tell since {since}.", ""])
 
 
-def _board_lines(ao: Client, listing: dict[str, Any], query: dict[str, str | int | None], done: bool) -> list[str]:
+def _board_lines(
+    ao: DaemonClient, listing: dict[str, Any], query: dict[str, str | int | None], done: bool
+) -> list[str]:
     backlog = ao.get("/api/backlog", query)["entries"]
     return [
         *board_lines(listing["sessions"], done, backlog),
@@ -93,35 +103,35 @@ def _board_lines(ao: Client, listing: dict[str, Any], query: dict[str, str | int
     ]
 
 
-def _show_prompt(ao: Client, session: str | None, as_json: bool) -> None:
+def _show_prompt(ao: DaemonClient, session: str | None, as_json: bool) -> None:
     if session is None:
         raise UsageError("whose prompt?", "name the session: ao status S --prompt")
     prompt = ao.get(session_path(session, "/prompt"))
     if as_json:
         out.print_json(prompt)
         return
-    out.show([out.paint("How to work here (system prompt):", "bold"), *out.clean(prompt["system"]).splitlines()])
-    out.show(["", out.paint("Task:", "bold"), *out.clean(prompt["prompt"] or "(none yet)").splitlines()])
+    out.print_lines([out.paint("How to work here (system prompt):", "bold"), *out.clean(prompt["system"]).splitlines()])
+    out.print_lines(["", out.paint("Task:", "bold"), *out.clean(prompt["prompt"] or "(none yet)").splitlines()])
 
 
-def _watch(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
+def _watch(ao: DaemonClient, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
     """Redraw at every event, and periodically because of the ages."""
 
-    def show(stream: Stream) -> None:
+    def show(stream: StreamedResponse) -> None:
         _redraw(ao, session, query, done)
         while _wait_for_events(stream):
             _redraw(ao, session, query, done)
 
-    follow(ao, "/api/events", show)
+    follow_events(ao, "/api/events", show)
 
 
-def _wait_for_events(stream: Stream) -> bool:
+def _wait_for_events(stream: StreamedResponse) -> bool:
     """Wait for an event and those right behind it, with a timeout; return False at the stream's end."""
     has_event, deadline = False, time.monotonic() + 20.0
     while (remaining := deadline - time.monotonic()) > 0:
-        stream.wait(remaining)
+        stream.set_timeout(remaining)
         try:
-            event = stream.event()
+            event = stream.read_event()
         except TimeoutError:
             break
         if event is None:
@@ -131,7 +141,7 @@ def _wait_for_events(stream: Stream) -> bool:
     return True
 
 
-def _redraw(ao: Client, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
+def _redraw(ao: DaemonClient, session: str | None, query: dict[str, str | int | None], done: bool) -> None:
     if session is not None:
         lines = detail_lines(ao.get(session_path(session)))
     else:

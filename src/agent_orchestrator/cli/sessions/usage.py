@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, json_option, scope, scope_options
+from agent_orchestrator.cli.common import client, json_option, project_query, scope_options
 from agent_orchestrator.errors import UsageError
 
 
@@ -39,7 +39,7 @@ def usage(
     """
     if release is not None:
         return _release(release, as_json)
-    query = {**scope(project, all_projects), "by": by, **({"since": parse_day(since)} if since else {})}
+    query = {**project_query(project, all_projects), "by": by, **({"since": parse_day(since)} if since else {})}
     answer = client().get("/api/usage", query)
     if as_json:
         out.print_json(answer)
@@ -52,7 +52,7 @@ def usage(
     table = [_row(row["key"], row) for row in rows]
     if len(rows) > 1:
         table.append(_row("total", answer["total"]))
-    out.show(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD", "GH CALLS"), table))
+    out.print_lines(out.table((by.upper(), "INPUT", "OUTPUT", "CACHE READ", "CACHE WRITE", "USD", "GH CALLS"), table))
     if any(row["usd"] is None for row in rows):
         print("USD -: the price of its model is not known; give it in $AO_HOME/prices.json")
     _show_limits(answer)
@@ -73,10 +73,10 @@ def _show_limits(answer: dict[str, Any]) -> None:
     accounts, budgets = answer["accounts"], answer["budgets"]
     if len(accounts) > 1 or any(item["state"] != "free" for item in accounts):
         rows = [_account(item) for item in accounts]
-        out.show(["", *out.table(("ACCOUNT", "LIMIT", "WORKING", "WAITING"), rows)])
+        out.print_lines(["", *out.table(("ACCOUNT", "LIMIT", "WORKING", "WAITING"), rows)])
     if budgets:
         rows = [_budget(item) for item in budgets]
-        out.show(["", *out.table(("BUDGET", "SPENT", "RESERVED", "OF"), rows)])
+        out.print_lines(["", *out.table(("BUDGET", "SPENT", "RESERVED", "OF"), rows)])
     for name in sorted({name for item in budgets for name in item["unknown"]}):
         print(f"{name}: its use is not known, so its budgets cannot be enforced")
 

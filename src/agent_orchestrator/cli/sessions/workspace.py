@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 
 import click
 
-from agent_orchestrator.base.http_client import Broken, error_of
+from agent_orchestrator.base.http_client import ConnectionBroken, error_from_problem
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import client, is_interactive, json_option, session_argument, session_path
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import NotFound, UsageError
 
 
@@ -28,7 +28,7 @@ def attach(session: str) -> None:
     attach_to(client(), session)
 
 
-def attach_to(ao: Client, session: str) -> NoReturn:
+def attach_to(ao: DaemonClient, session: str) -> NoReturn:
     """Replace this process with the session's terminal."""
     target = ao.get(session_path(session, "/attach"))
     argv, env = list(target["argv"]), dict(os.environ)
@@ -77,7 +77,7 @@ def _terminal_environment() -> dict[str, str]:
     return interpreter.without_environments(os.environ)
 
 
-def _run_on_node(ao: Client, session: str, node: str, command: Sequence[str]) -> int:
+def _run_on_node(ao: DaemonClient, session: str, node: str, command: Sequence[str]) -> int:
     """Run a command on the session's node, print its output and return its exit code."""
     if not command:
         raise UsageError(
@@ -87,14 +87,14 @@ def _run_on_node(ao: Client, session: str, node: str, command: Sequence[str]) ->
     import json
 
     with ao.stream("POST", session_path(session, "/run"), {"command": list(command)}) as stream:
-        while (line := stream.line()) is not None:
+        while (line := stream.read_line()) is not None:
             message: dict[str, Any] = json.loads(line) if line.strip() else {"output": ""}
             if "problem" in message:
-                raise error_of(message["problem"])
+                raise error_from_problem(message["problem"])
             if "code" in message:
                 return int(message["code"])
             print(out.clean(message["output"]), flush=True)
-    raise Broken("in the midst of the command")
+    raise ConnectionBroken("in the midst of the command")
 
 
 @click.command()
@@ -105,7 +105,7 @@ def path(session: str, as_json: bool) -> None:
     session_data = client().get(session_path(session))
     workspace = _workspace_path(session_data)
     if session_data["node"]:
-        out.note(f"on node {session_data['node']}")
+        out.print_note(f"on node {session_data['node']}")
     out.print_json({"path": workspace, "node": session_data["node"]}) if as_json else print(workspace)
 
 

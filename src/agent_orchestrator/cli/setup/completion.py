@@ -19,7 +19,7 @@ INSTALL_HINTS = {
     "zsh": 'Put this into ~/.zshrc: eval "$(ao completion zsh)"; or write it to _ao in a folder of $fpath.',
     "fish": "Put this into ~/.config/fish/config.fish: ao completion fish | source",
 }
-ANYTHING = "-"
+ANY_VALUE = "-"
 """The value kind without proposals: a text, a number."""
 _FILES = ("FILE", "DIR", "PATH or URL")
 _BRANCHES = ("base", "branch")
@@ -118,7 +118,7 @@ def _value_kind(param: click.Parameter, ctx: click.Context) -> str:
     metavar = (param.metavar or "").strip("[]")
     if metavar in _FILES or param.name == "file" or (metavar == "PATH" and ctx.info_name != "api"):
         return "files"
-    return ANYTHING
+    return ANY_VALUE
 
 
 def _first_sentence(text: str | None) -> str:

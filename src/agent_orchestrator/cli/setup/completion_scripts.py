@@ -212,7 +212,7 @@ def fish(places: Sequence[CompletionPlace]) -> str:
     lines += [f"    set -g __ao_{name}" for name in ("commands", "about", "options", "values", "args")]
     lines += ["    set -g __ao_rest -", "    switch $at"]
     for place in places:
-        lines.append(f"        case {' '.join(_fished(name) for name in place.names)}")
+        lines.append(f"        case {' '.join(_quote_for_fish(name) for name in place.names)}")
         values = [part for pair in place.values.items() for part in pair]
         lists = {
             "commands": [word.text for word in place.commands],
@@ -222,7 +222,11 @@ def fish(places: Sequence[CompletionPlace]) -> str:
             "args": list(place.arguments),
             "rest": [place.rest] if place.rest else [],
         }
-        lines += [f"            set __ao_{name} {' '.join(map(_fished, all_))}" for name, all_ in lists.items() if all_]
+        lines += [
+            f"            set __ao_{name} {' '.join(map(_quote_for_fish, all_))}"
+            for name, all_ in lists.items()
+            if all_
+        ]
     return "\n".join([*lines, "    end", "end", _FISH])
 
 
@@ -237,31 +241,31 @@ def _table(places: Sequence[CompletionPlace], *, described: bool) -> str:
     )
     lines.append('  case "$1" in')
     for place in places:
-        lines.append(f"    {'|'.join(map(_quoted, place.names))})")
+        lines.append(f"    {'|'.join(map(_quote, place.names))})")
         lines += _words("commands", place.commands, described) + _words("options", place.options, described)
         if place.values:
             values = " ".join(f"{option}={kind}" for option, kind in place.values.items())
-            lines.append(f"      _ao_values={_quoted(f' {values} ')}")
+            lines.append(f"      _ao_values={_quote(f' {values} ')}")
         # Each argument takes its kind away; the last one, after which no space follows, stays.
         kinds = [*(f"{kind} " for kind in place.arguments), place.rest or "- "]
         if any(kind.strip() != "-" for kind in kinds):
-            lines.append(f"      _ao_args={_quoted(''.join(kinds))}")
+            lines.append(f"      _ao_args={_quote(''.join(kinds))}")
         lines.append("      ;;")
     return "\n".join([*lines, "  esac", "}"]) + "\n"
 
 
 def _words(name: str, words: Sequence[CompletionWord], described: bool) -> list[str]:
-    lines = [f"      _ao_{name}=({' '.join(_quoted(word.text) for word in words)})"] if words else []
+    lines = [f"      _ao_{name}=({' '.join(_quote(word.text) for word in words)})"] if words else []
     if words and described:
-        lines.append(f"      _ao_{name}_about=({' '.join(_quoted(word.about) for word in words)})")
+        lines.append(f"      _ao_{name}_about=({' '.join(_quote(word.about) for word in words)})")
     return lines
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     plain = text.replace("-", "").isalnum() and text.isascii()
     return text if plain else "'" + text.replace("'", "'\\''") + "'"
 
 
-def _fished(text: str) -> str:
+def _quote_for_fish(text: str) -> str:
     plain = text.replace("-", "").isalnum() and text.isascii()
     return text if plain else "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

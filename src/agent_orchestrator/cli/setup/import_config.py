@@ -66,10 +66,10 @@ def _show_result(result: dict[str, Any]) -> None:
         for line, row in zip(lines, rows, strict=True):
             print(out.paint(line[: len(row[0])], _COLOURS[row[0]]) + line[len(row[0]) :])
     for warning in result["warnings"]:
-        out.note(warning)
+        out.print_note(warning)
     if result["commands"]:
         print(f"With it {result['file']} may run or open:")
-        out.show(f"  {out.one_line(entry)}" for entry in result["commands"])
+        out.print_lines(f"  {out.one_line(entry)}" for entry in result["commands"])
 
 
 def _summary_text(result: dict[str, Any], dry_run: bool) -> str:

@@ -8,7 +8,7 @@ import click
 
 from agent_orchestrator.base.http_client import with_query
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.common import client, json_option, scope, scope_options
+from agent_orchestrator.cli.common import client, json_option, project_query, scope_options
 
 
 @click.group()
@@ -26,14 +26,14 @@ def test(names: tuple[str, ...], project: str | None, all_projects: bool, as_jso
     Without NAME all notifiers of the project here. It is sent at once, whatever quiet hours, digest and limits say. It exits with 1 if
     one of them failed.
     """
-    path = with_query("/api/notifications/test", scope(project, all_projects))
+    path = with_query("/api/notifications/test", project_query(project, all_projects))
     answer = client().post(path, {"names": list(names)}, timeout=300.0)
     if as_json:
         out.print_json(answer)
     elif not answer["notifiers"]:
         print("Nobody is told of anything here. One would be: defaults: {notifiers: [desktop]}")
     else:
-        out.show(line for notifier in answer["notifiers"] for line in _notifier_lines(notifier))
+        out.print_lines(line for notifier in answer["notifiers"] for line in _notifier_lines(notifier))
     return 0 if all(notifier["sent"] for notifier in answer["notifiers"]) else 1
 
 

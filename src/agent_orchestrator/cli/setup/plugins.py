@@ -36,7 +36,7 @@ def plugins(ctx: click.Context, as_json: bool) -> None:
         )
         for plugin in answer["plugins"]
     ]
-    out.show(out.table(("SLOT", "NAME", "FROM", "NEEDS", "IN FORCE"), rows, shrink=2))
+    out.print_lines(out.table(("SLOT", "NAME", "FROM", "NEEDS", "IN FORCE"), rows, shrink=2))
 
 
 def _permissions_text(plugin: dict[str, Any]) -> str:
@@ -70,11 +70,11 @@ def new(slot: str, name: str, path: str | None, as_json: bool) -> None:
         )
         return
     print(f"{folder} has the {slot} plugin {name}:")
-    out.show(f"  {file}" for file in files)
+    out.print_lines(f"  {file}" for file in files)
     print("Try it, in the environment that ao runs in:")
-    out.show(f"  {command}" for command in commands)
+    out.print_lines(f"  {command}" for command in commands)
     print("Put it into use in agent-orchestrator.yaml, then see ao plugins:")
-    out.show(f"  {line}" for line in usage.splitlines())
+    out.print_lines(f"  {line}" for line in usage.splitlines())
     module = next(file for file in files if "/" not in file and file.endswith(".py"))
     print(f"Without installing it, name its file there too: plugins: [{{path: {os.path.join(folder, module)}}}]")
 
@@ -103,10 +103,10 @@ def _owning_package(slot: str, name: str) -> str:
     """Return the package that provides a plugin of this name, or an empty string. Our own plugins are read from the code."""
     from importlib.metadata import entry_points
 
-    from agent_orchestrator.base.builtin_plugins import BUILT_IN
+    from agent_orchestrator.base.builtin_plugins import BUILTIN_PLUGINS
 
     own_package = "agent-orchestrator"
-    if name in BUILT_IN[slot]:
+    if name in BUILTIN_PLUGINS[slot]:
         return own_package
     owners = [point.dist.name for point in entry_points(group=f"agent_orchestrator.{slot}", name=name) if point.dist]
     return next((owner for owner in owners if owner != own_package), "")

@@ -37,7 +37,7 @@ def projects(as_json: bool) -> None:
         )
         for project in projects_
     ]
-    out.show(out.table(("PROJECT", "SESSIONS", "BRANCH", "TRUSTED", "PATH"), rows, shrink=4))
+    out.print_lines(out.table(("PROJECT", "SESSIONS", "BRANCH", "TRUSTED", "PATH"), rows, shrink=4))
 
 
 def _trust_text(project: dict[str, Any]) -> str:
@@ -94,7 +94,7 @@ def _check(where: str | None, *, yes: bool, as_json: bool) -> int:
     if project.get("trusted") is False:
         ensure_configured_trusted(ao, project["path"], yes=yes)
     proof = prove(ao, project["id"], quiet=as_json)
-    out.print_json(proof) if as_json else out.show(proof_lines(proof))
+    out.print_json(proof) if as_json else out.print_lines(proof_lines(proof))
     return _exit_code(proof)
 
 
@@ -137,7 +137,7 @@ def trust(path: str | None, yes: bool, as_json: bool) -> None:
             if commands
             else f"{commands_answer.get('project')} has no commands to trust."
         )
-        out.show(f"  {out.one_line(_command_text(command))}" for command in commands)
+        out.print_lines(f"  {out.one_line(_command_text(command))}" for command in commands)
     is_settled = commands_answer.get("trusted") or not commands_answer.get("commands")
     if not yes and not is_settled and can_ask() and not click.confirm("Trust them?", err=True):
         raise Denied("nothing was trusted", "the commands do not run")
@@ -167,7 +167,7 @@ def agents(as_json: bool) -> None:
         (agent["name"], "yes" if agent.get("found") else "no", agent.get("version") or "-", agent.get("path") or "-")
         for agent in answer["agents"]
     ]
-    out.show(out.table(("AGENT", "FOUND", "VERSION", "PATH"), rows, shrink=3))
+    out.print_lines(out.table(("AGENT", "FOUND", "VERSION", "PATH"), rows, shrink=3))
     if not all(agent.get("found") for agent in answer["agents"]):
         print(
             "Looked for in your login shell's PATH, as it was when the daemon started; once it has changed: ao shutdown"

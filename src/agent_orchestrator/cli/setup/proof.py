@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from agent_orchestrator.base.http_client import Broken, error_of, quote
+from agent_orchestrator.base.http_client import ConnectionBroken, error_from_problem, quote
 from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import can_ask
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import Denied
 
 Json = dict[str, Any]
@@ -23,10 +23,12 @@ _MAX_SHOWN_FAILURES = 5
 _MAX_SHOWN_LINES = 12
 
 
-def propose(ao: Client, project: Json, *, yes: bool = False, no_prove: bool = False, ask: bool = True) -> Json | None:
+def propose(
+    ao: DaemonClient, project: Json, *, yes: bool = False, no_prove: bool = False, ask: bool = True
+) -> Json | None:
     """Show what was detected for a project, and prove it if the person agrees; return the proof if commands ran or a file was written."""
     proposal = project["proposal"]
-    out.show(_detected_lines(project, proposal))
+    out.print_lines(_detected_lines(project, proposal))
     has_agreed = yes or (ask and not no_prove and can_ask() and click.confirm(QUESTION, default=True, err=True))
     if not has_agreed:
         print(_nothing_run_text(project))
@@ -43,57 +45,59 @@ def _nothing_run_text(project: Json) -> str:
     )
 
 
-def prove(ao: Client, project: str, detected: str | None = None, *, run: bool = True, quiet: bool = False) -> Json:
+def prove(
+    ao: DaemonClient, project: str, detected: str | None = None, *, run: bool = True, quiet: bool = False
+) -> Json:
     """Have a project proven, with progress on standard error; Ctrl-C stops it."""
-    progress = _Progress(quiet)
+    progress = _ProgressLine(quiet)
     body = {"run": run} | ({} if detected is None else {"detected": detected})
     try:
         with ao.stream("POST", f"/api/projects/{quote(project)}/prove", body) as stream:
-            while (line := stream.line()) is not None:
+            while (line := stream.read_line()) is not None:
                 message: Json = json.loads(line) if line.strip() else {}
                 if "problem" in message:
-                    raise error_of(message["problem"])
+                    raise error_from_problem(message["problem"])
                 if "proof" in message:
                     return dict(message["proof"])
                 if "running" in message:
                     progress.show(message["running"])
-        raise Broken("in the midst of the proof")
+        raise ConnectionBroken("in the midst of the proof")
     except KeyboardInterrupt:
         progress.clear()
-        out.note("interrupted: nothing was proven. To prove it: ao init --check")
+        out.print_note("interrupted: nothing was proven. To prove it: ao init --check")
         raise
     finally:
         progress.clear()
 
 
-class _Progress:
+class _ProgressLine:
     """Progress of the running command: one line that is rewritten on a terminal, else one line per command."""
 
     def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.terminal = sys.stderr.isatty()
+        self.is_quiet = quiet
+        self.is_terminal = sys.stderr.isatty()
         self.last: tuple[int, str] = (0, "")
 
     def show(self, running: Json) -> None:
-        if self.quiet:
+        if self.is_quiet:
             return
         which = f"attempt {running['attempt']} of {running['of']}: " if running["attempt"] > 1 else ""
         command = out.one_line(running["command"])
-        if self.terminal:
+        if self.is_terminal:
             seconds = f"  {_seconds_text(running['seconds'])}"
-            text = out.fit(f"{which}{command}", max(20, out.width() - len(seconds) - 1))
+            text = out.truncate(f"{which}{command}", max(20, out.terminal_width() - len(seconds) - 1))
             print(f"\r\x1b[K{text}{seconds}", end="", file=sys.stderr, flush=True)
         elif self.last != (running["attempt"], command):
             print(f"running {which}{command}", file=sys.stderr, flush=True)
         self.last = (running["attempt"], command)
 
     def clear(self) -> None:
-        if self.terminal and self.last[1]:
+        if self.is_terminal and self.last[1]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
             self.last = (0, "")
 
 
-def ensure_configured_trusted(ao: Client, path: str, *, yes: bool) -> None:
+def ensure_configured_trusted(ao: DaemonClient, path: str, *, yes: bool) -> None:
     """Make sure that the commands in a project's file are trusted; ask on a terminal, raise `Denied` without agreement."""
     answer = ao.get("/api/projects/trust", {"path": path})
     if answer["trusted"] or not answer["commands"]:

@@ -31,7 +31,9 @@ def list_(session: str | None, project: str | None, as_json: bool) -> None:
         out.print_json(answer)
         return
     header: tuple[str, ...] = ("RULE", "TRIGGER", "DOES", "BOUNDS", *(("NOW",) if session else ()))
-    out.show(out.table(header, [_rule_row(rule, with_state=bool(session)) for rule in answer["rules"]], shrink=3))
+    out.print_lines(
+        out.table(header, [_rule_row(rule, with_state=bool(session)) for rule in answer["rules"]], shrink=3)
+    )
 
 
 @reactions.command("test")
@@ -51,7 +53,7 @@ def test(trigger: str, session: str, as_json: bool) -> None:
         print(f"No rule follows {trigger}. One would be: reactions: {{{trigger}: {{action: notify}}}}")
         return
     for rule in answer["rules"]:
-        out.show(_test_lines(rule, answer["session"]))
+        out.print_lines(_test_lines(rule, answer["session"]))
 
 
 def _test_lines(rule: Rule, session: str) -> list[str]:

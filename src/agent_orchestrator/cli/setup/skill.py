@@ -76,7 +76,7 @@ def install(agents: tuple[str, ...], project: bool, force: bool, only_print: boo
     if as_json:
         out.print_json({"skill": NAME, "version": __version__, "places": results})
     else:
-        out.show(f"{result['state']} {result['path']} ({', '.join(result['agents'])})" for result in results)
+        out.print_lines(f"{result['state']} {result['path']} ({', '.join(result['agents'])})" for result in results)
     if kept:
         paths = ", ".join(result["path"] for result in kept)
         raise Conflict(f"{paths} was changed by hand", "`ao skill install --force` overwrites it")
@@ -104,10 +104,10 @@ def _check_stays_inside(repository: str, locations: list[SkillLocation]) -> None
     """Raise Conflict if a location leads out of the repository by a symbolic link."""
     from pathlib import Path
 
-    from agent_orchestrator.base.files.safe import leads_out
+    from agent_orchestrator.base.files.safe import escapes_folder
 
     for location in locations:
-        if leads_out(Path(repository), os.path.relpath(location.path, repository)):
+        if escapes_folder(Path(repository), os.path.relpath(location.path, repository)):
             raise Conflict(f"{location.path} leads out of the repository", "see where its links lead, and remove them")
 
 

@@ -32,7 +32,7 @@ def new(name: str, role: str, as_json: bool) -> None:
     if as_json:
         out.print_json(token_)
         return
-    out.note(f"{role} token {token_['id']} for {name}; it is not shown again")
+    out.print_note(f"{role} token {token_['id']} for {name}; it is not shown again")
     print(token_["token"])
 
 
@@ -46,7 +46,7 @@ def list_tokens(as_json: bool) -> None:
         return
     rows = [tuple(token_.get(key) or "-" for key in _COLUMNS) for token_ in answer["tokens"]]
     if rows:
-        out.show(out.table(("ID", "KIND", "NAME", "ROLE", "CREATED", "EXPIRES"), rows))
+        out.print_lines(out.table(("ID", "KIND", "NAME", "ROLE", "CREATED", "EXPIRES"), rows))
     else:
         print("No tokens. Make one: ao token new NAME")
 

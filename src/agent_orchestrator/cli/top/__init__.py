@@ -6,7 +6,7 @@ import os
 
 import click
 
-from agent_orchestrator.cli.common import client, is_interactive, scope, scope_options
+from agent_orchestrator.cli.common import client, is_interactive, project_query, scope_options
 from agent_orchestrator.errors import NotFound, UsageError
 
 
@@ -18,7 +18,7 @@ def top(project: str | None, all_projects: bool) -> int:
     Follows what happens, shows the chosen session's terminal, and works over SSH and in small terminals. `?` lists the keys: attach,
     send, answer, diff, approve, request changes, merge, stop, restore, open, filter.
     """
-    scope(project, all_projects)
+    project_query(project, all_projects)
     if not is_interactive() or os.environ.get("TERM") == "dumb":
         raise UsageError(
             "ao top needs a terminal that can be drawn on",

@@ -12,19 +12,19 @@ from agent_orchestrator.cli import out
 from agent_orchestrator.cli.common import session_path
 from agent_orchestrator.cli.sessions.control import STOP_TIMEOUT
 from agent_orchestrator.cli.top.layout import clean_lines
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError
 
 _FAILED_STATES = ("failure", "timed_out", "cancelled")
 
 
-def send(ao: Client, session: str, text: str) -> str:
+def send(ao: DaemonClient, session: str, text: str) -> str:
     """Send a message to the session's agent."""
     sent = ao.post(session_path(session, "/message"), {"content": text, "interrupt": False})
     return f"{session}: message {sent['state']}"
 
 
-def answer(ao: Client, session: str, question: Mapping[str, Any], decision: str, text: str) -> str:
+def answer(ao: DaemonClient, session: str, question: Mapping[str, Any], decision: str, text: str) -> str:
     """Answer exactly this question and none that was asked later."""
     identifiers = {key: question.get(key) for key in ("message", "offer", "request")}
     body = {key: value for key, value in {"decision": decision, "text": text, **identifiers}.items() if value}
@@ -32,13 +32,13 @@ def answer(ao: Client, session: str, question: Mapping[str, Any], decision: str,
     return f"{session}: {decision or 'answered'} ({result.get('state')})"
 
 
-def review(ao: Client, session: str, verdict: str, text: str) -> str:
+def review(ao: DaemonClient, session: str, verdict: str, text: str) -> str:
     """Submit a review of the session's change."""
     pull_request = ao.post(session_path(session, "/review"), {"verdict": verdict, "body": text, "comments": []})
     return f"{session} #{pull_request['number']}: {verdict.replace('_', ' ')}"
 
 
-def merge(ao: Client, session: str) -> str:
+def merge(ao: DaemonClient, session: str) -> str:
     """Put the session's change into the merge queue; the board shows when it is merged."""
     result = ao.post(session_path(session, "/merge"), {"wait": False})
     wait_text = out.one_line(result.get("waitingFor") or "")
@@ -49,14 +49,14 @@ def merge(ao: Client, session: str) -> str:
     )
 
 
-def stop(ao: Client, session: str) -> str:
+def stop(ao: DaemonClient, session: str) -> str:
     """Save unsaved work and stop the session."""
     result = ao.request("DELETE", session_path(session), timeout=STOP_TIMEOUT).json()
     saved = "; ".join(out.one_line(line) for line in result.get("saved") or ())
     return f"{session} {result['session']['status']}; undo: {result.get('undo')}{f'; {saved}' if saved else ''}"
 
 
-def restore(ao: Client, session: str) -> str:
+def restore(ao: DaemonClient, session: str) -> str:
     """Restore the session."""
     session_data = ao.post(session_path(session, "/restore"), timeout=STOP_TIMEOUT)
     return f"{session}: {session_data['status']}"
@@ -87,7 +87,7 @@ def _last_line(text: str) -> str:
     return out.one_line(lines[-1]).removeprefix("ao: ") if lines else ""
 
 
-def change_lines(ao: Client, session: str) -> list[tuple[str, str]]:
+def change_lines(ao: DaemonClient, session: str) -> list[tuple[str, str]]:
     """Return a session's change as lines with styles: the state of its pull request, and the diff."""
     answer = ao.get(session_path(session, "/diff"), timeout=120.0)
     try:

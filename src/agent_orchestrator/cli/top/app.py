@@ -15,21 +15,28 @@ from textual.message import Message
 from textual.widgets import Input
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.sessions.board import Session, pull_request_text
+from agent_orchestrator.cli.sessions.status_table import Session, pull_request_text
 from agent_orchestrator.cli.top import actions, layout
-from agent_orchestrator.cli.top.feed import FleetFeed, ScreenPoller
-from agent_orchestrator.cli.top.fleet import Filter, Fleet, Question, arrange, choose, move
+from agent_orchestrator.cli.top.board_state import (
+    BoardState,
+    Question,
+    SessionFilter,
+    arrange_columns,
+    choose_selection,
+    move_selection,
+)
+from agent_orchestrator.cli.top.feed import BoardFeed, ScreenPoller
 from agent_orchestrator.cli.top.keys import (
     BOARD_ACTIONS,
     BOARD_KEYS,
     CHANGE_KEYS,
     DECISIONS,
-    KEYS,
+    KEY_HELP,
     YES_NO_KEYS,
     key_hints,
 )
-from agent_orchestrator.cli.top.widgets import Dialog, StaticLines, TextField
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.top.widgets import ModalDialog, StaticLines, TextField
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError
 
 REDRAW_INTERVAL = 10.0
@@ -40,7 +47,7 @@ SUCCESS_SECONDS = 15.0
 _STATIC_STATES = ("queued", "exited", "failed", "interrupted")
 """States in which a session's terminal does not change."""
 
-Action = Callable[[Client], str]
+Action = Callable[[DaemonClient], str]
 
 
 class _StatusMessage(NamedTuple):
@@ -53,11 +60,11 @@ class _StatusMessage(NamedTuple):
     def line(self, width: int, now: datetime) -> Text:
         """Return the message as a line; errors stay until the next message, others disappear after a while."""
         if self.is_error:
-            return Text(out.fit(f"error: {self.text}", width), "bold red")
-        return Text(out.fit(self.text, width) if (now - self.at).total_seconds() < SUCCESS_SECONDS else "")
+            return Text(out.truncate(f"error: {self.text}", width), "bold red")
+        return Text(out.truncate(self.text, width) if (now - self.at).total_seconds() < SUCCESS_SECONDS else "")
 
 
-class FleetChanged(Message):
+class BoardStateChanged(Message):
     """Posted when the state of the sessions has changed."""
 
 
@@ -100,7 +107,7 @@ class Top(App[None]):
         self,
         project: str | None,
         *,
-        connect: Callable[[], Client] = lambda: Client(start=False),
+        connect: Callable[[], DaemonClient] = lambda: DaemonClient(start=False),
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         here: Callable[[Sequence[str], bool], str] = actions.run_here,
     ) -> None:
@@ -109,20 +116,20 @@ class Top(App[None]):
         self.theme = "ansi-dark"
         self.animation_level = "none"
         self.project = project
-        self.session_filter = Filter("", project)
-        self.fleet = Fleet()
-        self.away = ""
+        self.session_filter = SessionFilter("", project)
+        self.board_state = BoardState()
+        self.unreachable_reason = ""
         self.selected: str | None = None
         self.is_preview_visible = True
         self._connect, self._now, self._run_here = connect, now, here
         self._offsets: dict[str, int] = {}
-        self._order: list[str] = []
+        self._card_order: list[str] = []
         self._board_drawing = layout.Drawing()
         self._screens: dict[str, str] = {}
         self._status = _StatusMessage("", False, now())
         self._held_keys: list[events.Key] | None = None
         """Keys after an Enter that a text field has not handled yet; None if there is no such Enter."""
-        self._feed = FleetFeed(connect(), lambda: self._post(FleetChanged()))
+        self._feed = BoardFeed(connect(), lambda: self._post(BoardStateChanged()))
         self._screen_poller = ScreenPoller(connect(), lambda session, text: self._post(ScreenReceived(session, text)))
 
     @property
@@ -164,12 +171,12 @@ class Top(App[None]):
         """Redraw for the new size."""
         self.redraw()
 
-    def on_fleet_changed(self, message: FleetChanged) -> None:
+    def on_board_state_changed(self, message: BoardStateChanged) -> None:
         """Show the new state of the sessions."""
         message.stop()
-        was_away = self.away
-        self.fleet, self.away = self._feed.latest()
-        if was_away and not self.away:
+        was_away = self.unreachable_reason
+        self.board_state, self.unreachable_reason = self._feed.latest()
+        if was_away and not self.unreachable_reason:
             self.show_status("the daemon is back")
         self.redraw()
 
@@ -195,15 +202,17 @@ class Top(App[None]):
         """Draw everything that changed."""
         if not self.is_running or not self.screen_stack:
             return
-        columns = arrange(self.fleet, self.session_filter)
-        self.selected = choose(columns, self.selected, self._order)
-        self._order = [card.id for cards in columns.values() for card in cards]
+        columns = arrange_columns(self.board_state, self.session_filter)
+        self.selected = choose_selection(columns, self.selected, self._card_order)
+        self._card_order = [card.id for cards in columns.values() for card in cards]
         board, width = self._lines("board"), self.size.width
         self._board_drawing = layout.draw_board(
             columns, self.selected, (width, board.size.height), self._now(), self._offsets
         )
-        board.show(self._board_drawing.lines if self._order else [Text(out.fit(self._empty_text(), width))])
-        header = layout.header_line(self.fleet, columns, self.project, self.session_filter.text, self.away, width)
+        board.show(self._board_drawing.lines if self._card_order else [Text(out.truncate(self._empty_text(), width))])
+        header = layout.header_line(
+            self.board_state, columns, self.project, self.session_filter.text, self.unreachable_reason, width
+        )
         self._lines("header").show([header])
         self._lines("status").show([self._status.line(width, self._now())])
         self._lines("rule").show([layout.separator_line(self._board_drawing.hidden_text, width)])
@@ -215,18 +224,20 @@ class Top(App[None]):
         is_live = (
             session is not None and session.get("column") != "Done" and session.get("status") not in _STATIC_STATES
         )
-        self._screen_poller.watch(self.selected if self.is_preview_visible and not self.away else None, is_live=is_live)
+        self._screen_poller.watch(
+            self.selected if self.is_preview_visible and not self.unreachable_reason else None, is_live=is_live
+        )
         lines = []
         if session is not None:
             screen = self._screens.get(str(session["id"]))
             size = (self.size.width, preview.size.height)
             lines = layout.preview_lines(
-                session, self.fleet.questions_of(str(session["id"])), screen, size, self._now()
+                session, self.board_state.questions_of(str(session["id"])), screen, size, self._now()
             )
         preview.show(lines)
 
     def _empty_text(self) -> str:
-        if not self.fleet.is_ready:
+        if not self.board_state.is_ready:
             return "…"
         if self.session_filter.text:
             return f"Nothing matches {out.one_line(self.session_filter.text)}: Esc takes the filter away."
@@ -241,7 +252,7 @@ class Top(App[None]):
         return self.screen_stack[0].query_one(f"#{name}", StaticLines)
 
     def _session(self) -> Session | None:
-        return self.fleet.sessions.get(self.selected or "")
+        return self.board_state.sessions.get(self.selected or "")
 
     def _post(self, message: Message) -> None:
         if self.is_running:
@@ -255,7 +266,7 @@ class Top(App[None]):
             if self._held_keys is not None:
                 self._held_keys.append(event)
                 return
-            dialog = self.screen if self.screen_stack and isinstance(self.screen, Dialog) else None
+            dialog = self.screen if self.screen_stack and isinstance(self.screen, ModalDialog) else None
             if dialog and dialog.consume_key(event):
                 return
             if event.key == "enter" and isinstance(self.focused, TextField | Input):
@@ -270,7 +281,7 @@ class Top(App[None]):
 
     async def on_text_field_done(self, message: TextField.Done) -> None:
         """Answer the dialog with the submitted text."""
-        if message.text.strip() and isinstance(self.screen, Dialog):
+        if message.text.strip() and isinstance(self.screen, ModalDialog):
             self.screen.answer(message.text)
         await self._release_held_keys()
 
@@ -278,7 +289,7 @@ class Top(App[None]):
         """Disable the board's keys while a dialog is open or a filter is typed."""
         if action not in BOARD_ACTIONS:
             return True
-        if isinstance(self.screen, Dialog):
+        if isinstance(self.screen, ModalDialog):
             return False
         return self.screen.focused is None or action == "unfilter"
 
@@ -286,7 +297,9 @@ class Top(App[None]):
 
     def action_move(self, across: int, down: int) -> None:
         """Select another session."""
-        self.selected = move(arrange(self.fleet, self.session_filter), self.selected, across, down)
+        self.selected = move_selection(
+            arrange_columns(self.board_state, self.session_filter), self.selected, across, down
+        )
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
@@ -340,7 +353,7 @@ class Top(App[None]):
         return field
 
     def _filter(self, text: str) -> None:
-        self.session_filter = Filter(text, self.project)
+        self.session_filter = SessionFilter(text, self.project)
         self.redraw()
 
     # -- what is done to a session -------------------------------------------------------------------------------------
@@ -351,7 +364,7 @@ class Top(App[None]):
             self.show_status("no session is selected", is_error=True)
         return session
 
-    def perform(self, action: Action, then: Callable[[], None] | None = None) -> None:
+    def run_in_thread(self, action: Action, then: Callable[[], None] | None = None) -> None:
         """Run an action in its own thread and show its result."""
 
         def work() -> None:
@@ -368,7 +381,9 @@ class Top(App[None]):
     def confirm(self, question: str, details: str, action: Action) -> None:
         """Run the action if the person answers yes."""
         self.push_screen(
-            Dialog(out.one_line(question), [Text(out.one_line(details))], YES_NO_KEYS, lambda _: self.perform(action))
+            ModalDialog(
+                out.one_line(question), [Text(out.one_line(details))], YES_NO_KEYS, lambda _: self.run_in_thread(action)
+            )
         )
 
     def action_attach(self) -> None:
@@ -395,7 +410,7 @@ class Top(App[None]):
         """Open the selected session in a new window."""
         if session := self._require_session():
             name = str(session["id"])
-            self.perform(lambda _: actions.open_window(name))
+            self.run_in_thread(lambda _: actions.open_window(name))
 
     def action_send(self) -> None:
         """Send a message to the selected session."""
@@ -405,11 +420,11 @@ class Top(App[None]):
     def send(self, name: str) -> None:
         """Ask for a message and send it to a session."""
         self.push_screen(
-            Dialog(
+            ModalDialog(
                 f"Message to {name}",
                 [],
                 {},
-                lambda text: self.perform(lambda ao: actions.send(ao, name, text)),
+                lambda text: self.run_in_thread(lambda ao: actions.send(ao, name, text)),
                 has_text_field=True,
             )
         )
@@ -417,7 +432,7 @@ class Top(App[None]):
     def action_answer(self) -> None:
         """Answer the selected session's oldest question."""
         if session := self._require_session():
-            questions = self.fleet.questions_of(str(session["id"]))
+            questions = self.board_state.questions_of(str(session["id"]))
             if questions:
                 self._answer(str(session["id"]), questions[0])
             else:
@@ -432,18 +447,18 @@ class Top(App[None]):
             body.append(Text(f"why: {out.one_line(reason)}"))
 
         def post_answer(decision: str, text: str) -> None:
-            self.perform(lambda ao: actions.answer(ao, name, question, decision, text))
+            self.run_in_thread(lambda ao: actions.answer(ao, name, question, decision, text))
 
         def on_decision(answer: str) -> None:
             if answer == "text":
-                self.push_screen(Dialog(title, body, {}, lambda text: post_answer("", text), has_text_field=True))
+                self.push_screen(ModalDialog(title, body, {}, lambda text: post_answer("", text), has_text_field=True))
             else:
                 post_answer(answer, "")
 
         if keys := DECISIONS.get(kind):
-            self.push_screen(Dialog(title, body, keys, on_decision))
+            self.push_screen(ModalDialog(title, body, keys, on_decision))
         else:
-            self.push_screen(Dialog(title, body, {}, lambda text: post_answer("", text), has_text_field=True))
+            self.push_screen(ModalDialog(title, body, {}, lambda text: post_answer("", text), has_text_field=True))
 
     def action_diff(self) -> None:
         """Show the selected session's change for review."""
@@ -452,14 +467,14 @@ class Top(App[None]):
         name = str(session["id"])
         change: list[tuple[str, str]] = []
 
-        def read(ao: Client) -> str:
+        def read(ao: DaemonClient) -> str:
             change.extend(actions.change_lines(ao, name))
             return ""
 
         def show() -> None:
             lines = [Text(text, style) for text, style in change]
             self.push_screen(
-                Dialog(
+                ModalDialog(
                     f"{name}: its change",
                     lines,
                     CHANGE_KEYS,
@@ -468,7 +483,7 @@ class Top(App[None]):
                 )
             )
 
-        self.perform(read, show)
+        self.run_in_thread(read, show)
 
     def _act_on_change(self, name: str, key: str) -> None:
         {"approve": self.approve, "changes": self.changes, "merge": self.merge, "send": self.send}[key](name)
@@ -494,11 +509,11 @@ class Top(App[None]):
     def changes(self, name: str) -> None:
         """Ask what to change and request it from a session."""
         self.push_screen(
-            Dialog(
+            ModalDialog(
                 f"What is to change in {name}?",
                 [],
                 {},
-                lambda text: self.perform(lambda ao: actions.review(ao, name, "changes_requested", text)),
+                lambda text: self.run_in_thread(lambda ao: actions.review(ao, name, "changes_requested", text)),
                 has_text_field=True,
             )
         )
@@ -510,7 +525,7 @@ class Top(App[None]):
 
     def merge(self, name: str) -> None:
         """Merge a session's change after a confirmation."""
-        base = self.fleet.sessions.get(name, {}).get("base")
+        base = self.board_state.sessions.get(name, {}).get("base")
         self.confirm(
             f"Merge the change of {name} into {base}?",
             self._pull_request_summary(name),
@@ -518,8 +533,8 @@ class Top(App[None]):
         )
 
     def _pull_request_summary(self, name: str) -> str:
-        pull_request = pull_request_text(self.fleet.sessions.get(name, {}))
-        title = out.one_line(self.fleet.sessions.get(name, {}).get("title") or "")
+        pull_request = pull_request_text(self.board_state.sessions.get(name, {}))
+        title = out.one_line(self.board_state.sessions.get(name, {}).get("title") or "")
         return f"{pull_request} {title}" if pull_request else "It has no pull request yet."
 
     def action_stop(self) -> None:
@@ -533,9 +548,9 @@ class Top(App[None]):
         """Restore the selected session."""
         if session := self._require_session():
             name = str(session["id"])
-            self.perform(lambda ao: actions.restore(ao, name))
+            self.run_in_thread(lambda ao: actions.restore(ao, name))
 
     def action_keys(self) -> None:
         """Show the keys."""
-        lines = [Text(f"{key:<10} {what}") for key, what in KEYS]
-        self.push_screen(Dialog("Keys", lines, {"q": ("back", "")}, lambda _: None))
+        lines = [Text(f"{key:<10} {what}") for key, what in KEY_HELP]
+        self.push_screen(ModalDialog("Keys", lines, {"q": ("back", "")}, lambda _: None))

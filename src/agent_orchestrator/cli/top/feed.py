@@ -6,10 +6,10 @@ import json
 import threading
 from collections.abc import Callable
 
-from agent_orchestrator.base.http_client import Broken, Stream
+from agent_orchestrator.base.http_client import ConnectionBroken, StreamedResponse
 from agent_orchestrator.cli.common import session_path
-from agent_orchestrator.cli.top.fleet import Fleet
-from agent_orchestrator.client.daemon_client import Client
+from agent_orchestrator.cli.top.board_state import BoardState
+from agent_orchestrator.client.daemon_client import DaemonClient
 from agent_orchestrator.errors import AoError, Unreachable
 
 RECONNECT_INTERVAL = 0.5
@@ -21,24 +21,24 @@ SCREEN_INTERVAL = 1.0
 _WAIT_SECONDS = 0.5
 
 
-class FleetFeed(threading.Thread):
+class BoardFeed(threading.Thread):
     """Follows the state of all sessions, across restarts of the daemon. It notifies once of changes until `latest` is called."""
 
-    def __init__(self, ao: Client, notify: Callable[[], None]) -> None:
+    def __init__(self, ao: DaemonClient, notify: Callable[[], None]) -> None:
         super().__init__(name="ao-top-feed", daemon=True)
         self._ao = ao
         self._notify = notify
         self._ended = threading.Event()
         self._lock = threading.Lock()
-        self._fleet = Fleet()
-        self._away = ""
+        self._fleet = BoardState()
+        self._unreachable_reason = ""
         self._is_notified = False
 
-    def latest(self) -> tuple[Fleet, str]:
+    def latest(self) -> tuple[BoardState, str]:
         """Return the current state, and why the daemon cannot be reached; empty if it can."""
         with self._lock:
             self._is_notified = False
-            return self._fleet, self._away
+            return self._fleet, self._unreachable_reason
 
     def end(self) -> None:
         """Stop listening."""
@@ -59,27 +59,27 @@ class FleetFeed(threading.Thread):
             self._ended.wait(RECONNECT_INTERVAL)
         self._ao.close()
 
-    def _listen(self, stream: Stream) -> None:
+    def _listen(self, stream: StreamedResponse) -> None:
         silent_seconds = 0.0
-        stream.wait(_WAIT_SECONDS)
+        stream.set_timeout(_WAIT_SECONDS)
         while not self._ended.is_set():
             try:
-                event = stream.event()
+                event = stream.read_event()
             except TimeoutError:
                 silent_seconds += _WAIT_SECONDS
                 if silent_seconds >= SILENCE_LIMIT:
-                    raise Broken("nothing was heard for a while") from None
+                    raise ConnectionBroken("nothing was heard for a while") from None
                 continue
             silent_seconds = 0.0
             if event is None:
                 return
             if event.type == "live":
-                self._update(self._fleet.updated(json.loads(event.data)), "")
+                self._update(self._fleet.with_frame(json.loads(event.data)), "")
 
-    def _update(self, fleet: Fleet, away: str) -> None:
+    def _update(self, fleet: BoardState, away: str) -> None:
         with self._lock:
-            is_same = fleet is self._fleet and away == self._away
-            self._fleet, self._away = fleet, away
+            is_same = fleet is self._fleet and away == self._unreachable_reason
+            self._fleet, self._unreachable_reason = fleet, away
             must_notify, self._is_notified = not (is_same or self._is_notified), self._is_notified or not is_same
         if must_notify:
             self._notify()
@@ -88,7 +88,7 @@ class FleetFeed(threading.Thread):
 class ScreenPoller(threading.Thread):
     """Reads one session's screen: at once after a change of session, then periodically while its agent runs."""
 
-    def __init__(self, ao: Client, show: Callable[[str, str], None]) -> None:
+    def __init__(self, ao: DaemonClient, show: Callable[[str, str], None]) -> None:
         super().__init__(name="ao-top-look", daemon=True)
         self._ao = ao
         self._show = show

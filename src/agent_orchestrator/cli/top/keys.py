@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_orchestrator.cli.top.widgets import Keys
 
-KEYS = (
+KEY_HELP = (
     ("↑ ↓ j k", "the session above, below"),
     ("← → h l", "the column before, behind"),
     ("Enter", "attach to its real terminal"),
@@ -23,9 +23,9 @@ KEYS = (
     ("?", "these keys"),
     ("q", "quit; sessions run on"),
 )
-ATTACH = "Enter attach"
+ATTACH_HINT = "Enter attach"
 KEY_HINTS = (
-    *("? keys", "q quit", "/ filter", ATTACH, "s send", "a answer", "d diff", "m merge", "x stop"),
+    *("? keys", "q quit", "/ filter", ATTACH_HINT, "s send", "a answer", "d diff", "m merge", "x stop"),
     *("A approve", "c request changes", "r restore", "o open"),
 )
 """Hints for the last line, as many as fit."""
@@ -34,7 +34,7 @@ KEY_HINTS = (
 def key_hints(runtime: str | None) -> list[str]:
     """Return the hints for a session on this runtime: tmux shows its detach key, for others it is added."""
     leaving = "" if runtime in (None, "tmux") else " (Ctrl-] leaves it)"
-    return [f"{hint}{leaving}" if hint == ATTACH else hint for hint in KEY_HINTS]
+    return [f"{hint}{leaving}" if hint == ATTACH_HINT else hint for hint in KEY_HINTS]
 
 
 CHANGE_KEYS: Keys = {

@@ -12,7 +12,7 @@ from datetime import datetime
 from rich.text import Text
 
 from agent_orchestrator.cli import out
-from agent_orchestrator.cli.sessions.board import (
+from agent_orchestrator.cli.sessions.status_table import (
     COLUMNS,
     Session,
     evidence_time,
@@ -20,7 +20,7 @@ from agent_orchestrator.cli.sessions.board import (
     pull_request_text,
     waiting_text,
 )
-from agent_orchestrator.cli.top.fleet import Card, Columns, Fleet, Question
+from agent_orchestrator.cli.top.board_state import BoardState, Card, Columns, Question
 
 MIN_WIDE_COLUMNS = 110
 """Terminal columns from which on the board's columns are drawn side by side."""
@@ -58,8 +58,8 @@ def draw_board(
     """Draw the whole board; `offsets` keeps the scroll offset of each column."""
     width, height = size
     if width >= MIN_WIDE_COLUMNS:
-        return _side_by_side(columns, selected, width, height, now, offsets)
-    return _one_list(columns, selected, width, height, now, offsets)
+        return _draw_columns(columns, selected, width, height, now, offsets)
+    return _draw_list(columns, selected, width, height, now, offsets)
 
 
 def _card_mark(card: Card) -> str:
@@ -88,11 +88,11 @@ def main_text(card: Card) -> str:
     return next((out.one_line(each) for each in texts if each), "")
 
 
-def _one_list(
+def _draw_list(
     columns: Columns, selected: str | None, width: int, height: int, now: datetime, offsets: dict[str, int]
 ) -> Drawing:
     names = _short_names(columns)
-    name_width = min(max(map(out.cells, names.values()), default=0), _MAX_NAME_WIDTH, max(8, width // 3))
+    name_width = min(max(map(out.display_width, names.values()), default=0), _MAX_NAME_WIDTH, max(8, width // 3))
     states = max((len(str(card.session["status"])) for cards in columns.values() for card in cards), default=0)
     rows = [(title, card) for title, cards in columns.items() if cards for card in (None, *cards)]
     index = next((number for number, (_, card) in enumerate(rows) if card is not None and card.id == selected), None)
@@ -105,7 +105,7 @@ def _one_list(
         if card is None:
             drawn.lines.append(Text(f"{title} ({len(columns[title])})", _STYLES[title]))
             continue
-        name = out.pad(out.fit(names[card.id], name_width), name_width)
+        name = out.pad(out.truncate(names[card.id], name_width), name_width)
         age = out.age(evidence_time(card.session), now)
         head = f"{_card_mark(card)} {name}  {out.one_line(card.session['status']):<{states}}  {age:>6}  "
         style = "reverse" if card.id == selected else "dim" if card.is_quiet or title == "Done" else ""
@@ -116,7 +116,7 @@ def _one_list(
     return drawn
 
 
-def _side_by_side(
+def _draw_columns(
     columns: Columns, selected: str | None, width: int, height: int, now: datetime, offsets: dict[str, int]
 ) -> Drawing:
     names = _short_names(columns)
@@ -164,7 +164,7 @@ def key_line(hints: Sequence[str], width: int) -> Text:
     line = ""
     for hint in hints:
         longer = f"{line}  {hint}" if line else hint
-        if out.cells(longer) > width:
+        if out.display_width(longer) > width:
             break
         line = longer
     return Text(line, "dim")
@@ -173,14 +173,16 @@ def key_line(hints: Sequence[str], width: int) -> Text:
 def separator_line(more: str, width: int) -> Text:
     """Return the line between board and terminal, with the count of hidden entries."""
     begin = f"── {more} " if more else ""
-    return Text(out.fit(begin + "─" * (width - len(begin)), width), "dim")
+    return Text(out.truncate(begin + "─" * (width - len(begin)), width), "dim")
 
 
 def _fit_and_pad(text: str, width: int) -> str:
-    return out.pad(out.fit(text, width), width)
+    return out.pad(out.truncate(text, width), width)
 
 
-def header_line(fleet: Fleet, columns: Columns, project: str | None, filter_text: str, away: str, width: int) -> Text:
+def header_line(
+    fleet: BoardState, columns: Columns, project: str | None, filter_text: str, away: str, width: int
+) -> Text:
     """Return the first line: the project, the number of working agents, and whether the daemon can be reached."""
     parts = ["ao top", out.one_line(project or "all projects")]
     if filter_text:
@@ -214,15 +216,15 @@ def preview_lines(
         progress_text(session),
     )
     line = "  ".join(out.one_line(item) for item in details if item)
-    lines = [Text(out.fit(line, width), "bold")]
+    lines = [Text(out.truncate(line, width), "bold")]
     if session.get("title"):
-        lines.append(Text(out.fit(out.one_line(session["title"]), width)))
-    lines += [Text(out.fit(f"? {_question_text(item)}", width), "yellow") for item in questions[:3]]
+        lines.append(Text(out.truncate(out.one_line(session["title"]), width)))
+    lines += [Text(out.truncate(f"? {_question_text(item)}", width), "yellow") for item in questions[:3]]
     if not questions and (wait_text := waiting_text(session)):
-        lines.append(Text(out.fit(wait_text, width), "yellow"))
+        lines.append(Text(out.truncate(wait_text, width), "yellow"))
     remaining = height - len(lines)
     screen_end = screen_lines(screen or "")[-remaining:] if remaining > 0 else []
-    return [*lines[:height], *(Text(out.fit(item, width), "dim") for item in screen_end)]
+    return [*lines[:height], *(Text(out.truncate(item, width), "dim") for item in screen_end)]
 
 
 def _question_text(question: Mapping[str, object]) -> str:

@@ -76,20 +76,20 @@ class ScrollableLines(ScrollView, can_focus=True):
         return _strip(text, self.app.console).crop_extend(x, x + self.size.width, None)
 
 
-class Dialog(ModalScreen[str]):
+class ModalDialog(ModalScreen[str]):
     """Text to read and keys that answer it; Escape gives the empty answer."""
 
     AUTO_FOCUS = None
 
     BINDINGS: ClassVar[list[BindingType]] = [("ctrl+c", "leave", "")]
     CSS = """
-    Dialog { align: center middle; }
-    Dialog Vertical { width: 90%; max-width: 110; height: auto; max-height: 100%; border: solid ansi_default; padding: 0 1; }
-    Dialog Vertical.full { width: 100%; max-width: 100%; height: 100%; max-height: 100%; border: none; padding: 0; }
-    Dialog ScrollableLines { scrollbar-size: 1 1; }
-    Dialog .full ScrollableLines { height: 1fr; }
-    Dialog StaticLines { height: 1; }
-    Dialog TextArea { height: 5; border: none; border-top: solid ansi_default; padding: 0; }
+    ModalDialog { align: center middle; }
+    ModalDialog Vertical { width: 90%; max-width: 110; height: auto; max-height: 100%; border: solid ansi_default; padding: 0 1; }
+    ModalDialog Vertical.full { width: 100%; max-width: 100%; height: 100%; max-height: 100%; border: none; padding: 0; }
+    ModalDialog ScrollableLines { scrollbar-size: 1 1; }
+    ModalDialog .full ScrollableLines { height: 1fr; }
+    ModalDialog StaticLines { height: 1; }
+    ModalDialog TextArea { height: 5; border: none; border-top: solid ansi_default; padding: 0; }
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agent_orchestrator.client.api.link import Json
+    from agent_orchestrator.client.api.connection import Json
     from agent_orchestrator.client.api.sessions import Session
 
 CI_FAILED = "ci-failed"
@@ -67,7 +67,7 @@ class Event(EventData):
     session: Session | None
 
     @classmethod
-    def of(
+    def from_json(
         cls, item: Json, session: Session | None, trigger: str | None = None, checks: tuple[FailedCheck, ...] = ()
     ) -> Event:
         """Make an event from its JSON object in the daemon's log."""

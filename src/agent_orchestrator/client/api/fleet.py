@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from agent_orchestrator.base.http_client import quote
+from agent_orchestrator.client.api.connection import DaemonConnection, Json, TimedOut
 from agent_orchestrator.client.api.events import CI_FAILED, STATUS_TRIGGERS, Event, FailedCheck, triggers_of
-from agent_orchestrator.client.api.link import Json, Link, TimedOut
 from agent_orchestrator.client.api.records import PullRequest
 from agent_orchestrator.client.api.sessions import (
     ACKNOWLEDGE_TIMEOUT,
@@ -65,16 +65,16 @@ class _Subscription:
     handler: Handler[Any]
     handled: set[int | str] = field(default_factory=set)
     """The events the handler was called with; for failed checks the commits."""
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while the data of an event is fetched, so that the handler is called in the order of events."""
 
-    def wants(self, trigger: str, session: str | None) -> bool:
+    def matches(self, trigger: str, session: str | None) -> bool:
         """Return whether the handler is to be called for this trigger of this session."""
         return trigger == self.trigger and self.session in (None, session)
 
 
 @dataclass(slots=True)
-class _Tracked:
+class _TrackedSession:
     """A session that is waited for."""
 
     session: Session
@@ -87,12 +87,12 @@ class _Tracked:
     """The loop time since when the session is quiet although a message is waiting to be acknowledged."""
 
 
-class Fleet:
+class SessionTracker:
     """Follows the events of one project until it is closed or its loop ends."""
 
-    def __init__(self, link: Link, project: str, after: int) -> None:
+    def __init__(self, link: DaemonConnection, project: str, after: int) -> None:
         self._link, self._project, self._after = link, project, after
-        self._tracked: dict[str, _Tracked] = {}
+        self._tracked: dict[str, _TrackedSession] = {}
         self._sessions: dict[str, Session] = {}
         self._history: dict[str, dict[int, Json]] = defaultdict(dict)
         self._subscriptions: list[_Subscription] = []
@@ -111,7 +111,7 @@ class Fleet:
         tracked = self._tracked.get(session.id)
         if tracked is None:
             session = self._sessions.setdefault(session.id, session)
-            tracked = self._tracked[session.id] = _Tracked(session, on_complete)
+            tracked = self._tracked[session.id] = _TrackedSession(session, on_complete)
             for item in await self._fetch_history(session.id):
                 self._remember(item)
         elif on_complete is not None and tracked.on_complete is None:
@@ -126,9 +126,9 @@ class Fleet:
         for name in self._tracked if session is None else (session,):
             for item in self._remembered(name):
                 if trigger in triggers_of(item):
-                    self._start(self._deliver, subscription, trigger, item)
+                    self._start_task(self._deliver, subscription, trigger, item)
             if STATUS_TRIGGERS.get(self._statuses.get(name, "")) == trigger:
-                self._start(self._deliver, subscription, trigger, self._remembered(name)[-1])
+                self._start_task(self._deliver, subscription, trigger, self._remembered(name)[-1])
 
         def unsubscribe() -> None:
             if subscription in self._subscriptions:
@@ -144,7 +144,7 @@ class Fleet:
         is_refreshed = False
         while True:
             self._changed.clear()
-            self.report()
+            self.raise_handler_errors()
             if self._follower.done() and not self._follower.cancelled():
                 self._follower.result()
             unfinished = self._unfinished(until, loop.time())
@@ -171,7 +171,7 @@ class Fleet:
             except TimeoutError:
                 continue
 
-    def report(self) -> None:
+    def raise_handler_errors(self) -> None:
         """Raise HandlerError if handlers have raised since the last call."""
         failed, self._handler_errors = self._handler_errors, []
         if failed:
@@ -183,14 +183,14 @@ class Fleet:
             task.cancel()
         await asyncio.gather(self._follower, *self._tasks, return_exceptions=True)
         if report:
-            self.report()
+            self.raise_handler_errors()
 
     # -- events --------------------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         """Dispatch the project's events, and refresh all tracked sessions whenever the stream starts."""
         try:
-            async with aclosing(self._link.follow(self._after, project=self._project)) as stream:
+            async with aclosing(self._link.follow_events(self._after, project=self._project)) as stream:
                 async for item in stream:
                     if item is None:  # the stream starts or restarts: events may have been missed
                         for session in self._tracked:
@@ -207,8 +207,8 @@ class Fleet:
             self._remember(item)
         for trigger in triggers_of(item):
             for subscription in self._subscriptions:
-                if subscription.wants(trigger, session):
-                    self._start(self._deliver, subscription, trigger, item)
+                if subscription.matches(trigger, session):
+                    self._start_task(self._deliver, subscription, trigger, item)
         if session is not None and item["type"] != "agent-output":
             self._schedule_refresh(session, item)
 
@@ -248,7 +248,7 @@ class Fleet:
             self._refresh_again.add(session)
             return
         self._refreshing.add(session)
-        self._start(self._refresh, session, item)
+        self._start_task(self._refresh, session, item)
 
     async def _refresh(self, name: str, item: Json | None) -> None:
         """Fetch a session and update its status, again as long as a refresh was requested meanwhile."""
@@ -281,8 +281,8 @@ class Fleet:
         if trigger and previous != session.status and (item or self._history.get(session.id)):
             last = item or self._remembered(session.id)[-1]
             for subscription in self._subscriptions:
-                if subscription.wants(trigger, session.id):
-                    self._start(self._deliver, subscription, trigger, last)
+                if subscription.matches(trigger, session.id):
+                    self._start_task(self._deliver, subscription, trigger, last)
         tracked = self._tracked.get(session.id)
         if tracked is None:
             return
@@ -299,10 +299,12 @@ class Fleet:
         if item["seq"] in subscription.handled and trigger not in STATUS_TRIGGERS.values():
             return
         subscription.handled.add(item["seq"])
-        async with subscription.turn:
+        async with subscription.lock:
             event = await self._event(subscription, trigger, item)
         if event is not None:
-            await self._call(f"{trigger} of {item.get('session') or item.get('project')}", subscription.handler, event)
+            await self._call_handler(
+                f"{trigger} of {item.get('session') or item.get('project')}", subscription.handler, event
+            )
 
     async def _event(self, subscription: _Subscription, trigger: str, item: Json) -> Event | None:
         """Return the event that a handler is called with, or None if it was called for these failed checks already."""
@@ -314,21 +316,23 @@ class Fleet:
             if not checks or f"{session.id}:{session.head}" in subscription.handled:
                 return None
             subscription.handled.add(f"{session.id}:{session.head}")
-        return Event.of(item, session, trigger, checks)
+        return Event.from_json(item, session, trigger, checks)
 
     async def _failed_checks(self, session: Session) -> tuple[FailedCheck, ...]:
         """Return the checks that fail because of the session's own change, with the relevant part of their output."""
         view: Mapping[str, Any] = await self._link.get_if_running(f"/api/sessions/{quote(session.id)}/review")
         return tuple(FailedCheck(check["name"], check["state"], check["summary"]) for check in view["failing"])
 
-    def _complete(self, tracked: _Tracked) -> None:
+    def _complete(self, tracked: _TrackedSession) -> None:
         """Call the `on_complete` handler of a session, once."""
         if not tracked.is_reported:
             tracked.is_reported = True
             if tracked.on_complete is not None:
-                self._start(self._call, f"the end of {tracked.session.id}", tracked.on_complete, self._result(tracked))
+                self._start_task(
+                    self._call_handler, f"the end of {tracked.session.id}", tracked.on_complete, self._result(tracked)
+                )
 
-    async def _call(self, what: str, handler: Handler[Any], argument: Any) -> None:
+    async def _call_handler(self, what: str, handler: Handler[Any], argument: Any) -> None:
         """Call a handler and record the exception that it raises."""
         try:
             answer = handler(argument)
@@ -337,7 +341,7 @@ class Fleet:
         except Exception as error:
             self._handler_errors.append((what, error))
 
-    def _start(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+    def _start_task(self, function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         """Run an asynchronous function in a task that `wait` waits for."""
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(self._run(function, arguments))
         self._tasks.add(task)
@@ -357,7 +361,7 @@ class Fleet:
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
-    def _unfinished(self, until: str, now: float) -> list[_Tracked]:
+    def _unfinished(self, until: str, now: float) -> list[_TrackedSession]:
         """Return the sessions that are not over, or not `idle`: quiet for `SETTLES` seconds, without a waiting message."""
         unfinished = []
         for tracked in self._tracked.values():
@@ -369,7 +373,7 @@ class Fleet:
                 unfinished.append(tracked)
         return unfinished
 
-    def _result(self, tracked: _Tracked) -> Result:
+    def _result(self, tracked: _TrackedSession) -> Result:
         """Return the result of a session."""
         session, done = tracked.session, tracked.done
         success = session.status == "merged" or (done is not None and session.status not in ("failed", "closed"))

@@ -24,11 +24,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from agent_orchestrator.base.http_client import quote
-from agent_orchestrator.client.api.fleet import Fleet, Handler, Result
-from agent_orchestrator.client.api.link import Json, Link
-from agent_orchestrator.client.api.records import PullRequest, record
+from agent_orchestrator.client.api.connection import DaemonConnection, Json
+from agent_orchestrator.client.api.fleet import Handler, Result, SessionTracker
+from agent_orchestrator.client.api.records import PullRequest, to_record
 from agent_orchestrator.client.api.sessions import Session, SessionManager, spawn_defaults
-from agent_orchestrator.client.api.tasks import Piece, Plan, Task, in_order, pieces_of, plan_of
+from agent_orchestrator.client.api.tasks import Piece, Plan, Task, order_by_dependencies, pieces_of, plan_of
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 
 MAX_NAME_LENGTH = 40
@@ -65,12 +65,12 @@ class Orchestrator:
             raise UsageError(f"max_parallel_agents is {max_parallel_agents}", "let at least one work")
         self.max_parallel_agents = max_parallel_agents
         self.group = group or f"api-{secrets.token_hex(4)}"
-        self.sessions = SessionManager(link=Link(home))
+        self.sessions = SessionManager(link=DaemonConnection(home))
         """The sessions of the same daemon."""
-        self._link = Link(home)
+        self._link = DaemonConnection(home)
         self._requested_project, self._tracker = project, tracker
         self._project: str | None = None
-        self._fleet: Fleet | None = None
+        self._fleet: SessionTracker | None = None
         self._opening = asyncio.Lock()
         self.session_ids: dict[str, str] = {}
         """The ids of sessions by the id and the title of the task they were made for."""
@@ -86,12 +86,12 @@ class Orchestrator:
     ) -> None:
         await self.close(report=error is None)
 
-    async def open(self) -> Fleet:
+    async def open(self) -> SessionTracker:
         """Find the project and start following its events; called automatically when first needed."""
         async with self._opening:
             if self._fleet is None:
                 self._project = await self._find_project()
-                self._fleet = Fleet(self._link, self._project, await self._link.sequence())
+                self._fleet = SessionTracker(self._link, self._project, await self._link.newest_event_number())
         return self._fleet
 
     async def close(self, *, report: bool = True) -> None:
@@ -198,7 +198,7 @@ class Orchestrator:
         """Spawn tasks in the order of their dependencies."""
         fleet = await self.open()
         sessions = []
-        for task in in_order(tasks, self.session_ids):
+        for task in order_by_dependencies(tasks, self.session_ids):
             token = spawn_defaults.set(self._request(task))
             try:
                 handler = {"on_complete": on_complete} if on_complete and _accepts(self.spawn, "on_complete") else {}
@@ -340,7 +340,7 @@ class Orchestrator:
         change = {key: value for key, value in options.items() if value is not None}
         await self._link.request("PATCH", f"/api/sessions/{quote(session.id)}", change)
         await session.send(context)
-        session.load(await self._link.started(session.id))
+        session.load(await self._link.wait_until_started(session.id))
         return await fleet.track(session, on_complete)
 
     async def create_pr(
@@ -353,15 +353,15 @@ class Orchestrator:
             session = worktree.session if isinstance(worktree, Worktree) else worktree
         else:
             session = await self.sessions.at(worktree)
-        await self._until_opened(session)
+        await self._wait_until_pr_opened(session)
         path = f"/api/sessions/{quote(session.id)}"
         await self._link.post(f"{path}/ready", {"title": title} if title else None)
         if auto_merge:
             await session.merge()
         await session.refresh()
-        return session.pr or record(PullRequest, await self._link.get(f"{path}/review"))
+        return session.pr or to_record(PullRequest, await self._link.get(f"{path}/review"))
 
-    async def _until_opened(self, session: Session) -> None:
+    async def _wait_until_pr_opened(self, session: Session) -> None:
         """Wait until a session has a pull request; raise Conflict if it has no commit, or none is opened within `PR_PATIENCE`."""
         for attempt in range(int(PR_TIMEOUT / 0.1)):
             if (await session.refresh()).pr is not None:

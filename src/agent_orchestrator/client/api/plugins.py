@@ -58,7 +58,7 @@ class AgentConfig:
 
     def report(self, event: str, **data: object) -> None:
         """Send a report to the daemon, named as in docs/agents/command.md: `progress`, `usage`, `ask` …"""
-        append(os.environ.get("AO_SPOOL", ""), {"event": event, **data})
+        append_record(os.environ.get("AO_SPOOL", ""), {"event": event, **data})
 
     def progress(self, done: int | None = None, total: int | None = None, step: str | None = None) -> None:
         """Report the progress."""
@@ -213,7 +213,7 @@ def _location_of(kind: type[Any]) -> dict[str, str]:
     return {"file": str(Path(file).absolute()) if file else "", "module": kind.__module__, "class": kind.__qualname__}
 
 
-def append(path: str, record: Mapping[str, object]) -> None:
+def append_record(path: str, record: Mapping[str, object]) -> None:
     """Append one JSON line with a single write, so that lines of several writers never mix."""
     if path:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

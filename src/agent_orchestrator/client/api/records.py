@@ -122,30 +122,30 @@ _NESTED: Mapping[str, type[Any]] = {
 _TIME_FIELDS = frozenset({"at", "time", "created_at", "updated_at", "last_activity"})
 
 
-def snake(name: str) -> str:
+def to_snake_case(name: str) -> str:
     """Convert camelCase to snake_case: `workspacePath` → `workspace_path`."""
     return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower()
 
 
-def camel(name: str) -> str:
+def to_camel_case(name: str) -> str:
     """Convert snake_case to camelCase: `workspace_path` → `workspacePath`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-def value_of(name: str, value: Any) -> Any:
+def convert_value(name: str, value: Any) -> Any:
     """Convert one value of a JSON object: to a `datetime`, a record or a tuple, by its snake_case name."""
     if value is None:
         return None
     if name in _TIME_FIELDS:
         return datetime.fromisoformat(value) if isinstance(value, str) else value
     if kind := _NESTED.get(name):
-        return tuple(record(kind, item) for item in value) if isinstance(value, list) else record(kind, value)
+        return tuple(to_record(kind, item) for item in value) if isinstance(value, list) else to_record(kind, value)
     return tuple(value) if isinstance(value, list) else value
 
 
-def record(kind: type[Kind], data: Mapping[str, Any]) -> Kind:
+def to_record(kind: type[Kind], data: Mapping[str, Any]) -> Kind:
     """Convert a JSON object to a record of this class; keys without a field are left out."""
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
-    values = {snake(key): value for key, value in data.items()}
-    return kind(**{name: value_of(name, value) for name, value in values.items() if name in names})
+    values = {to_snake_case(key): value for key, value in data.items()}
+    return kind(**{name: convert_value(name, value) for name, value in values.items() if name in names})

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from agent_orchestrator.client.api.plugins import AgentConfig, AgentPlugin, AgentStatus, append
+from agent_orchestrator.client.api.plugins import AgentConfig, AgentPlugin, AgentStatus, append_record
 from agent_orchestrator.client.api.tasks import Task
 from agent_orchestrator.errors import AoError
 
@@ -37,25 +37,25 @@ STOP_TIMEOUT = 3.0
 ACTIVITIES = {"working": "active", "idle": "idle", "waiting": "waiting_input", "done": "idle"}
 
 
-class Failed(Exception):
+class PluginFailed(Exception):
     """Raised when the plugin reports a failure."""
 
 
-class Runner:
+class PluginRunner:
     """Runs one plugin for one session."""
 
     def __init__(self, plan: Mapping[str, Any], spool: str, inbox: Path) -> None:
-        self.plugin = load(plan)
+        self.plugin = load_plugin(plan)
         self.spool, self.inbox, self._read = spool, inbox, int(plan["inbox"])
         text = str(plan["text"])
-        self.task = _task(str(plan["context"]["session_id"]), text)
+        self.task = _task_from_message(str(plan["context"]["session_id"]), text)
         self.config = AgentConfig(**plan["context"], task=self.task, options=plan["options"])
         self.session = self.config.session_id
         self._launch_message = text if self.plugin.is_one_shot() or not self.config.resumed else None
-        self._waiting: deque[tuple[str, str]] = deque()
+        self._queued_messages: deque[tuple[str, str]] = deque()
         self._turn: asyncio.Task[Any] | None = None
         self._last_activity: tuple[str, str | None] = ("", None)
-        self._ending = False
+        self._is_ending = False
 
     async def run(self) -> int:
         """Run until the task is done or the process is asked to end; return the exit code."""
@@ -77,18 +77,18 @@ class Runner:
         while task is not None:
             self._report_activity("active", None)
             if not await self._await_turn(self.plugin.execute_task(task, self.config)):
-                return 143 if self._ending else 130
+                return 143 if self._is_ending else 130
             assert self._turn is not None
             self._report_result(self._turn.result())
             text = self._next_message()
-            task = None if text is None else _task(self.session, text)
+            task = None if text is None else _task_from_message(self.session, text)
         return 0
 
     def _report_result(self, result: object) -> None:
         """Report a task's result as done, or raise Failed."""
         summary = result if isinstance(result, str) else str(getattr(result, "summary", None) or "")
         if result is False or getattr(result, "success", True) is False:
-            raise Failed(summary or "the task was not done")
+            raise PluginFailed(summary or "the task was not done")
         self._report("done", summary=summary)
 
     # -- a long-running plugin -----------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ class Runner:
         self._report_activity("active", None)
         await self._await_turn(self.plugin.start(self.config))
         loop, next_report = asyncio.get_running_loop(), 0.0
-        while not self._ending:
+        while not self._is_ending:
             while (text := self._next_message()) is not None:
                 self._report_activity("active", None)
                 await self._await_turn(self.plugin.send_message(self.session, text))
@@ -118,7 +118,7 @@ class Runner:
             return
         assert isinstance(status, AgentStatus)
         if status.state == "error":
-            raise Failed(status.current_task or "the agent says that it failed")
+            raise PluginFailed(status.current_task or "the agent says that it failed")
         if status.state == "done" and self._last_activity[0] != "done":
             self._report("done", summary=status.current_task or "")
         self._report_activity(ACTIVITIES[status.state], status.current_task, status.state)
@@ -140,7 +140,7 @@ class Runner:
         self._turn = asyncio.ensure_future(_await_if_needed(call))
         await asyncio.wait([self._turn])
         if self._turn.cancelled():
-            if not self._ending:
+            if not self._is_ending:
                 self._report_activity("interrupted", None)
             return False
         self._turn.result()
@@ -149,9 +149,9 @@ class Runner:
     def _next_message(self) -> str | None:
         """Acknowledge and return the next message, or None if there is none or the process is ending."""
         self._read_inbox()
-        if self._ending or not self._waiting:
+        if self._is_ending or not self._queued_messages:
             return None
-        message, text = self._waiting.popleft()
+        message, text = self._queued_messages.popleft()
         self._report("ack", message=message)
         return text
 
@@ -172,7 +172,7 @@ class Runner:
                     self._launch_message = None
                     self._report("ack", message=message)
                 else:
-                    self._waiting.append((message, text))
+                    self._queued_messages.append((message, text))
 
     def _interrupt(self) -> None:
         """Cancel the current turn."""
@@ -181,15 +181,15 @@ class Runner:
 
     def _terminate(self) -> None:
         """Cancel the current turn and end."""
-        self._ending = True
+        self._is_ending = True
         self._interrupt()
 
     def _report(self, event: str, **data: object) -> None:
         """Append a report to the spool."""
-        append(self.spool, {"event": event, **data})
+        append_record(self.spool, {"event": event, **data})
 
 
-def _task(session: str, text: str) -> Task:
+def _task_from_message(session: str, text: str) -> Task:
     """Make a task of a message, titled with its first line."""
     return Task(session, text.partition("\n")[0][:120], text)
 
@@ -199,7 +199,7 @@ async def _await_if_needed(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def load(plan: Mapping[str, Any]) -> AgentPlugin:
+def load_plugin(plan: Mapping[str, Any]) -> AgentPlugin:
     """Return the plugin: the object that its file made of the class, else a new one with its configuration."""
     module = _import(plan["file"], plan["module"]) if plan["file"] else importlib.import_module(plan["module"])
     declared = getattr(module, "plugin", None)
@@ -225,11 +225,11 @@ def _import(file: str, name: str) -> ModuleType:
     return module
 
 
-def _run(coroutine: Coroutine[Any, Any, int]) -> int:
+def _run_and_print_errors(coroutine: Coroutine[Any, Any, int]) -> int:
     """Run a coroutine and return its exit code, printing errors to the terminal."""
     try:
         return asyncio.run(coroutine)
-    except (Failed, AoError) as error:
+    except (PluginFailed, AoError) as error:
         sys.stderr.write(f"{error}\n")
     except Exception:
         traceback.print_exc()  # the plugin's author reads it in the session's terminal
@@ -240,11 +240,11 @@ def main() -> int:
     """Run the plan given as the only argument."""
     plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     try:
-        runner = Runner(plan, os.environ["AO_SPOOL"], Path(os.environ["AO_INBOX"]))
+        runner = PluginRunner(plan, os.environ["AO_SPOOL"], Path(os.environ["AO_INBOX"]))
     except Exception:
         traceback.print_exc()
         return 1
-    return _run(runner.run())
+    return _run_and_print_errors(runner.run())
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.base.http_client import quote, with_query
-from agent_orchestrator.client.api.link import Json, Link, TimedOut
+from agent_orchestrator.client.api.connection import DaemonConnection, Json, TimedOut
 from agent_orchestrator.client.api.records import (
     Diff,
     Evidence,
@@ -20,20 +20,20 @@ from agent_orchestrator.client.api.records import (
     PullRequest,
     SessionStatus,
     Usage,
-    camel,
-    record,
-    snake,
-    value_of,
+    convert_value,
+    to_camel_case,
+    to_record,
+    to_snake_case,
 )
 from agent_orchestrator.errors import AoError, Conflict, UsageError
 
 if TYPE_CHECKING:
     from agent_orchestrator.client.api.events import Event
 
-OVER = frozenset({"merged", "stopped", "closed", "exited", "failed"})
+FINAL_STATUSES = frozenset({"merged", "stopped", "closed", "exited", "failed"})
 """Statuses that do not change without an action."""
 
-QUIET = frozenset({"review_pending", "pr_open"})
+IDLE_STATUSES = frozenset({"review_pending", "pr_open"})
 """Statuses of a finished turn that wait for a person, besides those of the columns Needs you, Ready to merge and Done."""
 
 SETTLE_SECONDS = 1.0
@@ -87,8 +87,8 @@ class SessionData:
         """Set the attributes from the daemon's JSON object."""
         self.data = data
         for key, value in data.items():
-            name = snake(key)
-            setattr(self, name, value_of(name, value))
+            name = to_snake_case(key)
+            setattr(self, name, convert_value(name, value))
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
@@ -102,18 +102,18 @@ class SessionData:
     @property
     def over(self) -> bool:
         """Whether nothing more happens without an action: it is merged, stopped, closed, failed, or its agent has exited."""
-        return self.status in OVER
+        return self.status in FINAL_STATUSES
 
     @property
     def quiet(self) -> bool:
         """Whether the agent's turn is over and the session waits for a person."""
-        return self.over or self.status in QUIET or self.column in ("Needs you", "Ready to merge", "Done")
+        return self.over or self.status in IDLE_STATUSES or self.column in ("Needs you", "Ready to merge", "Done")
 
 
 class Session(SessionData):
     """One agent working on one task in one workspace on one branch, as of the last read (`refresh`)."""
 
-    def __init__(self, link: Link, data: Json) -> None:
+    def __init__(self, link: DaemonConnection, data: Json) -> None:
         super().__init__(data)
         self._link = link
         self._resumed = 0
@@ -126,7 +126,7 @@ class Session(SessionData):
     async def send(self, text: str, *, interrupt: bool = False) -> Message:
         """Send a message to the agent, starting it again if it has exited; `interrupt` stops its turn first."""
         body = {"content": text, "interrupt": interrupt}
-        return record(Message, await self._link.post(self._path("message"), body))
+        return to_record(Message, await self._link.post(self._path("message"), body))
 
     async def resume(self, message: str | None = None, *, max_retries: int | None = None) -> bool:
         """Continue the session: restore it if it was stopped or has failed, then send `message`.
@@ -151,7 +151,7 @@ class Session(SessionData):
         """
         values = {"text": text, "decision": decision, "request": request}
         body = {key: value for key, value in values.items() if value is not None}
-        return record(Message, await self._link.post(self._path("answer"), body))
+        return to_record(Message, await self._link.post(self._path("answer"), body))
 
     async def stop(self, *, keep: bool = False) -> Session:
         """Stop the session and save its work; `keep` leaves its workspace."""
@@ -172,7 +172,7 @@ class Session(SessionData):
 
     async def diff(self) -> Diff:
         """Return the session's change against its base branch."""
-        return record(Diff, await self._link.get(self._path("diff")))
+        return to_record(Diff, await self._link.get(self._path("diff")))
 
     async def log(self, tail: int | None = None) -> str:
         """Return the session's transcript, or its last `tail` lines."""
@@ -183,14 +183,14 @@ class Session(SessionData):
         from agent_orchestrator.client.api.events import Event
 
         if follow:
-            async with aclosing(self._link.follow(after, session=self.id)) as stream:
+            async with aclosing(self._link.follow_events(after, session=self.id)) as stream:
                 async for item in stream:
                     if item is not None:
-                        yield Event.of(item, self)
+                        yield Event.from_json(item, self)
             return
         while page := await events_page(self._link, self.id, after):
             for item in page:
-                yield Event.of(item, self)
+                yield Event.from_json(item, self)
             after = page[-1]["seq"]
 
     async def wait(self, until: str = "over", timeout: float | None = None) -> Session:
@@ -200,16 +200,16 @@ class Session(SessionData):
         check_until(until)
         try:
             async with asyncio.timeout(timeout):
-                after = await self._link.sequence()
-                async with aclosing(self._link.follow(after, session=self.id)) as stream:
-                    await self._until(until, stream)
+                after = await self._link.newest_event_number()
+                async with aclosing(self._link.follow_events(after, session=self.id)) as stream:
+                    await self._refresh_until(until, stream)
         except TimeoutError as error:
             if isinstance(error, AoError):
                 raise
             raise TimedOut(f"{self.id} is {self.status} after {timeout:g} s", "give it longer, or look at it") from None
         return self
 
-    async def _until(self, until: str, stream: AsyncIterator[Json | None]) -> None:
+    async def _refresh_until(self, until: str, stream: AsyncIterator[Json | None]) -> None:
         """Refresh the session with every event until it is over, or has stayed quiet for `SETTLES` seconds without a waiting message."""
         async for item in stream:
             waited = 0.0
@@ -238,14 +238,14 @@ def check_until(until: str) -> None:
         raise UsageError(f"cannot wait until {until!r}", "wait until 'over' or 'idle'")
 
 
-async def events_page(link: Link, session: str, after: int = 0) -> list[Json]:
+async def events_page(link: DaemonConnection, session: str, after: int = 0) -> list[Json]:
     """Return a page of a session's events after an event number."""
     path = f"/api/sessions/{quote(session)}/events"
     events: list[Json] = (await link.get(path, {"after": str(after), "limit": 1000}))["events"]
     return events
 
 
-async def has_unread_message(link: Link, session: str) -> bool:
+async def has_unread_message(link: DaemonConnection, session: str) -> bool:
     """Return whether the agent has a message it has not acknowledged; if it never acknowledged any, delivered ones count as read."""
     messages = (await link.get_if_running(f"/api/sessions/{quote(session)}/messages"))["messages"]
     states = [message["state"] for message in messages]
@@ -256,8 +256,8 @@ async def has_unread_message(link: Link, session: str) -> bool:
 class SessionManager:
     """All sessions of a user's daemon, which is started if it does not run. It needs no closing."""
 
-    def __init__(self, home: str | os.PathLike[str] | None = None, *, link: Link | None = None) -> None:
-        self._link = link or Link(home)
+    def __init__(self, home: str | os.PathLike[str] | None = None, *, link: DaemonConnection | None = None) -> None:
+        self._link = link or DaemonConnection(home)
 
     async def create(
         self,
@@ -313,9 +313,9 @@ class SessionManager:
         defaults = {
             key: value for key, value in (spawn_defaults.get() or {}).items() if value not in (None, (), [], "")
         }
-        body = {camel(key): value for key, value in {**defaults, **explicit}.items()}
+        body = {to_camel_case(key): value for key, value in {**defaults, **explicit}.items()}
         session = Session(self._link, await self._link.post("/api/sessions", body))
-        if wait and (data := await self._link.started(session.id)):
+        if wait and (data := await self._link.wait_until_started(session.id)):
             session.load(data)
         return session
 
@@ -330,7 +330,7 @@ class SessionManager:
 
     async def get_status(self, session: str) -> SessionStatus:
         """Return a short status of a session."""
-        return record(SessionStatus, await self._link.get(f"/api/sessions/{quote(session)}/status"))
+        return to_record(SessionStatus, await self._link.get(f"/api/sessions/{quote(session)}/status"))
 
     async def send(self, session: str, text: str, *, interrupt: bool = False) -> Message:
         """Send a message to a session's agent."""

@@ -95,7 +95,7 @@ def pieces_of(plan: Plan) -> list[Piece]:
     ]
 
 
-def in_order(tasks: Iterable[Task], done: Mapping[str, str]) -> list[Task]:
+def order_by_dependencies(tasks: Iterable[Task], done: Mapping[str, str]) -> list[Task]:
     """Return the tasks, each after those it depends on; otherwise in the given order.
 
     `done` holds the tasks that have sessions already, by id or title. Raise UsageError for duplicate ids, unknown dependencies

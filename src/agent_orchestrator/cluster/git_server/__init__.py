@@ -8,13 +8,13 @@ of the session's own, and the daemon itself moves branches (`plugins/workspaces/
 from agent_orchestrator.cluster.git_server.access import Rights, rights_of
 from agent_orchestrator.cluster.git_server.fetch import advertise_fetch, answer_fetch
 from agent_orchestrator.cluster.git_server.limits import RequestSlots
-from agent_orchestrator.cluster.git_server.pktline import Source
+from agent_orchestrator.cluster.git_server.pktline import RequestStream
 from agent_orchestrator.cluster.git_server.push import advertise_push, receive_push
 
 __all__ = [
     "RequestSlots",
+    "RequestStream",
     "Rights",
-    "Source",
     "advertise_fetch",
     "advertise_push",
     "answer_fetch",

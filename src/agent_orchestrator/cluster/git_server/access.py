@@ -9,18 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent_orchestrator.base.git.refs import escape_for_ref, valid_branch
-from agent_orchestrator.config.tokens import Identity
+from agent_orchestrator.base.api_tokens import Identity
+from agent_orchestrator.base.git.refs import escape_for_ref, is_valid_branch
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Denied
 
 READABLE_BY_ALL = ("refs/heads", "refs/tags", "refs/remotes")
 """Refs that every session of the project may read."""
-_READABLE = ("clone", "checkpoint", "rescue", "restored", "stale")
+_READABLE_REF_KINDS = ("clone", "checkpoint", "rescue", "restored", "stale")
 """Kinds of refs below `refs/ao/` that a session may read if they are its own."""
-_WRITABLE = ("clone", "checkpoint", "rescue")
+_WRITABLE_REF_KINDS = ("clone", "checkpoint", "rescue")
 """Kinds of refs of Agent Orchestrator that a session's node may write."""
-_BY_ITSELF = "commit, and do not push: commits on the session's branch are brought over by themselves"
+_NO_PUSH_REMEDY = "commit, and do not push: commits on the session's branch are brought over by themselves"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,20 @@ class Rights:
     @property
     def visible(self) -> tuple[str, ...]:
         """The refs that it may read, each with all refs below it."""
-        return (*READABLE_BY_ALL, *(f"refs/ao/{kind}/{escape_for_ref(self.session)}" for kind in _READABLE))
+        return (*READABLE_BY_ALL, *(f"refs/ao/{kind}/{escape_for_ref(self.session)}" for kind in _READABLE_REF_KINDS))
 
     def refusal_reason(self, ref: str) -> str:
         """Return why it may not write a ref, or "" if it may."""
         ref_name = escape_for_ref(self.session)
         if not self.is_node:
-            return _BY_ITSELF
-        if ref in (f"refs/ao/{kind}/{ref_name}" for kind in _WRITABLE):
+            return _NO_PUSH_REMEDY
+        if ref in (f"refs/ao/{kind}/{ref_name}" for kind in _WRITABLE_REF_KINDS):
             return ""
-        if ref.startswith(f"refs/ao/stale/{ref_name}/") and valid_branch(ref.removeprefix("refs/ao/stale/")):
+        if ref.startswith(f"refs/ao/stale/{ref_name}/") and is_valid_branch(ref.removeprefix("refs/ao/stale/")):
             return ""
         if ref.startswith("refs/ao/"):
             return f"{self.session} may not write there"
-        return _BY_ITSELF
+        return _NO_PUSH_REMEDY
 
 
 def rights_of(
@@ -68,7 +68,7 @@ def rights_of(
             raise Denied(f"{name} is no session of project {project}", "fetch from its own project's repository")
         if not facts.remote:  # only the daemon writes its refs here: a push would pass for the daemon's own work
             raise Denied(f"{name} has its repository where it is", "use that")
-        current = facts.generation + bool(facts.launch and facts.launch.lost)
+        current = facts.generation + bool(facts.launch and facts.launch.loss_reason)
         if generation < current:
             raise Denied(
                 f"launch {generation} of {name} is over: it is at launch {current}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.cluster.git_server import pktline
 from agent_orchestrator.cluster.git_server.access import Rights
-from agent_orchestrator.cluster.git_server.pktline import Source
+from agent_orchestrator.cluster.git_server.pktline import RequestStream
 from agent_orchestrator.errors import AoError
 
 _PIECE = 1 << 16
@@ -25,12 +25,14 @@ def advertise_fetch(git: Git, rights: Rights, protocol: str) -> AsyncGenerator[b
     return _upload_pack(git, rights, protocol, None)
 
 
-def answer_fetch(git: Git, rights: Rights, protocol: str, request: Source) -> AsyncGenerator[bytes, None]:
+def answer_fetch(git: Git, rights: Rights, protocol: str, request: RequestStream) -> AsyncGenerator[bytes, None]:
     """Yield the answer to one request of a fetch as Git produces it."""
     return _upload_pack(git, rights, protocol, request)
 
 
-async def _upload_pack(git: Git, rights: Rights, protocol: str, request: Source | None) -> AsyncGenerator[bytes, None]:
+async def _upload_pack(
+    git: Git, rights: Rights, protocol: str, request: RequestStream | None
+) -> AsyncGenerator[bytes, None]:
     """Yield the output of `git upload-pack` for a request, or for the advertisement of refs if there is no request."""
     hidden = ("transfer.hideRefs=refs", *(f"transfer.hideRefs=!{ref}" for ref in rights.visible))
     version = _version(protocol)
@@ -45,7 +47,7 @@ async def _upload_pack(git: Git, rights: Rights, protocol: str, request: Source 
                 has_output = False
                 while piece := await process.stdout.read(_PIECE):
                     if not has_output and request is None and version != "2":
-                        yield pktline.line(b"# service=git-upload-pack\n") + pktline.FLUSH
+                        yield pktline.encode_line(b"# service=git-upload-pack\n") + pktline.FLUSH
                     has_output = True
                     yield piece
                 code = await process.wait()
@@ -59,7 +61,7 @@ async def _upload_pack(git: Git, rights: Rights, protocol: str, request: Source 
                 await asyncio.gather(feeding, return_exceptions=True)
 
 
-async def _feed(stdin: asyncio.StreamWriter, request: Source | None) -> None:
+async def _feed(stdin: asyncio.StreamWriter, request: RequestStream | None) -> None:
     """Write the request to Git's standard input, and close it."""
     try:
         with contextlib.suppress(ConnectionError):

@@ -29,7 +29,7 @@ class RequestSlots:
         self._freed = asyncio.Event()
 
     @asynccontextmanager
-    async def turn(self, rights: Rights) -> AsyncIterator[None]:
+    async def hold_slot(self, rights: Rights) -> AsyncIterator[None]:
         """Hold one request's slot, once there is room. Raises `Temporary` if that takes more than `WITHIN` seconds."""
         client = (rights.session, rights.is_node)
         try:

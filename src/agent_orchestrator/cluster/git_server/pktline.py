@@ -7,23 +7,23 @@ from collections.abc import AsyncIterator, Iterable
 from agent_orchestrator.errors import UsageError
 
 FLUSH = b"0000"
-LONGEST = 65520
+MAX_LINE_BYTES = 65520
 """Bytes of a line, at most, with its length."""
 
 
-def line(content: bytes) -> bytes:
+def encode_line(content: bytes) -> bytes:
     """Return one line."""
     return b"%04x%s" % (len(content) + 4, content)
 
 
-def banded(band: int, content: bytes) -> Iterable[bytes]:
+def encode_band(band: int, content: bytes) -> Iterable[bytes]:
     """Yield lines with content on one of an answer's bands: 1 for the program, 2 for people."""
-    room = LONGEST - 5
+    room = MAX_LINE_BYTES - 5
     for start in range(0, len(content), room):
-        yield line(bytes([band]) + content[start : start + room])
+        yield encode_line(bytes([band]) + content[start : start + room])
 
 
-class Source:
+class RequestStream:
     """A request body that is read piece by piece; holds no more of it than a piece and the requested bytes."""
 
     def __init__(self, pieces: AsyncIterator[bytes]) -> None:
@@ -40,7 +40,7 @@ class Source:
         piece, self._buffer = self._buffer[:most], self._buffer[most:]
         return piece
 
-    async def exactly(self, count: int) -> bytes:
+    async def read_exactly(self, count: int) -> bytes:
         """Return exactly `count` bytes. Raises `UsageError` if there are fewer."""
         content = b""
         while len(content) < count:
@@ -50,20 +50,20 @@ class Source:
             content += piece
         return content
 
-    async def line(self) -> bytes | None:
+    async def read_line(self) -> bytes | None:
         """Return the next line's content, or None at the end of a section."""
-        head = await self.exactly(4)
+        head = await self.read_exactly(4)
         try:
             length = int(head, 16)
         except ValueError:
             length = -1
         if length == 0:
             return None
-        if not 4 <= length <= LONGEST:
+        if not 4 <= length <= MAX_LINE_BYTES:
             raise UsageError("this is not what Git sends", "use git for it")
-        return await self.exactly(length - 4)
+        return await self.read_exactly(length - 4)
 
-    async def drop(self, most: int) -> None:
+    async def discard(self, most: int) -> None:
         """Read up to `most` bytes, and discard them."""
         while most > 0 and (piece := await self.read()):
             most -= len(piece)

@@ -16,18 +16,18 @@ from pathlib import Path
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.cluster.git_server import pktline
 from agent_orchestrator.cluster.git_server.access import READABLE_BY_ALL, Rights
-from agent_orchestrator.cluster.git_server.pktline import Source
+from agent_orchestrator.cluster.git_server.pktline import RequestStream
 from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
 
-LARGEST = 8 << 30
+MAX_PACK_BYTES = 8 << 30
 """Bytes of a pack, at most."""
 _CAPABILITIES = "report-status side-band-64k quiet atomic ofs-delta agent=agent-orchestrator"
 """The protocol features that a client may use."""
-_COMMANDS, _CUTS = 64, 100_000
+_MAX_REF_UPDATES, _MAX_SHALLOW_COMMITS = 64, 100_000
 """The most refs, and the most commits of cut-off history, in one push."""
-_UNPACK_LIMIT = 100
+_MIN_PACKED_OBJECTS = 100
 """Packs with fewer objects are unpacked into single objects, as Git does; larger ones are stored as they came."""
-_DRAIN_LIMIT = 32 << 20
+_MAX_DISCARDED_BYTES = 32 << 20
 """Bytes of a refused push that are read and discarded, so that the sender gets to read the reason."""
 _COMMAND = re.compile(rb"([0-9a-f]{40}|[0-9a-f]{64}) ([0-9a-f]{40}|[0-9a-f]{64}) (refs/[^\x00-\x20\x7f]+)\n?")
 _SHALLOW = re.compile(rb"shallow ([0-9a-f]{40}|[0-9a-f]{64})\n?")
@@ -36,7 +36,7 @@ _MOVED_AFTER_PACK = (".idx", ".rev", ".bitmap", ".mtimes")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class RefUpdate:
     """One ref to move; `old` of zeros creates it, `new` of zeros removes it."""
 
     old: str
@@ -48,12 +48,12 @@ class Command:
 class Push:
     """The commands of a push, read before its objects."""
 
-    commands: list[Command]
+    commands: list[RefUpdate]
     shallow: set[str]
     capabilities: frozenset[str] = frozenset()
 
 
-class Refused(AoError):
+class PushRefused(AoError):
     """The push is refused for this reason; `ref` names the ref that is to blame, if there is one."""
 
     def __init__(self, reason: str, ref: str = "") -> None:
@@ -68,14 +68,14 @@ async def advertise_push(git: Git, rights: Rights) -> AsyncGenerator[bytes, None
     capabilities = f"{_CAPABILITIES} object-format={'sha256' if len(first) == 64 else 'sha1'}".encode()
     lines = [f"{sha} {name}".encode(errors="surrogateescape") for name, sha in refs.items()]
     lines = lines or [f"{first} capabilities^{{}}".encode()]
-    yield pktline.line(b"# service=git-receive-pack\n") + pktline.FLUSH
-    yield pktline.line(lines[0] + b"\0" + capabilities + b"\n")
+    yield pktline.encode_line(b"# service=git-receive-pack\n") + pktline.FLUSH
+    yield pktline.encode_line(lines[0] + b"\0" + capabilities + b"\n")
     for line in lines[1:]:
-        yield pktline.line(line + b"\n")
+        yield pktline.encode_line(line + b"\n")
     yield pktline.FLUSH
 
 
-async def receive_push(git: Git, rights: Rights, sent: Source) -> AsyncGenerator[bytes, None]:
+async def receive_push(git: Git, rights: Rights, sent: RequestStream) -> AsyncGenerator[bytes, None]:
     """Receive a push; yield the answer, which says for each ref whether it was moved, or why not."""
     push = await _read_commands(sent)
     if push is None:
@@ -84,65 +84,65 @@ async def receive_push(git: Git, rights: Rights, sent: Source) -> AsyncGenerator
     try:
         _check_commands(push, rights)
         await _receive_objects(git, rights, push, sent)
-    except (Refused, Denied) as error:
-        reason, refused_ref = error.text, error.ref if isinstance(error, Refused) else ""
+    except (PushRefused, Denied) as error:
+        reason, refused_ref = error.text, error.ref if isinstance(error, PushRefused) else ""
     except GitFailed as error:
         unpacked = reason = _first_line(error.stderr)
     if reason:
-        await sent.drop(_DRAIN_LIMIT)
-    answer = pktline.line(f"unpack {unpacked}\n".encode())
+        await sent.discard(_MAX_DISCARDED_BYTES)
+    answer = pktline.encode_line(f"unpack {unpacked}\n".encode())
     for command in push.commands:
         command_reason = reason if refused_ref in ("", command.ref) else f"{refused_ref} was refused"
         status = f"ng {command.ref} {command_reason}\n" if reason else f"ok {command.ref}\n"
-        answer += pktline.line(status.encode(errors="surrogateescape"))
+        answer += pktline.encode_line(status.encode(errors="surrogateescape"))
     answer += pktline.FLUSH
     if "side-band-64k" in push.capabilities:
-        for piece in pktline.banded(1, answer):
+        for piece in pktline.encode_band(1, answer):
             yield piece
         yield pktline.FLUSH
     else:
         yield answer
 
 
-async def _read_commands(sent: Source) -> Push | None:
+async def _read_commands(sent: RequestStream) -> Push | None:
     """Return the commands of a push, or None if there are none."""
     push = Push([], set())
-    while (line := await sent.line()) is not None:
+    while (line := await sent.read_line()) is not None:
         content, _, capabilities = line.partition(b"\0")
         if capabilities:
             push.capabilities = frozenset(capabilities.decode(errors="replace").split())
-        if (shallow_match := _SHALLOW.fullmatch(content)) and len(push.shallow) < _CUTS:
+        if (shallow_match := _SHALLOW.fullmatch(content)) and len(push.shallow) < _MAX_SHALLOW_COMMITS:
             push.shallow.add(shallow_match[1].decode())
             continue
         match = _COMMAND.fullmatch(content)
-        if match is None or len(push.commands) == _COMMANDS:
+        if match is None or len(push.commands) == _MAX_REF_UPDATES:
             raise UsageError("this is not a push that can be taken", "push refs one by one, without a signature")
         old, new, ref = (part.decode(errors="surrogateescape") for part in match.groups())
-        push.commands.append(Command(old, new, ref))
+        push.commands.append(RefUpdate(old, new, ref))
     return push if push.commands else None
 
 
 def _check_commands(push: Push, rights: Rights) -> None:
-    """Raise `Refused` if a command may not be carried out."""
+    """Raise `PushRefused` if a command may not be carried out."""
     for command in push.commands:
         if reason := rights.refusal_reason(command.ref):
-            raise Refused(reason, command.ref)
+            raise PushRefused(reason, command.ref)
         if not command.new.strip("0"):
-            raise Refused("nothing is removed by a push", command.ref)
+            raise PushRefused("nothing is removed by a push", command.ref)
     if len({command.ref for command in push.commands}) < len(push.commands):
-        raise Refused("one ref is named twice")
+        raise PushRefused("one ref is named twice")
 
 
-async def _receive_objects(git: Git, rights: Rights, push: Push, sent: Source) -> None:
+async def _receive_objects(git: Git, rights: Rights, push: Push, sent: RequestStream) -> None:
     """Receive the objects in quarantine, check that they are complete, and move them and the refs in."""
     layout = await git.layout()
     if layout is None:
-        raise Refused("the repository is not there any more")
+        raise PushRefused("the repository is not there any more")
     if push.shallow:
         shallow_file = layout.common / "shallow"
         known_shallow = set(shallow_file.read_text().split()) if shallow_file.is_file() else set[str]()
         if not push.shallow <= known_shallow:
-            raise Refused("history that is cut off cannot be taken: git fetch --unshallow")
+            raise PushRefused("history that is cut off cannot be taken: git fetch --unshallow")
     objects = layout.common / "objects"
     # Named as Git names its own, so that Git's cleanup removes what a crash leaves.
     with tempfile.TemporaryDirectory(prefix="tmp_objdir-incoming-", dir=objects) as folder:
@@ -164,14 +164,14 @@ async def _receive_objects(git: Git, rights: Rights, push: Push, sent: Source) -
         await _move_refs(git, rights, push, Path(folder, "err"))
 
 
-async def _unpack(git: Git, env: Mapping[str, str], sent: Source, log: Path) -> None:
+async def _unpack(git: Git, env: Mapping[str, str], sent: RequestStream, log: Path) -> None:
     """Store the objects, checking each; one bad object fails all."""
-    head = await sent.exactly(12)
+    head = await sent.read_exactly(12)
     if head[:4] != b"PACK":
-        raise Refused("what was sent is no pack")
-    is_small = int.from_bytes(head[8:12], "big") < _UNPACK_LIMIT
+        raise PushRefused("what was sent is no pack")
+    is_small = int.from_bytes(head[8:12], "big") < _MIN_PACKED_OBJECTS
     argv = ("unpack-objects", "-q") if is_small else ("index-pack", "--stdin", "--fix-thin")
-    async with git.pipe(*argv, "--strict", f"--max-input-size={LARGEST}", log=log, env=env) as process:
+    async with git.pipe(*argv, "--strict", f"--max-input-size={MAX_PACK_BYTES}", log=log, env=env) as process:
         assert process.stdin is not None and process.stdout is not None
         with contextlib.suppress(ConnectionError):
             piece = head
@@ -182,7 +182,7 @@ async def _unpack(git: Git, env: Mapping[str, str], sent: Source, log: Path) -> 
         process.stdin.close()
         await process.stdout.read()
         if await process.wait():
-            raise Refused(_first_line(log.read_text(errors="replace")))
+            raise PushRefused(_first_line(log.read_text(errors="replace")))
 
 
 def _move_in(quarantine: Path, objects: Path) -> None:
@@ -205,7 +205,7 @@ async def _move_refs(git: Git, rights: Rights, push: Push, log: Path) -> None:
         while b"prepare: ok" not in output:
             piece = await process.stdout.read(1000)
             if not piece:
-                raise Refused(_first_line(log.read_text(errors="replace")))
+                raise PushRefused(_first_line(log.read_text(errors="replace")))
             output += piece
         rights.check_still_valid()
         process.stdin.write(b"commit\n")

@@ -31,9 +31,9 @@ from agent_orchestrator.sessions.agents import headless
 T = TypeVar("T")
 DATA_ERRORS = (TypeError, KeyError, ValueError, AttributeError, OverflowError)
 """Exceptions that data of an unexpected shape causes."""
-PROTOCOL = 1
+PROTOCOL_VERSION = 1
 """Incremented when daemon and node of different versions would misunderstand each other."""
-TOKEN = "AO_NODE_TOKEN"
+TOKEN_VARIABLE = "AO_NODE_TOKEN"
 """The environment variable with a Worker's token."""
 
 _WIRE_NAMES: Mapping[str, str] = {
@@ -57,7 +57,7 @@ _NOT_SENT = {"self", "host", "report"}
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SentLaunch:
     """`RunningLaunch` as it is sent over the link: what the node does not know."""
 
     session: str
@@ -70,7 +70,7 @@ class Run:
     cursors: Mapping[str, int]
 
     @classmethod
-    def of(cls, run: RunningLaunch) -> Run:
+    def from_running_launch(cls, run: RunningLaunch) -> SentLaunch:
         """Return the part of a run that is sent over the link."""
         return cls(**{attribute.name: getattr(run, attribute.name) for attribute in fields(cls)})
 
@@ -106,7 +106,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LinkCall:
     """One function that can be called over a link."""
 
     name: str
@@ -115,53 +115,53 @@ class Call:
     method: str = ""
     """The name of the plugin's or repository's method, if it is one."""
 
-    def dump(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_to_json(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments as JSON data."""
         return {
             _WIRE_PARAMETERS.get(name, name): to_json(self.parameters[name], value) for name, value in arguments.items()
         }
 
-    def load(self, data: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments_from_json(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return arguments from JSON data."""
         names = {_WIRE_PARAMETERS.get(name, name): name for name in self.parameters}
         return {names[name]: from_json(self.parameters[names[name]], value) for name, value in data.items()}
 
 
-def _describe_call(name: str, function: Callable[..., Any], method: str = "") -> Call:
+def _describe_call(name: str, function: Callable[..., Any], method: str = "") -> LinkCall:
     """Return the call for a function, with the types of its parameters and its result."""
     hints = typing.get_type_hints(function, localns=_HINT_NAMES)
     parameters = {
-        parameter: Run if hints[parameter] is RunningLaunch else hints[parameter]
+        parameter: SentLaunch if hints[parameter] is RunningLaunch else hints[parameter]
         for parameter in inspect.signature(function).parameters
         if parameter not in _NOT_SENT
     }
-    return Call(name, parameters, hints["return"], method)
+    return LinkCall(name, parameters, hints["return"], method)
 
 
-def _describe_methods(slot: str, protocol: type[Any], *names: str) -> dict[str, Call]:
+def _describe_methods(slot: str, protocol: type[Any], *names: str) -> dict[str, LinkCall]:
     """Return the calls for some methods of a protocol, by name."""
-    calls = (_describe_call(f"{slot}.{_on_link(name)}", getattr(protocol, name), name) for name in names)
+    calls = (_describe_call(f"{slot}.{_wire_name(name)}", getattr(protocol, name), name) for name in names)
     return {call.name: call for call in calls}
 
 
-def _on_link(name: str) -> str:
+def _wire_name(name: str) -> str:
     """Return the name that a class, method or field has on the link."""
     return _WIRE_NAMES.get(name, name)
 
 
-FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
+RESCUE_FUNCTIONS: Mapping[str, Callable[..., Awaitable[Any]]] = {
     "rescue.rescue": rescue.rescue,
-    "rescue.is_safe": rescue.is_safe,
+    "rescue.is_safe": rescue.removal_obstacles,
     "rescue.bring_back": rescue.restore_work,
-    "rescue.saved_before": rescue.saved_before,
+    "rescue.saved_before": rescue.stored_rescue,
     "rescue.checkpoint": rescue.checkpoint,
-    "rescue.from_checkpoint": rescue.from_checkpoint,
+    "rescue.from_checkpoint": rescue.restore_checkpoint,
     "rescue.settle": rescue.mark_restored,
-    "rescue.unsaved": rescue.unsaved,
+    "rescue.unsaved": rescue.describe_uncommitted,
 }
 """Functions whose first parameter is the machine that they act on."""
 
-CALLS: Mapping[str, Call] = {
+CALLS: Mapping[str, LinkCall] = {
     **_describe_methods("workspace", protocols.Workspace, "create", "publish", "remove", "abandon"),
     **_describe_methods(
         "runtime", protocols.Runtime, "launch", "probe", "ended", "deliver", "press", "screen", "resize"
@@ -169,8 +169,8 @@ CALLS: Mapping[str, Call] = {
     **_describe_methods("runtime", protocols.Runtime, "stop", "discard", "orphaned_terminals", "watched"),
     **_describe_methods("agent", protocols.Agent, "detect", "launch", "deliver", "answer"),
     **_describe_methods("repository", Repositories, "refresh", "publish", "push", "save", "forget"),
-    "headless.plan": _describe_call("headless.plan", headless.plan),
-    **{name: _describe_call(name, function) for name, function in FUNCTIONS.items()},
+    "headless.plan": _describe_call("headless.plan", headless.plan_launch),
+    **{name: _describe_call(name, function) for name, function in RESCUE_FUNCTIONS.items()},
 }
 """All calls to plugins, repositories and functions of a node, by name."""
 
@@ -188,7 +188,7 @@ def to_json(hint: Any, value: Any) -> Any:
         if len(kinds) == 1:
             return to_json(kinds[0], value)
         if is_dataclass(value):
-            return {"is": _on_link(type(value).__name__), **to_json(type(value), value)}
+            return {"is": _wire_name(type(value).__name__), **to_json(type(value), value)}
         return value
     if isinstance(value, Path):
         return str(value)
@@ -198,7 +198,7 @@ def to_json(hint: Any, value: Any) -> Any:
         return value.value
     if is_dataclass(value):
         hints = _hints(value.__class__)
-        return {_on_link(part.name): to_json(hints[part.name], getattr(value, part.name)) for part in fields(value)}
+        return {_wire_name(part.name): to_json(hints[part.name], getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, Mapping):
         return {name: to_json(inner[1] if inner else Any, part) for name, part in value.items()}
     if isinstance(value, tuple | list):
@@ -233,7 +233,7 @@ def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
     if len(candidates) == 1:
         return from_json(candidates[0], data)
     if isinstance(data, dict) and "is" in data:
-        named = {_on_link(getattr(kind, "__name__", "")): kind for kind in candidates}
+        named = {_wire_name(getattr(kind, "__name__", "")): kind for kind in candidates}
         return from_json(named[data["is"]], {name: value for name, value in data.items() if name != "is"})
     if data is None or any(is_dataclass(kind) for kind in candidates):
         raise TypeError(f"{_describe_data(data)} is none of what it may be")
@@ -243,7 +243,7 @@ def _load_one_of(kinds: tuple[Any, ...], data: Any) -> Any:
 def _load_as(kind: type[Any], data: Any) -> Any:
     """Return a value of one class."""
     if is_dataclass(kind):
-        hints, names = _hints(kind), {_on_link(part.name): part.name for part in fields(kind)}
+        hints, names = _hints(kind), {_wire_name(part.name): part.name for part in fields(kind)}
         values = {names[name]: value for name, value in _checked_type(data, dict).items()}
         return kind(**{name: from_json(hints[name], value) for name, value in values.items()})
     if issubclass(kind, Enum):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from agent_orchestrator.errors import Temporary
 
 if TYPE_CHECKING:
-    from agent_orchestrator.cluster.link.connection import Link
+    from agent_orchestrator.cluster.link.connection import NodeLink
 
-CHUNK = 1 << 16
+MAX_CHUNK_BYTES = 1 << 16
 """Bytes in a frame, at most."""
-WINDOW = 1 << 18
+WINDOW_BYTES = 1 << 18
 """Bytes of a channel that may be sent before the receiver has read them."""
 DATA, CREDIT, CLOSE = 16, 17, 18
 """Kinds of frames: bytes, permission to send so many more bytes, end of both directions."""
@@ -30,7 +30,7 @@ class LinkLost(Temporary):
 class Channel:
     """A stream of bytes each way. The sender waits while the receiver does not read."""
 
-    def __init__(self, link: Link, number: int) -> None:
+    def __init__(self, link: NodeLink, number: int) -> None:
         self.link = link
         """The link that it belongs to."""
         self._number = number
@@ -38,7 +38,7 @@ class Channel:
         self._buffered = 0
         """Bytes in the inbox."""
         self._wake = asyncio.Event()
-        self._credit = WINDOW
+        self._credit = WINDOW_BYTES
         self._may_send = asyncio.Event()
         self._may_send.set()
         self._has_ended = False
@@ -52,7 +52,7 @@ class Channel:
             await self._may_send.wait()
             if self._closed or self._has_ended:
                 raise LinkLost("the channel is closed")
-            piece = bytes(view[: min(CHUNK, self._credit)])
+            piece = bytes(view[: min(MAX_CHUNK_BYTES, self._credit)])
             self._credit -= len(piece)
             if self._credit <= 0:
                 self._may_send.clear()
@@ -84,7 +84,7 @@ class Channel:
                 with contextlib.suppress(LinkLost):
                     await self.link.send_frame(CLOSE, self._number)
 
-    def take(self, kind: int, rest: bytes) -> None:
+    def process_frame(self, kind: int, rest: bytes) -> None:
         """Process a frame for this channel."""
         if kind == DATA:
             self._store(rest)
@@ -93,19 +93,19 @@ class Channel:
             self._credit += _LENGTH.unpack(rest)[0]
             self._may_send.set()
         else:
-            self.end()
+            self.mark_ended()
 
     def _store(self, data: bytes) -> None:
         """Store received bytes; small pieces are joined into large ones, so that their memory stays close to their size."""
-        if self._buffered > 2 * WINDOW:
+        if self._buffered > 2 * WINDOW_BYTES:
             raise ValueError("a channel was sent more than it has room for")
         self._buffered += len(data)
-        if self._inbox and len(self._inbox[-1]) + len(data) <= CHUNK:
+        if self._inbox and len(self._inbox[-1]) + len(data) <= MAX_CHUNK_BYTES:
             self._inbox[-1] += data
         elif data:
             self._inbox.append(bytearray(data))
 
-    def end(self) -> None:
+    def mark_ended(self) -> None:
         """Mark that the other side sends no more; what was received can still be read."""
         self._has_ended = True
         self._wake.set()

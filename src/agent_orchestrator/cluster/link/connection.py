@@ -21,16 +21,16 @@ from typing import Any, Protocol
 
 import structlog
 
-from agent_orchestrator.base.http_client import error_of
-from agent_orchestrator.cluster.link.channel import CHUNK, CLOSE, CREDIT, DATA
+from agent_orchestrator.base.http_client import error_from_problem
+from agent_orchestrator.cluster.link.channel import CLOSE, CREDIT, DATA, MAX_CHUNK_BYTES
 from agent_orchestrator.cluster.link.channel import Channel as Channel
 from agent_orchestrator.cluster.link.channel import LinkLost as LinkLost
 from agent_orchestrator.errors import AoError, NotFound, Temporary
 from agent_orchestrator.protocols.text import one_line
 
-LARGEST = 256 << 20
+MAX_MESSAGE_BYTES = 256 << 20
 """Bytes of one call or answer, at most."""
-MAX_UNFINISHED_BYTES = 2 * LARGEST
+MAX_UNFINISHED_BYTES = 2 * MAX_MESSAGE_BYTES
 """Bytes of all calls and answers together that have not arrived completely, at most."""
 MAX_CONCURRENT = 4096
 """Calls and channels of the other side in progress, and as many messages that have not arrived completely, at most."""
@@ -66,30 +66,30 @@ class Transport(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class LinkReply:
     """An answer: JSON data and raw bytes."""
 
     body: Any = None
     data: bytes = b""
 
 
-Note = Callable[[Any], None]
+NoteCallback = Callable[[Any], None]
 """Receives a note: JSON data that a handler sends to its caller before the answer."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LinkRequest:
     """A call as its handler sees it."""
 
     name: str
     body: Any
     data: bytes
-    note: Note
+    note: NoteCallback
     """Sends the caller a note (JSON data) before the answer; notes arrive in order, and before the answer."""
-    link: Link
+    link: NodeLink
 
 
-Handler = Callable[[Request], Awaitable[Reply]]
+CallHandler = Callable[[LinkRequest], Awaitable[LinkReply]]
 """Answers a call; what it raises is sent to the caller. Cancelled when the caller gives up or the link is lost."""
 ChannelHandler = Callable[[Any, Channel], Awaitable[None]]
 """Serves a channel until either side closes it; `body` is what it was opened with."""
@@ -99,17 +99,17 @@ ChannelHandler = Callable[[Any, Channel], Awaitable[None]]
 class _PendingCall:
     """A call of this side that waits for its answer."""
 
-    answer: asyncio.Future[Reply]
-    note: Note
+    answer: asyncio.Future[LinkReply]
+    note: NoteCallback
 
 
-class Link:
+class NodeLink:
     """One connection. `start` it, then call; it has ended when `closed` is set."""
 
     def __init__(
         self,
         transport: Transport,
-        handlers: Mapping[str, Handler],
+        handlers: Mapping[str, CallHandler],
         channels: Mapping[str, ChannelHandler] | None = None,
         *,
         dialled: bool,
@@ -120,7 +120,7 @@ class Link:
         self.channels = channels or {}
         self.peer = peer
         self.closed = asyncio.Event()
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         """When something was last received from the other side, by `time.monotonic`."""
         self._transport = transport
         self._parity = 1 if dialled else 0
@@ -128,11 +128,11 @@ class Link:
         self._numbers = itertools.count(1 if dialled else 2, 2)
         self._pending: dict[int, _PendingCall] = {}
         self._parts: dict[int, bytearray] = {}
-        self._unfinished = 0
+        self._unfinished_bytes = 0
         """Bytes in all parts."""
         self._open_channels: dict[int, Channel] = {}
-        self._serving: dict[int, asyncio.Task[None]] = {}
-        self._sending = asyncio.Lock()
+        self._handler_tasks: dict[int, asyncio.Task[None]] = {}
+        self._send_lock = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -140,7 +140,7 @@ class Link:
         if self._reader is None:
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
-    async def serve(self) -> None:
+    async def wait_closed(self) -> None:
         """Read until the connection is lost."""
         self.start()
         await self.closed.wait()
@@ -162,8 +162,8 @@ class Link:
         data: bytes = b"",
         *,
         timeout: float | None = CALL_TIMEOUT,
-        note: Note = lambda _note: None,
-    ) -> Reply:
+        note: NoteCallback = lambda _note: None,
+    ) -> LinkReply:
         """Call the other side and return its answer.
 
         Raises what its handler raised, `LinkLost`, or `Temporary` on a timeout, after which the other side cancels its handler.
@@ -176,10 +176,10 @@ class Link:
                 await self._send_message(_CALL, number, {"name": name, "body": body}, data)
                 return await waiting.answer
         except TimeoutError:
-            self._give_up(number)
+            self._cancel_remote_call(number)
             raise Temporary(f"{self.peer} did not answer {name} within {timeout:g} s", "try again") from None
         except asyncio.CancelledError:
-            self._give_up(number)
+            self._cancel_remote_call(number)
             raise
         finally:
             self._pending.pop(number, None)
@@ -187,19 +187,19 @@ class Link:
             if waiting.answer.done() and not waiting.answer.cancelled():
                 waiting.answer.exception()
 
-    async def open(self, name: str, body: Any = None) -> Channel:
+    async def open_channel(self, name: str, body: Any = None) -> Channel:
         """Open a byte stream to the other side's channel handler of this name; without such a handler it is closed at once."""
         number = next(self._numbers)
         channel = self._open_channels[number] = Channel(self, number)
         await self._send_message(_OPEN, number, {"name": name, "body": body})
         return channel
 
-    def _give_up(self, number: int) -> None:
+    def _cancel_remote_call(self, number: int) -> None:
         """Ask the other side to cancel a call."""
         if not self.closed.is_set():
             task = asyncio.get_running_loop().create_task(self._send_if_linked(_CANCEL, number))
-            self._serving[-number] = task
-            task.add_done_callback(lambda _: self._serving.pop(-number, None))
+            self._handler_tasks[-number] = task
+            task.add_done_callback(lambda _: self._handler_tasks.pop(-number, None))
 
     async def _send_if_linked(self, kind: int, number: int) -> None:
         """Send a frame; ignore a lost link."""
@@ -210,7 +210,7 @@ class Link:
 
     async def send_frame(self, kind: int, number: int, rest: bytes = b"") -> None:
         """Send one frame. Raises `LinkLost`."""
-        async with self._sending:
+        async with self._send_lock:
             if self.closed.is_set():
                 raise self._link_lost()
             try:
@@ -225,12 +225,12 @@ class Link:
         """Send JSON and raw bytes, in parts if they do not fit in one frame. Raises `AoError` if they are too long."""
         text = json.dumps(body, ensure_ascii=True, separators=(",", ":")).encode()
         message = _LENGTH.pack(len(text)) + text + data
-        if len(message) > LARGEST:
+        if len(message) > MAX_MESSAGE_BYTES:
             raise AoError(f"{len(message)} bytes are too many for one call to {self.peer}", "ask for less at once")
         start = 0
-        while len(message) - start > CHUNK:
-            await self.send_frame(_PART, number, message[start : start + CHUNK])
-            start += CHUNK
+        while len(message) - start > MAX_CHUNK_BYTES:
+            await self.send_frame(_PART, number, message[start : start + MAX_CHUNK_BYTES])
+            start += MAX_CHUNK_BYTES
         await self.send_frame(kind, number, message[start:])
 
     def _link_lost(self) -> LinkLost:
@@ -243,7 +243,7 @@ class Link:
         try:
             while not reason:
                 frame = await self._transport.receive()
-                self.heard = time.monotonic()
+                self.last_received = time.monotonic()
                 reason = self._process(frame)
         except asyncio.CancelledError:
             raise
@@ -269,7 +269,7 @@ class Link:
         """Process a frame; raise an exception if it breaks the protocol."""
         if kind in (DATA, CREDIT, CLOSE):
             if (channel := self._open_channels.get(number)) is not None:
-                channel.take(kind, rest)
+                channel.process_frame(kind, rest)
                 if kind == CLOSE:
                     self._open_channels.pop(number, None)
         elif number % 2 == self._parity and number not in self._pending:
@@ -280,7 +280,7 @@ class Link:
             self._store_part(number, rest)
         elif kind == _CANCEL:
             self._pop_parts(number)
-            if (task := self._serving.get(number)) is not None:
+            if (task := self._handler_tasks.get(number)) is not None:
                 task.cancel()
         else:
             self._process_message(kind, number, self._pop_parts(number) + rest)
@@ -289,14 +289,18 @@ class Link:
         """Store a part of a message; raise `ValueError` if there is too much."""
         parts = self._parts.setdefault(number, bytearray())
         parts += rest
-        self._unfinished += len(rest)
-        if len(parts) > LARGEST or self._unfinished > MAX_UNFINISHED_BYTES or len(self._parts) > MAX_CONCURRENT:
+        self._unfinished_bytes += len(rest)
+        if (
+            len(parts) > MAX_MESSAGE_BYTES
+            or self._unfinished_bytes > MAX_UNFINISHED_BYTES
+            or len(self._parts) > MAX_CONCURRENT
+        ):
             raise ValueError("messages are too long, or too many at once")
 
     def _pop_parts(self, number: int) -> bytes:
         """Return the parts of a message that have arrived, and remove them."""
         parts = bytes(self._parts.pop(number, b""))
-        self._unfinished -= len(parts)
+        self._unfinished_bytes -= len(parts)
         return parts
 
     def _process_message(self, kind: int, number: int, message: bytes) -> None:
@@ -305,25 +309,25 @@ class Link:
         start = _LENGTH.size + length
         body, data = json.loads(message[_LENGTH.size : start]), message[start:]
         if kind in (_CALL, _OPEN):
-            if not isinstance(body, dict) or not isinstance(body.get("name"), str) or number in self._serving:
+            if not isinstance(body, dict) or not isinstance(body.get("name"), str) or number in self._handler_tasks:
                 raise ValueError("a call without a name, or with a number that is taken")
-            if len(self._serving) >= MAX_CONCURRENT:
+            if len(self._handler_tasks) >= MAX_CONCURRENT:
                 raise ValueError("too many calls at once")
             if kind == _OPEN:  # created before the next frame is read, which may be for it
                 channel = self._open_channels[number] = Channel(self, number)
                 work = self._serve_channel(channel, body)
             else:
                 work = self._serve(number, body, data)
-            task = self._serving[number] = asyncio.get_running_loop().create_task(work)
-            task.add_done_callback(lambda _: self._serving.pop(number, None))
+            task = self._handler_tasks[number] = asyncio.get_running_loop().create_task(work)
+            task.add_done_callback(lambda _: self._handler_tasks.pop(number, None))
         elif (waiting := self._pending.get(number)) is not None and not waiting.answer.done():
             if kind == _NOTE:
                 for note in body:
                     waiting.note(note)
             elif kind == _REPLY:
-                waiting.answer.set_result(Reply(body, data))
+                waiting.answer.set_result(LinkReply(body, data))
             else:
-                waiting.answer.set_exception(_error_from(body))
+                waiting.answer.set_exception(_error_from_json(body))
 
     # -- answering -----------------------------------------------------------------------------------------------------
 
@@ -335,7 +339,7 @@ class Link:
             handler = self.handlers.get(call["name"])
             if handler is None:
                 raise NotFound(f"{self.peer} asks for {call['name']}, which is not known here", "use the same version")
-            reply = await handler(Request(call["name"], call.get("body"), data, notes.put_nowait, self))
+            reply = await handler(LinkRequest(call["name"], call.get("body"), data, notes.put_nowait, self))
             await notes.join()
             await self._send_message(_REPLY, number, reply.body, reply.data)
         except Exception as error:  # any error is sent to the caller
@@ -345,7 +349,7 @@ class Link:
                 log.error("a call failed", name=call.get("name"), exc_info=error)
             with contextlib.suppress(LinkLost):
                 await notes.join()
-                await self._send_message(_FAIL, number, problem_of(error))
+                await self._send_message(_FAIL, number, error_to_json(error))
         finally:
             note_sender.cancel()
 
@@ -386,15 +390,15 @@ class Link:
             if not waiting.answer.done():
                 waiting.answer.set_exception(self._link_lost())
         for channel in list(self._open_channels.values()):
-            channel.end()
-        for task in list(self._serving.values()):
+            channel.mark_ended()
+        for task in list(self._handler_tasks.values()):
             if task is not asyncio.current_task():
                 task.cancel()
         self._parts.clear()
-        self._unfinished = 0
+        self._unfinished_bytes = 0
 
 
-def problem_of(error: Exception) -> dict[str, Any]:
+def error_to_json(error: Exception) -> dict[str, Any]:
     """Return an error as JSON data."""
     if not isinstance(error, AoError):
         text = f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")
@@ -407,9 +411,9 @@ def problem_of(error: Exception) -> dict[str, Any]:
     }
 
 
-def _error_from(problem: Mapping[str, Any]) -> AoError:
+def _error_from_json(problem: Mapping[str, Any]) -> AoError:
     """Return the error that the other side sent."""
-    error = error_of(problem)
+    error = error_from_problem(problem)
     if isinstance(error, Temporary):
         error.until = problem.get("until")
     return error

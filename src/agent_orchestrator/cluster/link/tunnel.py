@@ -11,7 +11,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from agent_orchestrator.cluster.link.channel import CHUNK, Channel
+from agent_orchestrator.cluster.link.channel import MAX_CHUNK_BYTES, Channel
 from agent_orchestrator.errors import AoError
 
 
@@ -20,7 +20,7 @@ async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, chan
 
     async def send() -> None:
         """Copy from the reader to the channel."""
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(MAX_CHUNK_BYTES):
             await channel.send(data)
 
     async def receive() -> None:
@@ -55,7 +55,7 @@ class Tunnel:
 
     async def _listen(self) -> None:
         """Serve the socket."""
-        self._server = await asyncio.start_unix_server(self._serve_connection, sock=self._socket, limit=CHUNK)
+        self._server = await asyncio.start_unix_server(self._serve_connection, sock=self._socket, limit=MAX_CHUNK_BYTES)
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay one connection; close it if the node cannot be reached."""

@@ -2,10 +2,10 @@
 
 The node counts from the moment at which it *sent* its request, the daemon from the later moment at which it granted it: however slow
 the network is, and whatever the clocks show, the node's lease is over first. The holder of the agent's terminal enforces it
-(`plugins/runtimes/pty_holder/lease.py`), also when the Worker is dead; the daemon starts no other launch before `Grants.over`.
+(`plugins/runtimes/pty_holder/lease.py`), also when the Worker is dead; the daemon starts no other launch before `LeaseGrants.over_at`.
 
     node                                     daemon
-    Leases.ask() ────────── launches ──────► Grants.grant()       over = now + length + MARGIN
+    Leases.ask() ────────── launches ──────► Grants.grant()       over = now + length + margin
     Leases.take() ◄───── length, refused ───
     deadline = asked + length
 """
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from agent_orchestrator.errors import AoError, Conflict
 
-MARGIN = 1.0
+MARGIN_SECONDS = 1.0
 """Seconds that the daemon waits in addition: clocks do not run equally fast, and killing takes a moment."""
-RENEWALS = 4
+RENEWALS_PER_LEASE = 4
 """How often a lease is renewed while it holds."""
 
 
@@ -64,7 +64,7 @@ class Leases:
         self._clock, self._write = clock, write
         self._held: dict[str, tuple[int, Path]] = {}
         self._deadlines: dict[str, float] = {}
-        self.length = 0.0
+        self.lease_seconds = 0.0
         """Seconds, as last granted."""
 
     def hold(self, session: str, generation: int, path: Path) -> None:
@@ -86,14 +86,14 @@ class Leases:
         """Return until when the session's launch may run, or None if nothing was granted yet."""
         return self._deadlines.get(session)
 
-    def ask(self, *sessions: str) -> LeaseRequest:
+    def create_request(self, *sessions: str) -> LeaseRequest:
         """Return a request for these sessions, or all. Send it at once, because the lease counts from now."""
         names = sessions or tuple(self._held)
         return LeaseRequest({session: self._held[session][0] for session in names}, self._clock())
 
-    def take(self, request: LeaseRequest, answer: LeaseAnswer) -> dict[str, int]:
+    def apply_answer(self, request: LeaseRequest, answer: LeaseAnswer) -> dict[str, int]:
         """Extend what was granted; return the refused launches, which are stale and must be ended at once."""
-        self.length = answer.length
+        self.lease_seconds = answer.length
         refused: dict[str, int] = {}
         for session, generation in request.launches.items():
             holding = self._held.get(session)
@@ -111,12 +111,12 @@ class Leases:
     ) -> None:
         """Get the first lease of a launch, before it starts. Raises `Conflict` if it is stale."""
         self.hold(session, generation, path)
-        request = self.ask(session)
-        if self.take(request, await call(request)):
+        request = self.create_request(session)
+        if self.apply_answer(request, await call(request)):
             self.drop(session, generation)
             raise Conflict(f"launch {generation} of {session} is over", "the session runs elsewhere, or not at all")
 
-    async def keep(
+    async def keep_renewing(
         self,
         call: Callable[[LeaseRequest], Awaitable[LeaseAnswer]],
         stale: Callable[[str, int], Awaitable[None]],
@@ -126,30 +126,30 @@ class Leases:
         """Renew all leases until cancelled; a request that fails is repeated, because the holders enforce the deadlines anyway."""
         while True:
             if self._held:
-                request = self.ask()
+                request = self.create_request()
                 try:
-                    async with asyncio.timeout((self.length or first) / 2):
+                    async with asyncio.timeout((self.lease_seconds or first) / 2):
                         answer = await call(request)
                 except (AoError, TimeoutError):
-                    await sleep((self.length or first) / RENEWALS / 2)
+                    await sleep((self.lease_seconds or first) / RENEWALS_PER_LEASE / 2)
                     continue
-                for session, generation in self.take(request, answer).items():
+                for session, generation in self.apply_answer(request, answer).items():
                     await stale(session, generation)
-            await sleep((self.length or first) / RENEWALS)
+            await sleep((self.lease_seconds or first) / RENEWALS_PER_LEASE)
 
 
-class Grants:
+class LeaseGrants:
     """The daemon's side: what was granted, and when it is certainly over."""
 
     def __init__(self, length: float, clock: Callable[[], float] = boot_time, earlier: float = 0.0) -> None:
-        self.length = length
+        self.lease_seconds = length
         """Seconds that a lease holds."""
         self._clock = clock
         self._earlier_over = clock() + max(length, earlier)
         """When all leases of an earlier daemon are over, which may have held longer (`earlier` seconds)."""
-        self._until: dict[str, float] = {}
+        self._granted_until: dict[str, float] = {}
         self._ended: dict[str, int] = {}
-        self._gone: set[str] = set()
+        self._ended_agents: set[str] = set()
 
     def grant(self, launches: Mapping[str, int], current: Callable[[str, int], bool]) -> LeaseAnswer:
         """Extend the leases of those launches that are `current` and not ended; return the answer."""
@@ -158,37 +158,37 @@ class Grants:
             if generation <= self._ended.get(session, -1) or not current(session, generation):
                 refused.append(session)
             else:
-                self._until[session] = self._clock() + self.length
-                self._gone.discard(session)
-        return LeaseAnswer(self.length, tuple(refused))
+                self._granted_until[session] = self._clock() + self.lease_seconds
+                self._ended_agents.discard(session)
+        return LeaseAnswer(self.lease_seconds, tuple(refused))
 
     def now(self) -> float:
         """Return the time of the leases' clock."""
         return self._clock()
 
-    def over(self, session: str) -> float:
+    def over_at(self, session: str) -> float:
         """Return when the session's launches on nodes have certainly ended, unless a lease is renewed; by the leases' clock."""
-        if session in self._gone:
+        if session in self._ended_agents:
             return self._clock()
-        return max(self._earlier_over, self._until.get(session, 0.0)) + MARGIN
+        return max(self._earlier_over, self._granted_until.get(session, 0.0)) + MARGIN_SECONDS
 
     def is_over(self, session: str) -> bool:
         """Return whether the session's launches on nodes have certainly ended.
 
         Call `end` first, or the lease may still be renewed.
         """
-        return self._clock() >= self.over(session)
+        return self._clock() >= self.over_at(session)
 
-    def end(self, session: str, generation: int) -> None:
+    def refuse_renewals(self, session: str, generation: int) -> None:
         """Stop renewing this launch and earlier ones, because another is to replace it."""
         self._ended[session] = max(generation, self._ended.get(session, -1))
 
-    def gone(self, session: str) -> None:
+    def record_agent_end(self, session: str) -> None:
         """Note that the node itself reported the end of the session's agent, so that nothing needs to be waited for."""
-        self._gone.add(session)
+        self._ended_agents.add(session)
 
     def forget(self, session: str) -> None:
         """Remove a session that no longer exists."""
-        self._until.pop(session, None)
+        self._granted_until.pop(session, None)
         self._ended.pop(session, None)
-        self._gone.discard(session)
+        self._ended_agents.discard(session)

@@ -11,13 +11,13 @@ from typing import Any
 
 from agent_orchestrator.base.git.settings import clean_environment
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.cluster.link.connection import Handler, Reply, Request
+from agent_orchestrator.cluster.link.connection import CallHandler, LinkReply, LinkRequest
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.lifecycle.environment import login_environment
 
 
-class Machine:
+class MachineCalls:
     """The programs and files of this machine."""
 
     def __init__(self, home: Home, host: Host, forget: Callable[[str], None]) -> None:
@@ -27,7 +27,7 @@ class Machine:
         """Called with the session whose private folder is removed."""
         self._login: asyncio.Task[Mapping[str, str]] | None = None
 
-    def handlers(self) -> dict[str, Handler]:
+    def handlers(self) -> dict[str, CallHandler]:
         """Return the handlers, by name of the call."""
         return {
             "host.run": self._run,
@@ -40,7 +40,7 @@ class Machine:
             "files.remove": self._remove,
         }
 
-    async def _run(self, request: Request) -> Reply:
+    async def _run(self, request: LinkRequest) -> LinkReply:
         """Run a program, and answer its exit code and output."""
         body = request.body
         completed = await self._host.run(
@@ -50,9 +50,9 @@ class Machine:
             input=request.data if body["input"] else None,
             timeout=body["timeout"],
         )
-        return Reply({"code": completed.code, "out": len(completed.out)}, completed.out + completed.err)
+        return LinkReply({"code": completed.code, "out": len(completed.out)}, completed.out + completed.err)
 
-    async def _stream(self, request: Request) -> Reply:
+    async def _stream(self, request: LinkRequest) -> LinkReply:
         """Run a program, send its output as notes, and answer its exit code."""
         body = request.body
         code = await self._host.stream(
@@ -64,45 +64,45 @@ class Machine:
             timeout=body["timeout"],
             grace=body["grace"],
         )
-        return Reply(code)
+        return LinkReply(code)
 
-    async def _users_of(self, request: Request) -> Reply:
+    async def _users_of(self, request: LinkRequest) -> LinkReply:
         """Answer which processes use a folder."""
-        return Reply(await asyncio.to_thread(self._host.users_of, Path(request.body)))
+        return LinkReply(await asyncio.to_thread(self._host.users_of, Path(request.body)))
 
-    async def _environment(self, _request: Request) -> Reply:
+    async def _environment(self, _request: LinkRequest) -> LinkReply:
         """Answer what the login shell here sets up; it is run once."""
         if self._login is None:
             environment = login_environment(self._host, None, dict(os.environ), programs=self._home.programs)
             self._login = asyncio.create_task(environment)
-        return Reply(dict(await asyncio.shield(self._login)))
+        return LinkReply(dict(await asyncio.shield(self._login)))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    async def _present(self, request: Request) -> Reply:
+    async def _present(self, request: LinkRequest) -> LinkReply:
         """Answer whether a path exists."""
-        return Reply(os.path.lexists(request.body))
+        return LinkReply(os.path.lexists(request.body))
 
-    async def _read(self, request: Request) -> Reply:
+    async def _read(self, request: LinkRequest) -> LinkReply:
         """Answer a piece of a file, or False if there is no such file."""
         path, offset, limit = Path(request.body["path"]), int(request.body["offset"]), int(request.body["limit"])
         try:
-            return Reply(True, await asyncio.to_thread(_read_piece, path, offset, limit))
+            return LinkReply(True, await asyncio.to_thread(_read_piece, path, offset, limit))
         except (FileNotFoundError, NotADirectoryError):
-            return Reply(False)
+            return LinkReply(False)
         except OSError as error:
             raise AoError(f"{path} cannot be read: {error.strerror}") from None
 
-    async def _write(self, request: Request) -> Reply:
+    async def _write(self, request: LinkRequest) -> LinkReply:
         """Write or append to a file."""
         path, mode = Path(request.body["path"]), int(request.body["mode"])
         try:
             await asyncio.to_thread(write_file, path, request.data, mode, append=bool(request.body["append"]))
         except OSError as error:
             raise AoError(f"{path} cannot be written: {error.strerror}") from None
-        return Reply()
+        return LinkReply()
 
-    async def _remove(self, request: Request) -> Reply:
+    async def _remove(self, request: LinkRequest) -> LinkReply:
         """Remove a file or folder below the node's home."""
         path = Path(request.body)
         require_inside_home(self._home, path)
@@ -112,7 +112,7 @@ class Machine:
             await asyncio.to_thread(_remove_path, path)
         except OSError as error:
             raise AoError(f"{path} cannot be removed: {error.strerror}") from None
-        return Reply()
+        return LinkReply()
 
 
 def require_inside_home(home: Home, path: Path) -> None:

@@ -27,7 +27,7 @@ from agent_orchestrator.plugins.workspaces.branch_publication import delete_refs
 from agent_orchestrator.plugins.workspaces.git_workspace import remove_tree
 from agent_orchestrator.protocols.host import Host
 
-TIMEOUT = 1800.0
+GIT_TIMEOUT = 1800.0
 """Seconds that a fetch or a push may take."""
 REPACK_THRESHOLD = 20
 """The number of packs from which on they are combined."""
@@ -41,7 +41,7 @@ _UNREACHABLE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class RepositoryAccess:
     """How to reach the daemon on behalf of one session."""
 
     url: str
@@ -56,7 +56,7 @@ class Access:
         """Return the address of a project's repository."""
         return f"{self.url.rstrip('/')}/git/{quote(project, safe='')}.git"
 
-    def settings(self, project: str) -> list[tuple[str, str]]:
+    def git_settings(self, project: str) -> list[tuple[str, str]]:
         """Return the Git configuration that gives access to this repository only."""
         prefix = f"http.{self.origin(project)}"
         verification = [(f"{prefix}.sslCAInfo", str(self.ca))] if self.ca else []
@@ -68,9 +68,9 @@ class Access:
             *verification,
         ]
 
-    def environment(self, project: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    def agent_environment(self, project: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return an agent's environment in which `git fetch origin` works; settings in `env` are kept."""
-        return with_settings(env or {}, self.settings(project))
+        return with_git_settings(env or {}, self.git_settings(project))
 
 
 def pin_of(pem: str) -> str:
@@ -100,7 +100,7 @@ def _der_bounds(data: bytes, start: int) -> tuple[int, int, int]:
     return start, content, content + length
 
 
-def with_settings(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
+def with_git_settings(env: Mapping[str, str], settings: Sequence[tuple[str, str]]) -> dict[str, str]:
     """Return an environment with more Git configuration in it."""
     first = int(env.get("GIT_CONFIG_COUNT", "0"))
     environment = {**env, "GIT_CONFIG_COUNT": str(first + len(settings))}
@@ -121,7 +121,7 @@ class Repositories:
         """Return the path of a project's copy: the repository that workspaces on the node are made from."""
         return self._folder / f"{escape_for_ref(project)}.git"
 
-    async def refresh(self, project: str, access: Access, session: str, branches: Sequence[str]) -> Path:
+    async def refresh(self, project: str, access: RepositoryAccess, session: str, branches: Sequence[str]) -> Path:
         """Fetch these branches and the session's saved work from the daemon; return the copy's path.
 
         Refs that another session has fetched in the meantime are not fetched again.
@@ -151,7 +151,9 @@ class Repositories:
             await self._delete_settled(git, session, local_refs, daemon_refs)
         return git.repo
 
-    async def publish(self, project: str, access: Access, session: str, branch: str, workspace: Path) -> str | None:
+    async def publish(
+        self, project: str, access: RepositoryAccess, session: str, branch: str, workspace: Path
+    ) -> str | None:
         """Push a workspace's branch to the session's own ref at the daemon; return its commit, or None if there is none.
 
         The daemon moves its branch itself.
@@ -160,21 +162,21 @@ class Repositories:
         if find_layout(workspace) is None or await Git(self._host, workspace).resolve(name) is None:
             return None
         async with self._lock_of(project):
-            await git.fetch(str(workspace), [f"+{name}:{own_ref}"], timeout=TIMEOUT)
+            await git.fetch(str(workspace), [f"+{name}:{own_ref}"], timeout=GIT_TIMEOUT)
             commit = (await git.refs(own_ref))[own_ref]
             await self._push(project, access, [f"{own_ref}:{own_ref}"])
             # Set this branch here too: commits that the daemon has count as safe on the node.
             await git.update_ref(name, commit, reason="ao: published")
         return commit
 
-    async def push(self, project: str, access: Access, refs: Sequence[str]) -> None:
+    async def push(self, project: str, access: RepositoryAccess, refs: Sequence[str]) -> None:
         """Push refs of a session to the daemon.
 
         Raises `Denied` if its launch is over there, `Temporary` if the daemon cannot be reached.
         """
         await self._push(project, access, [f"{ref}:{ref}" for ref in refs])
 
-    async def save(self, project: str, access: Access, ref: str, name: str) -> None:
+    async def save(self, project: str, access: RepositoryAccess, ref: str, name: str) -> None:
         """Push a ref of this copy to the daemon under another name (`refs/ao/stale/…`): work that an outdated launch left."""
         await self._push(project, access, [f"{ref}:{name}"])
 
@@ -189,9 +191,9 @@ class Repositories:
             refs = await git.refs(*session_refs, *([f"refs/heads/{branch}"] if branch else []))
             if refs:
                 await git.update_refs([f"delete {name} {sha}" for name, sha in refs.items()])
-        await self.tidy(project)
+        await self.repack(project)
 
-    async def tidy(self, project: str) -> None:
+    async def repack(self, project: str) -> None:
         """Combine many packs into few; remove objects only while there is no workspace, which may borrow unreferenced ones."""
         git = Git(self._host, self.path(project))
         if (
@@ -206,7 +208,7 @@ class Repositories:
                 await git.run("repack", "-a", "-d", "--quiet", timeout=None)
                 await git.run("prune", "--expire=now", timeout=None)
 
-    async def _push(self, project: str, access: Access, refspecs: Sequence[str]) -> None:
+    async def _push(self, project: str, access: RepositoryAccess, refspecs: Sequence[str]) -> None:
         """Push these refspecs to the daemon, all or none."""
         options, path = ("--quiet", "--no-verify", "--atomic", "--force"), self.path(project)
         await self._git(path, "push", *options, access.origin(project), *refspecs, access=access, project=project)
@@ -243,19 +245,19 @@ class Repositories:
         if checkpoint in local_refs and checkpoint not in daemon_refs:
             await git.delete_ref(checkpoint, local_refs[checkpoint])
 
-    async def _git(self, folder: Path, *argv: str, access: Access, project: str) -> str:
+    async def _git(self, folder: Path, *argv: str, access: RepositoryAccess, project: str) -> str:
         # The variable is set because one of the machine's would override the configuration.
         """Run Git with access to the daemon and return its output; raise an error that explains a failed connection."""
-        env = access.environment(project, {"GIT_SSL_CAINFO": str(access.ca)} if access.ca else {})
+        env = access.agent_environment(project, {"GIT_SSL_CAINFO": str(access.ca)} if access.ca else {})
         config = ("protocol.version=2", "credential.helper=", "http.followRedirects=false")
         try:
-            completed = await Git(self._host, folder).run(*argv, config=config, env=env, timeout=TIMEOUT)
+            completed = await Git(self._host, folder).run(*argv, config=config, env=env, timeout=GIT_TIMEOUT)
         except GitFailed as error:
             raise _explain(error, access) from None
         return completed.out.decode(errors="surrogateescape")
 
 
-def _explain(error: GitFailed, access: Access) -> AoError:
+def _explain(error: GitFailed, access: RepositoryAccess) -> AoError:
     """Return a Git failure as `Denied`, `Conflict` or `Temporary`, if its output shows which."""
     if match := _REJECTED.search(error.stderr):
         return (Denied if "is over" in match[1] else Conflict)(f"the daemon refused it: {match[1]}")

@@ -29,33 +29,33 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from agent_orchestrator import __version__
 from agent_orchestrator.base import log_setup
 from agent_orchestrator.base.files import lock as locking
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.home import Home, restrict_umask
 from agent_orchestrator.base.host import LocalHost, run_and_end_tasks
-from agent_orchestrator.base.interpreter import clean_environment, make_launchers
-from agent_orchestrator.cluster.link.calls import PROTOCOL, TOKEN, Hello, to_json
-from agent_orchestrator.cluster.link.channel import CHUNK
-from agent_orchestrator.cluster.link.connection import Link, LinkLost
+from agent_orchestrator.base.interpreter import clean_process_environment, make_launchers
+from agent_orchestrator.cluster.daemon.mirror import Mirror
+from agent_orchestrator.cluster.link.calls import PROTOCOL_VERSION, TOKEN_VARIABLE, Hello, to_json
+from agent_orchestrator.cluster.link.channel import MAX_CHUNK_BYTES
+from agent_orchestrator.cluster.link.connection import LinkLost, NodeLink
 from agent_orchestrator.cluster.link.transports import SocketTransport
-from agent_orchestrator.cluster.node.calls_served import CallServer
+from agent_orchestrator.cluster.node.call_server import CallServer
 from agent_orchestrator.cluster.node.repository import pin_of
-from agent_orchestrator.cluster.nodes.mirror import Mirror
 from agent_orchestrator.errors import AoError, Conflict, Denied, UsageError
 
-PATH = "/api/nodes/link"
+LINK_PATH = "/api/nodes/link"
 """The path of the link's WebSocket at the daemon."""
-PING_EVERY, PING_WITHIN = 2.0, 4.0
+PING_INTERVAL, PING_TIMEOUT = 2.0, 4.0
 """Seconds between two pings, and seconds without an answer after which the connection counts as lost."""
-FINISH_WITHIN = 10.0
+FINISH_TIMEOUT = 10.0
 """Seconds that calls in progress have to end when the Worker is stopped."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+MIN_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE = 0.1, 2.0
 """The shortest and the longest pause in seconds before the daemon is dialled again."""
-PROGRAMS = ("git", "git-lfs", "tmux", "ao")
+REPORTED_PROGRAMS = ("git", "git-lfs", "tmux", "ao")
 """Programs whose paths are reported to the daemon."""
 
 log = log_setup.get_logger()
 
-WhileLinked = Callable[[Link], Awaitable[None]]
+LinkTask = Callable[[NodeLink], Awaitable[None]]
 """A task that runs while there is a link."""
 
 
@@ -80,10 +80,10 @@ class Worker:
         self.labels = dict(labels or {})
         self.resources = dict(resources or {})
         self.host = LocalHost()
-        self.watch = Watch()
+        self.watch = FileWatcher()
         self.mirror = Mirror(home, self.watch)
-        self.serving = CallServer(home, self.host, self.watch, self.mirror)
-        self.while_linked: list[WhileLinked] = [self.mirror.serve, self.serving.keep_leases]
+        self.call_server = CallServer(home, self.host, self.watch, self.mirror)
+        self.link_tasks: list[LinkTask] = [self.mirror.serve, self.call_server.keep_leases]
         """Run with each link, from the daemon's answer to the hello until the link is lost."""
         self.linked = asyncio.Event()
         self._token = token
@@ -92,22 +92,22 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until cancelled. Raises `Conflict` when another Worker uses the home."""
-        self.home.make()
+        self.home.create_folders()
         with self._locked_home():
             make_launchers(str(self.home.programs))
             self.mirror.adopt()
-            await self.serving.adopt()
+            await self.call_server.adopt_leases()
             try:
                 await self._dial_forever()
             finally:
-                await self.serving.finish(FINISH_WITHIN)
+                await self.call_server.wait_for_calls(FINISH_TIMEOUT)
                 self.watch.close()
 
     @contextlib.contextmanager
     def _locked_home(self) -> Any:
         """Hold the home's lock; raise `Conflict` if another Worker has it."""
         with (self.home.path / "worker.lock").open("a+") as lock:
-            if not locking.take(lock):
+            if not locking.try_lock(lock):
                 lock.seek(0)
                 raise Conflict(
                     f"another Worker (pid {lock.read().strip() or 'unknown'}) has {self.home.path} already",
@@ -120,11 +120,11 @@ class Worker:
 
     async def _dial_forever(self) -> None:
         """Connect to the daemon again and again; log each different error once."""
-        pause, last_problem = FIRST_PAUSE, ""
+        pause, last_problem = MIN_RECONNECT_PAUSE, ""
         while True:
             try:
                 await self._dial()
-                pause, last_problem = FIRST_PAUSE, ""
+                pause, last_problem = MIN_RECONNECT_PAUSE, ""
             except (AoError, OSError, WebSocketException, TimeoutError) as error:
                 problem = _describe_error(error)
                 if problem != last_problem:
@@ -133,7 +133,7 @@ class Worker:
             except Exception as error:  # whatever failed, the agents here still need a Worker
                 log.error("a link failed; dialling anew", exc_info=error)
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
-            pause = min(pause * 2, LONGEST_PAUSE)
+            pause = min(pause * 2, MAX_RECONNECT_PAUSE)
 
     async def _dial(self) -> None:
         """Open one connection, and serve it until it ends."""
@@ -143,17 +143,17 @@ class Worker:
             ssl=tls_context,
             additional_headers={"Authorization": f"Bearer {self._token}"},
             compression=None,
-            max_size=4 * CHUNK,
-            ping_interval=PING_EVERY,
-            ping_timeout=PING_WITHIN,
+            max_size=4 * MAX_CHUNK_BYTES,
+            ping_interval=PING_INTERVAL,
+            ping_timeout=PING_TIMEOUT,
             close_timeout=1.0,
             open_timeout=4.0,
             proxy=None,
         ) as connection:
-            link = Link(
+            link = NodeLink(
                 SocketTransport(connection),
-                self.serving.handlers,
-                self.serving.channels,
+                self.call_server.handlers,
+                self.call_server.channels,
                 dialled=True,
                 peer="the daemon",
             )
@@ -161,10 +161,10 @@ class Worker:
             tasks: list[asyncio.Task[None]] = []
             try:
                 await link.call("hello", to_json(Hello, await self.hello()), timeout=15.0)
-                tasks = [asyncio.ensure_future(start_task(link)) for start_task in self.while_linked]
+                tasks = [asyncio.ensure_future(start_task(link)) for start_task in self.link_tasks]
                 self.linked.set()
                 log.info("linked", url=self.url, node=self.name)
-                await self._until_ended(link, tasks)
+                await self._wait_until_ended(link, tasks)
             finally:
                 self.linked.clear()
                 for task in tasks:
@@ -172,7 +172,7 @@ class Worker:
                 await asyncio.gather(*tasks, return_exceptions=True)
                 await link.close()
 
-    async def _until_ended(self, link: Link, tasks: Sequence[asyncio.Task[None]]) -> None:
+    async def _wait_until_ended(self, link: NodeLink, tasks: Sequence[asyncio.Task[None]]) -> None:
         """Wait until the link or one of its tasks fails: without leases and mirror a link is useless, and a new one is dialled."""
         closed = asyncio.create_task(link.closed.wait())
         waited: list[asyncio.Task[Any]] = [closed, *tasks]
@@ -190,14 +190,14 @@ class Worker:
             name=self.name,
             boot_id=self.host.boot_id(),
             version=__version__,
-            protocol=PROTOCOL,
+            protocol=PROTOCOL_VERSION,
             home=self.home.path,
             cpus=int(self.resources.get("cpus") or _cpus()),
             memory=int(self.resources.get("memory") or _memory()),
             labels=self.labels,
             resources=self.resources,
-            sessions=await self.serving.holds(),
-            programs={name: path for name in PROGRAMS if (path := shutil.which(name))},
+            sessions=await self.call_server.held_launches(),
+            programs={name: path for name in REPORTED_PROGRAMS if (path := shutil.which(name))},
             pid=os.getpid(),
         )
 
@@ -207,8 +207,8 @@ class Worker:
             return None
         if not self._fingerprint:
             if self._ca:
-                self.serving.ca = self.home.path / "daemon-ca.pem"
-                self.serving.ca.write_text(self._ca)
+                self.call_server.ca = self.home.path / "daemon-ca.pem"
+                self.call_server.ca.write_text(self._ca)
             return ssl.create_default_context(cadata=self._ca or None)
         parts = urlsplit(self.url)
         address = (parts.hostname or "", parts.port or 443)
@@ -217,7 +217,7 @@ class Worker:
         if digest != self._fingerprint:
             raise Denied(f"what answers at {address[0]}:{address[1]} has another certificate (SHA-256 {digest})")
         # From here on only this certificate is accepted, so that the token is sent to no other server.
-        self.serving.pin = pin_of(pem)
+        self.call_server.pin = pin_of(pem)
         context = ssl.create_default_context(cadata=pem)
         context.check_hostname = False
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -230,7 +230,7 @@ def link_url(url: str) -> str:
     schemes = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}
     if not separator or scheme not in schemes:
         raise UsageError(f"{url!r} is not the daemon's address", "give it as http://host:port or https://host:port")
-    return f"{schemes[scheme]}://{rest}" + ("" if urlsplit(url).path.strip("/") else PATH)
+    return f"{schemes[scheme]}://{rest}" + ("" if urlsplit(url).path.strip("/") else LINK_PATH)
 
 
 def _describe_error(error: BaseException) -> str:
@@ -260,7 +260,7 @@ def _pairs(arguments: Sequence[str], kind: str) -> dict[str, str]:
     return pairs
 
 
-def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
+def create_worker(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
     """Return the Worker for a command line."""
     parser = argparse.ArgumentParser(
         prog="agent_orchestrator.cluster.node.worker", description="Lends this machine to a daemon."
@@ -275,10 +275,10 @@ def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
     parser.add_argument("--ca", type=Path, help="file with the certificate of the daemon's authority")
     parser.add_argument("--fingerprint", default="", help="SHA-256 of the daemon's own certificate")
     options = parser.parse_args(argv)
-    token = environment.get(TOKEN, "")
+    token = environment.get(TOKEN_VARIABLE, "")
     if not token:
         raise UsageError(
-            f"there is no token in ${TOKEN}",
+            f"there is no token in ${TOKEN_VARIABLE}",
             f"make one on the daemon's machine: ao token new {options.name} --role node",
         )
     try:
@@ -295,10 +295,10 @@ def worker_of(argv: Sequence[str], environment: Mapping[str, str]) -> Worker:
 
 async def _run_until_stopped() -> None:
     """Run the Worker of this process's command line until it is stopped by a signal."""
-    worker = worker_of(sys.argv[1:], os.environ)
+    worker = create_worker(sys.argv[1:], os.environ)
     log_setup.set_up(sys.stderr)
-    os.environ.pop(TOKEN, None)  # programs that are started from here must not inherit it
-    clean_environment(os.environ, str(worker.home.programs))
+    os.environ.pop(TOKEN_VARIABLE, None)  # programs that are started from here must not inherit it
+    clean_process_environment(os.environ, str(worker.home.programs))
     task = asyncio.ensure_future(worker.run())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -1,4 +1,4 @@
-"""The Ray actor of a node: keeps one process of ours running there (`node.py`), and reports its state.
+"""The Ray actor of a node: keeps one process of ours running there (`worker_process.py`), and reports its state.
 
 It is sent to the node by value and uses the standard library only, so that it can report that our package is missing there or has
 another version. The process is not its child: one that an earlier actor started is adopted.
@@ -17,13 +17,13 @@ import threading
 import time
 from typing import Any
 
-STATE = "ray-worker.json"
-"""The file in the node's home that describes the running process; written by `node.py`."""
-LOOK_EVERY = 0.25
+STATE_FILE = "ray-worker.json"
+"""The file in the node's home that describes the running process; written by `worker_process.py`."""
+CHECK_INTERVAL = 0.25
 """Seconds between two checks of the process."""
-SETTLED = 5.0
+STABLE_SECONDS = 5.0
 """Seconds that a process must have run to count as stable."""
-LONGEST_PAUSE = 10.0
+MAX_RESTART_PAUSE = 10.0
 """The longest pause in seconds before the process is started again."""
 
 
@@ -31,7 +31,7 @@ class NodeActor:
     """The actor on a node; its methods are called by the bridge."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._state_changed = threading.Condition()
         self._setup: dict[str, Any] = {}
         self._state: dict[str, Any] = {"serial": 0, "ready": False, "fit": True, "why": "is starting", "pid": 0}
         self._keeper: threading.Thread | None = None
@@ -42,7 +42,7 @@ class NodeActor:
         Return the state.
         """
         lack = missing_requirement(setup["version"])
-        with self._changed:
+        with self._state_changed:
             if lack is not None:
                 self._change_state(ready=False, why=lack, fit=False)
                 return self._state
@@ -54,17 +54,17 @@ class NodeActor:
 
     def watch(self, serial: int, patience: float) -> dict[str, Any]:
         """Return the state as soon as its serial number differs from `serial`, or after `patience` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._state["serial"] != serial, patience)
+        with self._state_changed:
+            self._state_changed.wait_for(lambda: self._state["serial"] != serial, patience)
             return self._state
 
     def _change_state(self, **news: Any) -> None:
         """Change the state, and wake those that watch it; do nothing if it stays the same."""
-        with self._changed:
+        with self._state_changed:
             if news.items() <= self._state.items():
                 return
             self._state = {**self._state, **news, "serial": self._state["serial"] + 1}
-            self._changed.notify_all()
+            self._state_changed.notify_all()
 
     def _keep_running(self) -> None:
         """Start, watch and restart the process forever."""
@@ -72,23 +72,23 @@ class NodeActor:
         while True:
             setup = self._setup
             line = json.dumps(setup, sort_keys=True)
-            state = running(setup["home"])
+            state = read_running_state(setup["home"])
             if state is not None and state["setup"] != hashlib.sha256(line.encode()).hexdigest():
-                end(state)
+                stop_worker(state)
                 continue
             if state is not None:
                 self._change_state(ready=True, fit=True, why="", pid=state["pid"])
                 began = time.monotonic()
-                while running(setup["home"]) == state and self._setup is setup:
-                    time.sleep(LOOK_EVERY)
-                pause = 0.0 if time.monotonic() - began > SETTLED else pause
+                while read_running_state(setup["home"]) == state and self._setup is setup:
+                    time.sleep(CHECK_INTERVAL)
+                pause = 0.0 if time.monotonic() - began > STABLE_SECONDS else pause
                 if self._setup is setup:
                     self._change_state(ready=False, why=f"its worker ended: {last_log_line(setup['home'])}", pid=0)
                 continue
             time.sleep(pause)
-            pause = min(pause * 2 + 0.2, LONGEST_PAUSE)
+            pause = min(pause * 2 + 0.2, MAX_RESTART_PAUSE)
             try:
-                start(setup, line)
+                start_worker(setup, line)
             except (OSError, subprocess.SubprocessError) as error:
                 self._change_state(ready=False, why=f"cannot start its worker: {error}", pid=0)
 
@@ -105,14 +105,14 @@ def missing_requirement(version: str) -> str | None:
     return None
 
 
-def start(setup: dict[str, Any], line: str) -> None:
+def start_worker(setup: dict[str, Any], line: str) -> None:
     """Start the process; return when it has detached itself, or failed."""
     home = setup["home"]
     os.makedirs(home, mode=0o700, exist_ok=True)  # noqa: PTH103
-    log = os.open(log_of(home), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    log = os.open(log_path(home), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
         subprocess.run(
-            [sys.executable, "-P", "-m", "agent_orchestrator.cluster.ray.node"],
+            [sys.executable, "-P", "-m", "agent_orchestrator.cluster.ray.worker_process"],
             input=line.encode() + b"\n",
             stdout=subprocess.DEVNULL,
             stderr=log,
@@ -126,10 +126,10 @@ def start(setup: dict[str, Any], line: str) -> None:
         os.close(log)
 
 
-def running(home: str) -> dict[str, Any] | None:
+def read_running_state(home: str) -> dict[str, Any] | None:
     """Return the state file's content if the process that it describes is alive, else None."""
     try:
-        with open(os.path.join(home, STATE), encoding="utf-8") as file:  # noqa: PTH123
+        with open(os.path.join(home, STATE_FILE), encoding="utf-8") as file:  # noqa: PTH123
             state: dict[str, Any] = json.load(file)
         with open(f"/proc/{state['pid']}/stat", "rb") as file:  # noqa: PTH123
             fields = file.read().rpartition(b")")[2].split()
@@ -138,7 +138,7 @@ def running(home: str) -> dict[str, Any] | None:
     return state if fields[0] not in (b"Z", b"X") and fields[19].decode() == state["started"] else None
 
 
-def end(state: dict[str, Any]) -> None:
+def stop_worker(state: dict[str, Any]) -> None:
     """Stop a process, by force if it does not end, and wait for it."""
     for number, patience in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
         with contextlib.suppress(ProcessLookupError):
@@ -165,7 +165,7 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in variables.items() if not name.startswith("RAY_")}
 
 
-def log_of(home: str) -> str:
+def log_path(home: str) -> str:
     """Return the path of the process's error log."""
     return os.path.join(home, "worker.log")
 
@@ -173,7 +173,7 @@ def log_of(home: str) -> str:
 def last_log_line(home: str) -> str:
     """Return the last line of the process's error log."""
     try:
-        with open(log_of(home), "rb") as file:  # noqa: PTH123
+        with open(log_path(home), "rb") as file:  # noqa: PTH123
             lines = file.read()[-4096:].decode(errors="replace").strip().splitlines()
     except OSError:
         lines = []

@@ -27,15 +27,15 @@ from typing import Any
 
 NAMESPACE = "agent-orchestrator"
 """The Ray namespace of our actors and placement groups."""
-NODE_ID = "ray.io/node-id"
+NODE_ID_LABEL = "ray.io/node-id"
 """Ray's label with a node's id."""
-RESOURCE = "resource/"
+RESOURCE_PREFIX = "resource/"
 """A label with this prefix requests an amount of one of Ray's resources: `resource/GPU: 1`."""
-LOOK_EVERY = 0.5
+POLL_SECONDS = 0.5
 """Seconds between two reads of Ray's list of nodes."""
-ANSWERS_WITHIN = 8.0
+HEAD_TIMEOUT = 8.0
 """Seconds that Ray's head has to answer."""
-STARTS_WITHIN = 60.0
+ACTOR_TIMEOUT = 60.0
 """Seconds that a node's actor has to answer, including its start."""
 _BUILT_IN_RESOURCES = ("CPU", "memory", "object_store_memory")
 """Ray's built-in resources, which are not shown as labels."""
@@ -46,7 +46,7 @@ class RayUnreachable(Exception):
 
 
 @dataclass(slots=True)
-class Node:
+class RayNode:
     """A node that is alive."""
 
     id: str
@@ -56,29 +56,29 @@ class Node:
     memory: int
     labels: dict[str, str]
     ready: bool = False
-    fit: bool = True
-    why: str = "is starting"
+    is_usable: bool = True
+    not_ready_reason: str = "is starting"
     keeper: asyncio.Task[None] | None = None
 
 
 @dataclass(slots=True)
-class Placing:
+class PendingPlacement:
     """A session that waits for its node; `over` is set when its placing has ended."""
 
-    unwanted: bool = False
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    is_cancelled: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(slots=True)
-class Bridge:
+class RayBridge:
     """One connection to Ray."""
 
     key: str
     version: str
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, RayNode] = field(default_factory=dict)
     drained: frozenset[str] = frozenset()
     setups: dict[str, dict[str, Any]] = field(default_factory=dict)
-    placing: dict[str, Placing] = field(default_factory=dict)
+    pending_placements: dict[str, PendingPlacement] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     last_listing: str = ""
 
@@ -86,7 +86,7 @@ class Bridge:
 
     async def follow_nodes(self) -> None:
         """Keep the list of nodes up to date until Ray does not answer."""
-        await self.tidy()
+        await self.kill_outdated_actors()
         while True:
             alive = {node.id: node for node in map(node_of, await call_ray(ray().nodes)) if node}
             for lost_id in self.nodes.keys() - alive.keys():
@@ -95,9 +95,9 @@ class Bridge:
                     node.keeper.cancel()
             for new_id in alive.keys() - self.nodes.keys():
                 self.nodes[new_id] = node = alive[new_id]
-                node.keeper = asyncio.create_task(self.keep(node))
+                node.keeper = asyncio.create_task(self.keep_worker_running(node))
             self.report_nodes()
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(POLL_SECONDS)
 
     def report_nodes(self) -> None:
         """Send the list of nodes to the daemon if it has changed."""
@@ -109,13 +109,13 @@ class Bridge:
                 "memory": node.memory,
                 "labels": node.labels,
                 "ready": node.ready and node.name not in self.drained,
-                "why": "is drained" if node.name in self.drained else node.why,
+                "why": "is drained" if node.name in self.drained else node.not_ready_reason,
             }
             for node in sorted(self.nodes.values(), key=lambda node: node.name)
         ]
         if (listing := json.dumps(nodes)) != self.last_listing:
             self.last_listing = listing
-            send({"event": "nodes", "nodes": nodes})
+            send_to_daemon({"event": "nodes", "nodes": nodes})
             self.wake_waiting()
 
     def wake_waiting(self) -> None:
@@ -123,7 +123,7 @@ class Bridge:
         self.changed.set()
         self.changed = asyncio.Event()
 
-    async def keep(self, node: Node) -> None:
+    async def keep_worker_running(self, node: RayNode) -> None:
         """Keep our worker running on a node, through its actor."""
         from ray.exceptions import RayError
 
@@ -135,24 +135,24 @@ class Bridge:
             try:
                 await self._follow_actor(node, setup)
             except TimeoutError:
-                node.ready, node.why = False, f"its Ray worker does not answer within {STARTS_WITHIN:g} s"
+                node.ready, node.not_ready_reason = False, f"its Ray worker does not answer within {ACTOR_TIMEOUT:g} s"
             except RayError:
-                node.ready, node.why = False, "its actor is away"
+                node.ready, node.not_ready_reason = False, "its actor is away"
             self.report_nodes()
             await asyncio.sleep(0.3)
 
-    async def _follow_actor(self, node: Node, setup: dict[str, Any]) -> None:
+    async def _follow_actor(self, node: RayNode, setup: dict[str, Any]) -> None:
         """Start or find the node's actor, and follow its state until it is lost or the node's setup changes."""
         actor = await call_ray(self.actor, node)
         options = {**setup["more"], "labels": node.labels, "resources": {"cpus": node.cpus, "memory": node.memory}}
         actor_setup = {**setup, "more": options, "version": self.version, "name": node.name}
-        state = await asyncio.wait_for(actor.work.remote(actor_setup), STARTS_WITHIN)
+        state = await asyncio.wait_for(actor.work.remote(actor_setup), ACTOR_TIMEOUT)
         while self.setups.get(node.name) == setup:
-            node.ready, node.fit, node.why = state["ready"], state.get("fit", True), state["why"]
+            node.ready, node.is_usable, node.not_ready_reason = state["ready"], state.get("fit", True), state["why"]
             self.report_nodes()
-            state = await asyncio.wait_for(actor.watch.remote(state["serial"], 5.0), STARTS_WITHIN)
+            state = await asyncio.wait_for(actor.watch.remote(state["serial"], 5.0), ACTOR_TIMEOUT)
 
-    def actor(self, node: Node) -> Any:
+    def actor(self, node: RayNode) -> Any:
         """Return the node's actor; Ray restarts it on this node only."""
         from ray import cloudpickle
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -176,7 +176,7 @@ class Bridge:
         )
         return actor_class.remote()
 
-    async def tidy(self) -> None:
+    async def kill_outdated_actors(self) -> None:
         """Kill the actors that another version of our package started."""
         for name in await call_ray(ray().util.list_named_actors):
             key, _, rest = name.partition("/")
@@ -189,61 +189,65 @@ class Bridge:
     async def place(self, session: str, generation: int, wish: dict[str, Any]) -> str:
         """Return the name of the session's node, or "" if it is not needed any more."""
         await self.cancel_placing(session)
-        self.placing[session] = placing = Placing()
+        self.pending_placements[session] = placing = PendingPlacement()
         try:
             return await self._place_until_ready(placing, session, f"{self.key}/{session}/{generation}", wish)
         finally:
-            placing.over.set()
-            if self.placing.get(session) is placing:
-                del self.placing[session]
+            placing.ended.set()
+            if self.pending_placements.get(session) is placing:
+                del self.pending_placements[session]
 
     async def cancel_placing(self, session: str) -> None:
         """Stop placing the session; return when that has ended."""
-        while placing := self.placing.get(session):
-            placing.unwanted = True
+        while placing := self.pending_placements.get(session):
+            placing.is_cancelled = True
             self.wake_waiting()
-            await placing.over.wait()
+            await placing.ended.wait()
 
-    async def _place_until_ready(self, placing: Placing, session: str, name: str, wish: dict[str, Any]) -> str:
+    async def _place_until_ready(self, placing: PendingPlacement, session: str, name: str, wish: dict[str, Any]) -> str:
         """Reserve the session's place, again where needed, until its node is ready or the place is not needed any more."""
-        await self.remove(session, but=name)
+        await self.remove_reservations(session, but=name)
         selector: dict[str, str] | None = None
         pause, last_reason = 0.002, ""
-        while not placing.unwanted:
+        while not placing.is_cancelled:
             group = await call_ray(placement_group, name)
             required = self.selector(wish)
             if group is None and required is not None:
-                group, selector, pause = await call_ray(reserve, name, bundle(wish), required), required, 0.002
-            state, node_id = await call_ray(state_of, group) if group else ("PENDING", "")
-            if state == "CREATED" and (node := self.nodes.get(node_id)) and self.takes(node, wish):
+                group, selector, pause = (
+                    await call_ray(reserve, name, requested_resources(wish), required),
+                    required,
+                    0.002,
+                )
+            state, node_id = await call_ray(placement_group_state, group) if group else ("PENDING", "")
+            if state == "CREATED" and (node := self.nodes.get(node_id)) and self.can_take(node, wish):
                 if node.ready:
                     return node.name
-                reason = f"the node {node.name}, which {node.why}"
+                reason = f"the node {node.name}, which {node.not_ready_reason}"
             else:
                 reason = self.waiting_reason(wish)
                 if group and ((state == "CREATED" and node_id in self.nodes) or selector not in (None, required)):
-                    await call_ray(remove, group)
+                    await call_ray(remove_placement_group, group)
                     continue
             if reason != last_reason and pause > 0.1:
                 last_reason = reason
-                send({"event": "waits", "session": session, "why": reason})
+                send_to_daemon({"event": "waits", "session": session, "why": reason})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.changed.wait(), pause)
             pause = min(pause * 2, 1.0)
         return ""
 
-    def takes(self, node: Node, wish: dict[str, Any]) -> bool:
+    def can_take(self, node: RayNode, wish: dict[str, Any]) -> bool:
         """Return whether a session may be placed on the node."""
-        return node.fit and node.name not in self.drained and wish["node"] in (None, node.name)
+        return node.is_usable and node.name not in self.drained and wish["node"] in (None, node.name)
 
     def selector(self, wish: dict[str, Any]) -> dict[str, str] | None:
         """Return the labels that the node must have, in Ray's syntax, or None if the requested node cannot be used."""
-        labels = {key: value for key, value in wish["labels"].items() if not key.startswith(RESOURCE)}
+        labels = {key: value for key, value in wish["labels"].items() if not key.startswith(RESOURCE_PREFIX)}
         if wish["node"] is not None:
-            matching = [node.id for node in self.nodes.values() if self.takes(node, wish)]
-            return {**labels, NODE_ID: matching[0]} if matching else None
-        barred = sorted(node.id for node in self.nodes.values() if not self.takes(node, wish))
-        return {**labels, NODE_ID: f"!in({','.join(barred)})"} if barred else labels
+            matching = [node.id for node in self.nodes.values() if self.can_take(node, wish)]
+            return {**labels, NODE_ID_LABEL: matching[0]} if matching else None
+        barred = sorted(node.id for node in self.nodes.values() if not self.can_take(node, wish))
+        return {**labels, NODE_ID_LABEL: f"!in({','.join(barred)})"} if barred else labels
 
     def waiting_reason(self, wish: dict[str, Any]) -> str:
         """Return what a session waits for, in words."""
@@ -257,13 +261,13 @@ class Bridge:
         matching = [node for node in nodes if wish["labels"].items() <= node.labels.items() or not wish["labels"]]
         if not matching:
             return f"a node with the labels {', '.join(f'{key}={value}' for key, value in wish['labels'].items())}"
-        available = [node for node in matching if self.takes(node, wish)]
+        available = [node for node in matching if self.can_take(node, wish)]
         if not available:
             node = matching[0]
-            return f"a node: {node.name} {'is drained' if node.name in self.drained else node.why}"
+            return f"a node: {node.name} {'is drained' if node.name in self.drained else node.not_ready_reason}"
         return f"a node with {wish['cpus']:g} cpus and {wish['memory'] >> 20} MB free"
 
-    async def remove(self, session: str, but: str = "") -> None:
+    async def remove_reservations(self, session: str, but: str = "") -> None:
         """Remove all reservations of a session, except the one named `but`."""
         for name in await call_ray(placement_group_names):
             key, _, rest = name.partition("/")
@@ -273,7 +277,7 @@ class Bridge:
                 and name != but
                 and (group := await call_ray(placement_group, name))
             ):
-                await call_ray(remove, group)
+                await call_ray(remove_placement_group, group)
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
@@ -298,7 +302,7 @@ class Bridge:
                     answer["node"] = await self.place(request["session"], request["generation"], wish)
                 case "release":
                     await self.cancel_placing(request["session"])
-                    await self.remove(request["session"])
+                    await self.remove_reservations(request["session"])
                 case "drain":
                     self.drained = frozenset(request["nodes"])
                     self.report_nodes()
@@ -308,8 +312,8 @@ class Bridge:
         except (RayError, ValueError) as error:
             answer["error"] = first_line(error)
         except RayUnreachable as error:
-            end(str(error))
-        send(answer)
+            exit_lost(str(error))
+        send_to_daemon(answer)
 
 
 # -- Ray ---------------------------------------------------------------------------------------------------------------
@@ -325,21 +329,21 @@ def ray() -> Any:
 async def call_ray(call: Any, *arguments: Any) -> Any:
     """Return the result of a call to Ray's head; raise `RayUnreachable` if it does not answer."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(call, *arguments), ANSWERS_WITHIN)
+        return await asyncio.wait_for(asyncio.to_thread(call, *arguments), HEAD_TIMEOUT)
     except TimeoutError:
-        raise RayUnreachable(f"Ray's head does not answer within {ANSWERS_WITHIN:g} s") from None
+        raise RayUnreachable(f"Ray's head does not answer within {HEAD_TIMEOUT:g} s") from None
 
 
-def node_of(entry: dict[str, Any]) -> Node | None:
+def node_of(entry: dict[str, Any]) -> RayNode | None:
     """Return a node of Ray's list, or None if it could not take a session."""
     resources = entry["Resources"]
     if not entry["Alive"] or not resources.get("CPU"):
         return None
-    labels = {key: value for key, value in entry["Labels"].items() if key != NODE_ID}
+    labels = {key: value for key, value in entry["Labels"].items() if key != NODE_ID_LABEL}
     for name, amount in resources.items():
         if name not in _BUILT_IN_RESOURCES and not name.startswith(("node:", "bundle_group")) and "_group_" not in name:
-            labels[f"{RESOURCE}{name}"] = f"{amount:g}"
-    return Node(
+            labels[f"{RESOURCE_PREFIX}{name}"] = f"{amount:g}"
+    return RayNode(
         id=entry["NodeID"],
         name=entry["NodeName"] or entry["NodeManagerAddress"],
         address=entry["NodeManagerAddress"],
@@ -349,12 +353,12 @@ def node_of(entry: dict[str, Any]) -> Node | None:
     )
 
 
-def bundle(wish: dict[str, Any]) -> dict[str, float]:
+def requested_resources(wish: dict[str, Any]) -> dict[str, float]:
     """Return the resources that a session takes of its node."""
     amounts = {"CPU": float(wish["cpus"]), "memory": float(wish["memory"])}
     for key, value in wish["labels"].items():
-        if key.startswith(RESOURCE):
-            amounts[key.removeprefix(RESOURCE)] = float(value)
+        if key.startswith(RESOURCE_PREFIX):
+            amounts[key.removeprefix(RESOURCE_PREFIX)] = float(value)
     return {name: amount for name, amount in amounts.items() if amount} or {"CPU": 0.001}
 
 
@@ -376,13 +380,13 @@ def placement_group_names() -> list[str]:
     return [entry["name"] for entry in ray().util.placement_group_table().values() if entry["state"] != "REMOVED"]
 
 
-def state_of(group: Any) -> tuple[str, str]:
+def placement_group_state(group: Any) -> tuple[str, str]:
     """Return a placement group's state and the id of its node, or "" for that."""
     entry = ray().util.placement_group_table(group)
     return entry.get("state", "REMOVED"), entry.get("bundles_to_node_id", {}).get(0) or ""
 
 
-def remove(group: Any) -> None:
+def remove_placement_group(group: Any) -> None:
     """Remove a placement group."""
     ray().util.remove_placement_group(group)
 
@@ -413,23 +417,23 @@ def first_line(error: BaseException) -> str:
 
 # -- the daemon --------------------------------------------------------------------------------------------------------
 
-_OUT: list[int] = []
+_DAEMON_PIPE: list[int] = []
 """The descriptor for lines to the daemon; set by `main`."""
 
 
-def send(record: dict[str, Any]) -> None:
+def send_to_daemon(record: dict[str, Any]) -> None:
     """Write one line to the daemon; exit if the daemon is gone."""
     remaining = json.dumps(record).encode() + b"\n"
     try:
         while remaining:
-            remaining = remaining[os.write(_OUT[0], remaining) :]
+            remaining = remaining[os.write(_DAEMON_PIPE[0], remaining) :]
     except OSError:
         os._exit(0)
 
 
-def end(why: str) -> None:
+def exit_lost(why: str) -> None:
     """Send the daemon the reason, and exit without calling Ray."""
-    send({"event": "lost", "why": why})
+    send_to_daemon({"event": "lost", "why": why})
     os._exit(1)
 
 
@@ -441,18 +445,18 @@ async def run() -> None:
     begin = json.loads(await lines.readline() or b"null")
     if begin is None:
         return
-    bridge = Bridge(begin["key"], begin["version"])
+    bridge = RayBridge(begin["key"], begin["version"])
     try:
         await asyncio.to_thread(connect, begin["address"])
-        send({"event": "connected"})
+        send_to_daemon({"event": "connected"})
         serving, looking = asyncio.create_task(bridge.serve(lines)), asyncio.create_task(bridge.follow_nodes())
         finished, _ = await asyncio.wait((serving, looking), return_when=asyncio.FIRST_COMPLETED)
         for task in finished:
             task.result()
     except RayUnreachable as error:
-        end(str(error))
+        exit_lost(str(error))
     except Exception as error:
-        end(f"{type(error).__name__}: {first_line(error)}")
+        exit_lost(f"{type(error).__name__}: {first_line(error)}")
     os._exit(0)
 
 
@@ -461,7 +465,7 @@ def main() -> None:
 
     Its standard output is redirected to standard error, so that other output does not reach the daemon.
     """
-    _OUT.append(os.dup(1))
+    _DAEMON_PIPE.append(os.dup(1))
     os.dup2(2, 1)
     asyncio.run(run())
 

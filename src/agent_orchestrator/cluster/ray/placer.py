@@ -20,18 +20,18 @@ import structlog
 
 from agent_orchestrator import __version__
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.cluster.nodes.placement import NodeInfo, Requirements
+from agent_orchestrator.cluster.daemon.placement import NodeInfo, Requirements
 
 log = structlog.get_logger()
 
-PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+RESTART_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before a bridge that ended is started again."""
-STABLE_AFTER = 30.0
+STABLE_SECONDS = 30.0
 """Seconds that a bridge must have run for the pauses to start from the first one again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class WorkerSetup:
     """What the worker on a node is started with."""
 
     url: str
@@ -42,13 +42,13 @@ class Setup:
 
 
 @dataclass(slots=True)
-class _Place:
+class _RayPlacement:
     """A session that has a node, or waits for one."""
 
     generation: int
     requirements: Requirements
     node: asyncio.Future[str]
-    why: str = ""
+    waiting_reason: str = ""
 
 
 class RayPlacer:
@@ -59,7 +59,7 @@ class RayPlacer:
         host: LocalHost,
         address: Callable[[], str],
         node_home: Path,
-        setup: Callable[[str], Setup],
+        setup: Callable[[str], WorkerSetup],
         log_file: Path,
         on_change: Callable[[], None],
     ) -> None:
@@ -69,48 +69,48 @@ class RayPlacer:
         self._setup = setup
         self._log_file = log_file
         self._on_change = on_change
-        self._places: dict[str, _Place] = {}
+        self._placements: dict[str, _RayPlacement] = {}
         self._drained: set[str] = set()
         self._nodes: tuple[NodeInfo, ...] = ()
         self._ids = itertools.count(1)
-        self._set_up: set[str] = set()
-        self._requested: dict[int, str] = {}
-        self._send: Callable[[dict[str, Any]], None] | None = None
-        self.trouble = "is not connected yet"
+        self._nodes_set_up: set[str] = set()
+        self._place_requests: dict[int, str] = {}
+        self._send_to_bridge: Callable[[dict[str, Any]], None] | None = None
+        self.unreachable_reason = "is not connected yet"
         """Why Ray cannot be reached; "" while it can."""
 
     # -- what the daemon asks ------------------------------------------------------------------------------------------
 
-    def take(self, session: str, generation: int, node: str, requirements: Requirements) -> None:
+    def count_existing(self, session: str, generation: int, node: str, requirements: Requirements) -> None:
         """Count a session that has its node since before this daemon started; its place is reserved again if Ray has lost it."""
         node_future = asyncio.get_running_loop().create_future()
         node_future.set_result(node)
-        self._places[session] = _Place(generation, requirements, node_future)
+        self._placements[session] = _RayPlacement(generation, requirements, node_future)
         self._request_place(session)
 
     async def place(self, session: str, generation: int, requirements: Requirements) -> str:
         """Return the node that Ray chooses; wait until there is one."""
-        current = self._places.get(session)
+        current = self._placements.get(session)
         if current is None or current.generation != generation:
             if current is not None:
                 current.node.cancel()
-            self._places[session] = current = _Place(
+            self._placements[session] = current = _RayPlacement(
                 generation, requirements, asyncio.get_running_loop().create_future()
             )
             self._request_place(session)
         try:
             return await asyncio.shield(current.node)
         except asyncio.CancelledError:
-            if self._places.get(session) is current and not current.node.done():
+            if self._placements.get(session) is current and not current.node.done():
                 self._forget(session)
             raise
 
-    def why(self, session: str) -> str:
+    def waiting_reason(self, session: str) -> str:
         """Return what a session waits for, or "" if it does not wait."""
-        place = self._places.get(session)
+        place = self._placements.get(session)
         if place is None or place.node.done():
             return ""
-        return f"Ray, which {self.trouble}" if self.trouble else place.why
+        return f"Ray, which {self.unreachable_reason}" if self.unreachable_reason else place.waiting_reason
 
     async def release(self, session: str) -> None:
         """Free the session's place, now or as soon as there is a bridge."""
@@ -118,7 +118,7 @@ class RayPlacer:
 
     def _forget(self, session: str) -> None:
         """Remove the session's place, and release its reservation."""
-        if place := self._places.pop(session, None):
+        if place := self._placements.pop(session, None):
             place.node.cancel()
         self._send_request(do="release", session=session)
 
@@ -135,19 +135,19 @@ class RayPlacer:
 
     async def run(self) -> None:
         """Keep a bridge running until cancelled."""
-        pauses = iter(PAUSES)
+        pauses = iter(RESTART_PAUSES)
         while True:
             began = asyncio.get_running_loop().time()
             try:
                 reason = await self._run_bridge()
             except OSError as error:
                 reason = f"cannot be spoken to: {error.strerror}"
-            if reason != self.trouble:
+            if reason != self.unreachable_reason:
                 log.warning("ray lost", why=reason)
             self._mark_lost(reason)
-            if asyncio.get_running_loop().time() - began > STABLE_AFTER:
-                pauses = iter(PAUSES)
-            await asyncio.sleep(next(pauses, PAUSES[-1]))
+            if asyncio.get_running_loop().time() - began > STABLE_SECONDS:
+                pauses = iter(RESTART_PAUSES)
+            await asyncio.sleep(next(pauses, RESTART_PAUSES[-1]))
 
     async def _run_bridge(self) -> str:
         """Start one bridge and follow it to its end; return why it ended."""
@@ -166,14 +166,14 @@ class RayPlacer:
                 record = json.loads(line)
                 match record.get("event"):
                     case "connected":
-                        self.trouble, self._send = "", send
+                        self.unreachable_reason, self._send_to_bridge = "", send
                         log.info("ray connected", address=self._address())
                         self._resend_all()
                     case "nodes":
                         self._process_nodes(record["nodes"])
                     case "waits":
-                        if place := self._places.get(record["session"]):
-                            place.why = record["why"]
+                        if place := self._placements.get(record["session"]):
+                            place.waiting_reason = record["why"]
                     case "lost":
                         reason = f"is unreachable: {record['why']}"
                     case None:
@@ -183,34 +183,34 @@ class RayPlacer:
     def _send_request(self, **request: Any) -> int:
         """Send a request to the bridge, if there is one, and return its number; `_resend_all` repeats valid ones to the next bridge."""
         number = next(self._ids)
-        if self._send is not None:
-            self._send({"id": number, **request})
+        if self._send_to_bridge is not None:
+            self._send_to_bridge({"id": number, **request})
         return number
 
     def _resend_all(self) -> None:
         """Send a new bridge everything that still counts."""
-        self._requested.clear()
+        self._place_requests.clear()
         self._send_request(do="drain", nodes=sorted(self._drained))
-        for session in self._places:
+        for session in self._placements:
             self._request_place(session)
 
     def _request_place(self, session: str) -> None:
         """Request a session's place; one that has its node requests that node."""
-        place = self._places[session]
+        place = self._placements[session]
         request = asdict(place.requirements)
         if place.node.done():
             request["node"] = place.node.result()
         number = self._send_request(do="place", session=session, generation=place.generation, **request)
-        self._requested[number] = session
+        self._place_requests[number] = session
 
     def _process_answer(self, answer: dict[str, Any]) -> None:
         """Process the bridge's answer to a request."""
-        session = self._requested.pop(answer["id"], "")
-        place = self._places.get(session)
+        session = self._place_requests.pop(answer["id"], "")
+        place = self._placements.get(session)
         if "error" in answer:
             log.warning("ray refused", session=session, why=answer["error"])
             if place:
-                place.why = f"Ray, which says: {answer['error']}"
+                place.waiting_reason = f"Ray, which says: {answer['error']}"
         elif place and answer.get("node") and not place.node.done():
             place.node.set_result(answer["node"])
 
@@ -221,14 +221,14 @@ class RayPlacer:
             for entry in entries
         )
         for node in self._nodes:
-            if node.name not in self._set_up:
-                self._set_up.add(node.name)
+            if node.name not in self._nodes_set_up:
+                self._nodes_set_up.add(node.name)
                 self._send_request(do="setup", node=node.name, setup=asdict(self._setup(node.name)))
         self._on_change()
 
     def _mark_lost(self, reason: str) -> None:
         """Mark Ray as unreachable, and all nodes as not ready."""
-        self.trouble, self._send = reason, None
-        self._set_up.clear()
-        self._nodes = tuple(replace(node, ready=False, why=f"ray: {reason}") for node in self._nodes)
+        self.unreachable_reason, self._send_to_bridge = reason, None
+        self._nodes_set_up.clear()
+        self._nodes = tuple(replace(node, ready=False, not_ready_reason=f"ray: {reason}") for node in self._nodes)
         self._on_change()

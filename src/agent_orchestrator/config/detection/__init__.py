@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agent_orchestrator.config.detection.commands import Commands
+from agent_orchestrator.config.detection.commands import DetectedCommands
 
-__all__ = ["Commands", "detect_commands"]
+__all__ = ["DetectedCommands", "detect_commands"]
 
-MAX_WAYS = 8
+MAX_CANDIDATES = 8
 """The most ways returned: a person will not read more."""
 
 
-def detect_commands(root: Path) -> list[Commands]:
+def detect_commands(root: Path) -> list[DetectedCommands]:
     """Return the ways to set a repository up and to test it, the most likely first; an empty list if there is none."""
-    from agent_orchestrator.config.detection.ranking import ranked
+    from agent_orchestrator.config.detection.ranking import rank_candidates
 
-    return ranked(root)[:MAX_WAYS]
+    return rank_candidates(root)[:MAX_CANDIDATES]

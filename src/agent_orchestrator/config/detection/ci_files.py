@@ -6,21 +6,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent_orchestrator.config.detection.commands import Words, split
-from agent_orchestrator.config.detection.files import Repository
+from agent_orchestrator.config.detection.commands import Words, split_commands
+from agent_orchestrator.config.detection.files import RepositoryFiles
 
-MAX_FILES = 30
-MAX_FILE = 128 << 10
+MAX_CI_FILES = 30
+MAX_CI_FILE_BYTES = 128 << 10
 MAX_COMMANDS = 400
-_OTHER_WORK = re.compile(
+_NON_TEST_JOBS = re.compile(
     r"release|publish|cover|deploy|docs?\b|codeql|stale|label|lock|dependabot|bench|perf|nightly|zizmor|scorecard|codspeed|downstream|wheel"
 )
-_USUAL = re.compile(r"/(?:tests?|ci|main|build|python-package|python-app|node)\b|\.gitlab-ci|\.travis")
+_USUAL_TEST_JOBS = re.compile(r"/(?:tests?|ci|main|build|python-package|python-app|node)\b|\.gitlab-ci|\.travis")
 _KEY = re.compile(r"( *)([\w.-]+|\"[^\"]{1,80}\"):(?:\s+(.*))?$")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CiJob:
     """One job of a CI file: its commands in order."""
 
     file: str
@@ -30,35 +30,41 @@ class Job:
     """Whether services such as databases run with it, which a developer's machine may not have."""
 
 
-def jobs(repo: Repository) -> list[Job]:
+def read_ci_jobs(repo: RepositoryFiles) -> list[CiJob]:
     """Return the jobs of a repository's CI files: those that test a change before those that release, document or measure."""
     all_jobs = [job for name in _files(repo) for job in _jobs(repo, name)]
     return sorted(all_jobs, key=_order)
 
 
-def _order(job: Job) -> tuple[bool, bool, bool]:
-    return bool(_OTHER_WORK.search(f"{job.file} {job.name}".lower())), job.has_services, not _USUAL.search(job.file)
+def _order(job: CiJob) -> tuple[bool, bool, bool]:
+    return (
+        bool(_NON_TEST_JOBS.search(f"{job.file} {job.name}".lower())),
+        job.has_services,
+        not _USUAL_TEST_JOBS.search(job.file),
+    )
 
 
-def _files(repo: Repository) -> Iterator[str]:
+def _files(repo: RepositoryFiles) -> Iterator[str]:
     folder = ".github/workflows"
-    yield from (f"{folder}/{name}" for name in repo.list_folder(folder)[:MAX_FILES] if name.endswith((".yml", ".yaml")))
-    yield from (name for name in (".gitlab-ci.yml", ".travis.yml") if name in repo.names)
+    yield from (
+        f"{folder}/{name}" for name in repo.list_folder(folder)[:MAX_CI_FILES] if name.endswith((".yml", ".yaml"))
+    )
+    yield from (name for name in (".gitlab-ci.yml", ".travis.yml") if name in repo.top_level_names)
 
 
-def _jobs(repo: Repository, name: str) -> Iterator[Job]:
+def _jobs(repo: RepositoryFiles, name: str) -> Iterator[CiJob]:
     lines = [
         line.rstrip()
-        for line in repo.text(name, MAX_FILE).splitlines()
+        for line in repo.text(name, MAX_CI_FILE_BYTES).splitlines()
         if line.strip() and not line.lstrip().startswith("#")
     ]
     by_steps = name.startswith(".github")
     for title, block in _blocks(lines, "jobs" if by_steps else None):
         scripts = _steps(block) if by_steps else _scripts(block)
-        commands = [words for script in scripts for line in _shell_lines(script) for words in split(line)]
+        commands = [words for script in scripts for line in _shell_lines(script) for words in split_commands(line)]
         if commands:
             services = any(line.strip() == "services:" for line in block)
-            yield Job(name, title, tuple(commands[:MAX_COMMANDS]), services)
+            yield CiJob(name, title, tuple(commands[:MAX_COMMANDS]), services)
 
 
 def _blocks(lines: list[str], below: str | None) -> Iterator[tuple[str, list[str]]]:

@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-ACTIVATED = ". .venv/bin/activate && "
+ACTIVATE_VENV = ". .venv/bin/activate && "
 """Prefix of a command that runs in the workspace's virtual environment."""
 Words = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Commands:
+class DetectedCommands:
     """One way to set up a repository and to test it."""
 
     ecosystem: str
@@ -28,7 +28,7 @@ class Commands:
     """The files that it was detected from."""
 
 
-def split(line: str) -> list[Words]:
+def split_commands(line: str) -> list[Words]:
     """Return the simple commands of a shell line joined by `&&` or `;`, or none if it has other shell syntax."""
     if "`" in line or "$(" in line or len(line) > 4096:
         return []
@@ -56,7 +56,7 @@ def plain_words(text: str) -> Words:
         return ()
 
 
-def write(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str]) -> str:
     """Return words as a shell command."""
     return " ".join(_quoted(word) for word in words)
 
@@ -145,7 +145,7 @@ def without_coverage(words: Words) -> Words:
 _TEST_SCRIPT = re.compile(r"(?:\./)?(?:[\w.-]+/){0,3}(?:run_?|all_?)?tests?(?:_?run(?:ner)?|_?suite|_?all)?\.py")
 
 
-def as_test(words: Words) -> Words | None:
+def test_command(words: Words) -> Words | None:
     """Return how a command runs tests, without coverage and without report files, or None if it runs no tests."""
     words = without_runner(without_coverage(without_runner(words)))
     if not words:
@@ -215,7 +215,7 @@ def _without_reports(words: Sequence[str]) -> Words:
     return tuple(word for word in others if not _has_placeholders([word]))
 
 
-_CHECKERS = {
+_CHECK_ONLY_OPTIONS = {
     "black": ("--check", "--diff"),
     "isort": ("--check", "--check-only", "-c", "--diff"),
     "autopep8": ("--exit-code",),
@@ -237,7 +237,7 @@ _LINTERS = frozenset(
 )
 
 
-def as_lint(words: Words) -> Words | None:
+def lint_command(words: Words) -> Words | None:
     """Return how a command lints without changing a file, or None. The caller decides about `mypy` without a target."""
     words = without_runner(words)
     if words[:2] == ("python", "-m"):
@@ -251,6 +251,6 @@ def as_lint(words: Words) -> Words | None:
         if words[1:2] == ("format",):
             return words if "--check" in words or "--diff" in words else None
         return words if words[1:2] == ("check",) else None
-    if name in _CHECKERS:
-        return words if set(words) & set(_CHECKERS[name]) else None
+    if name in _CHECK_ONLY_OPTIONS:
+        return words if set(words) & set(_CHECK_ONLY_OPTIONS[name]) else None
     return words if name in _LINTERS or name in ("mypy", "dmypy") else None

@@ -14,16 +14,16 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import UnsafePath, open_below
 
-MAX_SIZE = 256 << 10
-MAX_INI = 64 << 10
-MAX_NAMES = 6000
+MAX_FILE_BYTES = 256 << 10
+MAX_INI_BYTES = 64 << 10
+MAX_LISTED_FILES = 6000
 MAX_DEPTH = 5
-_SKIPPED = frozenset(
+_SKIPPED_FOLDERS = frozenset(
     {"node_modules", "venv", "env", "dist", "build", "target", "site-packages", "vendor", "third_party", "__pycache__"}
 )
 
 
-class Repository:
+class RepositoryFiles:
     """A repository's folder, as far as detection reads it."""
 
     def __init__(self, root: Path) -> None:
@@ -32,11 +32,11 @@ class Repository:
         self._inis: dict[str, dict[str, dict[str, str]]] = {}
 
     @cached_property
-    def names(self) -> frozenset[str]:
+    def top_level_names(self) -> frozenset[str]:
         """The names in the top folder."""
         try:
             with os.scandir(self.root) as entries:
-                return frozenset(entry.name for entry, _ in zip(entries, range(MAX_NAMES), strict=False))
+                return frozenset(entry.name for entry, _ in zip(entries, range(MAX_LISTED_FILES), strict=False))
         except OSError:
             return frozenset()
 
@@ -55,24 +55,24 @@ class Repository:
                     names = sorted(
                         (
                             (entry.name, entry.is_dir(follow_symlinks=False))
-                            for entry, _ in zip(entries, range(MAX_NAMES), strict=False)
+                            for entry, _ in zip(entries, range(MAX_LISTED_FILES), strict=False)
                         )
                     )
             except OSError:
                 continue
             for name, is_folder in names:
                 count += 1
-                if count > MAX_NAMES:
+                if count > MAX_LISTED_FILES:
                     return
                 path = f"{folder}/{name}" if folder else name
                 if not is_folder:
                     yield path
-                elif depth < MAX_DEPTH and not name.startswith(".") and name not in _SKIPPED:
+                elif depth < MAX_DEPTH and not name.startswith(".") and name not in _SKIPPED_FOLDERS:
                     queue.append((path, depth + 1))
 
-    def has(self, *names: str) -> str | None:
+    def first_existing(self, *names: str) -> str | None:
         """Return the first of these names that the top folder has, or None."""
-        return next((name for name in names if name in self.names), None)
+        return next((name for name in names if name in self.top_level_names), None)
 
     def list_folder(self, folder: str, most: int = 40) -> list[str]:
         """Return the names in a folder, sorted, or none if there is no such folder."""
@@ -84,7 +84,7 @@ class Repository:
         except OSError:
             return []
 
-    def text(self, name: str, most: int = MAX_SIZE) -> str:
+    def text(self, name: str, most: int = MAX_FILE_BYTES) -> str:
         """Return a file's text, or "" if it does not exist or is not a regular file."""
         if name not in self._texts:
             try:
@@ -121,14 +121,14 @@ class Repository:
         return self.toml("pyproject.toml")
 
     @cached_property
-    def package(self) -> dict[str, Any]:
+    def package_json(self) -> dict[str, Any]:
         """The content of `package.json`."""
         return self.json("package.json")
 
 
 def parse_ini(text: str) -> dict[str, dict[str, str]]:
     """Return the sections of an INI text, or none if it cannot be parsed or is too long."""
-    if len(text) > MAX_INI:
+    if len(text) > MAX_INI_BYTES:
         return {}
     parser = configparser.RawConfigParser(
         strict=False, allow_no_value=True, delimiters=("=", ":"), inline_comment_prefixes=None
@@ -148,7 +148,7 @@ def table(value: Any, *keys: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def texts(value: Any) -> list[str]:
+def strings_in(value: Any) -> list[str]:
     """Return the strings in a list, or none if the value is not a list."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 

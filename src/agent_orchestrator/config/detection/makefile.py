@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import re
 
-from agent_orchestrator.config.detection.files import Repository
+from agent_orchestrator.config.detection.files import RepositoryFiles
 
 MAX_LINES = 5000
-MAX_LINE = 1000
-NAMES = ("GNUmakefile", "Makefile", "makefile")
+MAX_LINE_LENGTH = 1000
+MAKEFILE_NAMES = ("GNUmakefile", "Makefile", "makefile")
 
 
-def text(repo: Repository) -> str:
+def read_makefile(repo: RepositoryFiles) -> str:
     """Return the Makefile's text, or "" if there is none."""
-    name = repo.has(*NAMES)
+    name = repo.first_existing(*MAKEFILE_NAMES)
     return repo.text(name) if name else ""
 
 
-def _lines(repo: Repository) -> list[str]:
-    return [line[:MAX_LINE] for line in text(repo).replace("\\\n", " ").splitlines()[:MAX_LINES]]
+def _lines(repo: RepositoryFiles) -> list[str]:
+    return [line[:MAX_LINE_LENGTH] for line in read_makefile(repo).replace("\\\n", " ").splitlines()[:MAX_LINES]]
 
 
-def targets(repo: Repository) -> set[str]:
+def targets(repo: RepositoryFiles) -> set[str]:
     """Return the targets of the Makefile."""
     names: set[str] = set()
     for line in _lines(repo):
@@ -30,7 +30,7 @@ def targets(repo: Repository) -> set[str]:
     return names
 
 
-def recipe(repo: Repository, target: str) -> list[str]:
+def recipe(repo: RepositoryFiles, target: str) -> list[str]:
     """Return the lines of a target's recipe without make's own prefixes, or none if there is no such target."""
     lines = _lines(repo)
     for position, line in enumerate(lines):

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from agent_orchestrator.config.detection.ci_files import Job
-from agent_orchestrator.config.detection.commands import Commands, write
-from agent_orchestrator.config.detection.files import Repository, table
+from agent_orchestrator.config.detection.ci_files import CiJob
+from agent_orchestrator.config.detection.commands import DetectedCommands, join_words
+from agent_orchestrator.config.detection.files import RepositoryFiles, table
 
-_LOCKS = (
+_MANAGERS_BY_LOCK = (
     ("pnpm-lock.yaml", "pnpm"),
     ("yarn.lock", "yarn"),
     ("bun.lock", "bun"),
@@ -52,7 +52,7 @@ _CHANGES_FILES = re.compile(r"--fix\b|--write\b|(?:^|[\s:])fix\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Manager:
+class PackageManager:
     """A package manager and how it is called."""
 
     name: str
@@ -79,7 +79,7 @@ class Manager:
         """Return the command that runs a script of the package."""
         if script == "test" and self.name != "bun":
             return f"{self.name} test"
-        return write([self.name, "run", script])
+        return join_words([self.name, "run", script])
 
     def npx_command(self) -> str | None:
         """Return the command that runs the manager through npx if it is not installed; None for npm."""
@@ -95,21 +95,21 @@ class Manager:
         )
 
 
-def manager(repo: Repository) -> Manager:
+def find_package_manager(repo: RepositoryFiles) -> PackageManager:
     """Return the package manager that a repository uses."""
-    declared = repo.package.get("packageManager")
+    declared = repo.package_json.get("packageManager")
     match = re.match(r"(npm|pnpm|yarn|bun)@(\d+(?:\.\d+){0,2})", declared) if isinstance(declared, str) else None
-    locks = [(lock, name) for lock, name in _LOCKS if lock in repo.names]
+    locks = [(lock, name) for lock, name in _MANAGERS_BY_LOCK if lock in repo.top_level_names]
     if match and any(name == match[1] for _, name in locks):
         lock = next(lock for lock, name in locks if name == match[1])
-        return Manager(match[1], lock, match[2])
+        return PackageManager(match[1], lock, match[2])
     if not locks:
-        return Manager(match[1], None, match[2]) if match else Manager("npm", None)
+        return PackageManager(match[1], None, match[2]) if match else PackageManager("npm", None)
     lock, name = locks[0]
-    return Manager(name, lock, _locked_version(repo, lock, name))
+    return PackageManager(name, lock, _locked_version(repo, lock, name))
 
 
-def _locked_version(repo: Repository, lock: str, name: str) -> str:
+def _locked_version(repo: RepositoryFiles, lock: str, name: str) -> str:
     """Return the version of the manager that wrote a lock file, or "" if the file does not say."""
     head = repo.text(lock)[:2000]
     if name == "yarn":
@@ -119,24 +119,24 @@ def _locked_version(repo: Repository, lock: str, name: str) -> str:
     return ""
 
 
-def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
+def find_candidates(repo: RepositoryFiles, jobs: Sequence[CiJob]) -> Iterator[DetectedCommands]:
     """Yield the ways to set up a package and to test it, the most likely first."""
-    if "package.json" not in repo.names or not repo.package:
+    if "package.json" not in repo.top_level_names or not repo.package_json:
         return
-    package = _Package(repo, manager(repo), jobs)
-    tests = package.tests()
+    package = _Package(repo, find_package_manager(repo), jobs)
+    tests = package.test_commands()
     set_up = package.set_up()
     lint = package.lint()
     evidence = tuple(name for name in (package.manager.lock, "package.json") if name)
     first = tests[0] if tests else None
-    yield Commands(package.manager.name, set_up, first, lint, evidence)
+    yield DetectedCommands(package.manager.name, set_up, first, lint, evidence)
     if npx_command := package.manager.npx_command():
         name = package.manager.name
 
         def with_npx(command: str | None) -> str | None:
             return re.sub(rf"(?<![\w/@-]){name}(?= )", npx_command, command) if command else None
 
-        yield Commands(
+        yield DetectedCommands(
             name,
             tuple(with_npx(set_up_command) or set_up_command for set_up_command in set_up),
             with_npx(first),
@@ -144,7 +144,7 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
             evidence,
         )
         for test in tests[1:3]:
-            yield Commands(
+            yield DetectedCommands(
                 name,
                 tuple(with_npx(set_up_command) or set_up_command for set_up_command in set_up),
                 with_npx(test),
@@ -152,17 +152,17 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
                 evidence,
             )
     for test in tests[1:4]:
-        yield Commands(package.manager.name, set_up, test, lint, evidence)
+        yield DetectedCommands(package.manager.name, set_up, test, lint, evidence)
     if package.manager.is_yarn_1:
-        yield Commands(
+        yield DetectedCommands(
             "yarn", tuple(f"{set_up_command} --ignore-engines" for set_up_command in set_up), first, lint, evidence
         )
     if package.manager.lock is not None:
         for test in tests[:2]:
-            yield Commands(
+            yield DetectedCommands(
                 "npm",
                 ("npm install",),
-                Manager("npm", None).run("test") if test == package.manager.run("test") else test,
+                PackageManager("npm", None).run("test") if test == package.manager.run("test") else test,
                 None,
                 ("package.json",),
             )
@@ -171,7 +171,7 @@ def ways(repo: Repository, jobs: Sequence[Job]) -> Iterator[Commands]:
 class _Package:
     """The top folder's package."""
 
-    def __init__(self, repo: Repository, manager: Manager, jobs: Sequence[Job]) -> None:
+    def __init__(self, repo: RepositoryFiles, manager: PackageManager, jobs: Sequence[CiJob]) -> None:
         self.repo = repo
         self.manager = manager
         self.jobs = [
@@ -180,16 +180,18 @@ class _Package:
             if any(words[0] in ("npm", "pnpm", "yarn", "bun", "npx", "node") for words in job.commands)
         ]
         self.scripts = {
-            name: script for name, script in table(repo.package, "scripts").items() if isinstance(script, str)
+            name: script for name, script in table(repo.package_json, "scripts").items() if isinstance(script, str)
         }
-        self.packages = {*table(repo.package, "dependencies"), *table(repo.package, "devDependencies")}
+        self.packages = {*table(repo.package_json, "dependencies"), *table(repo.package_json, "devDependencies")}
 
     def set_up(self) -> tuple[str, ...]:
         """Return the command that installs the package, or none if there is nothing to install."""
         needed = (
-            self.packages or self.repo.package.get("workspaces") or table(self.repo.package, "optionalDependencies")
+            self.packages
+            or self.repo.package_json.get("workspaces")
+            or table(self.repo.package_json, "optionalDependencies")
         )
-        if not needed and self.manager.lock is None and "pnpm-workspace.yaml" not in self.repo.names:
+        if not needed and self.manager.lock is None and "pnpm-workspace.yaml" not in self.repo.top_level_names:
             return ()
         command = self.manager.install()
         return (command + self._install_options(command),)
@@ -204,7 +206,7 @@ class _Package:
 
     # -- tests
 
-    def tests(self) -> list[str]:
+    def test_commands(self) -> list[str]:
         """Return the commands that run the tests, the most likely first, or none."""
         script_commands = []
         script = self.scripts.get("test", "")
@@ -255,7 +257,7 @@ class _Package:
 
     def _after_build(self, test: str) -> str:
         """Return a test command, preceded by the build if the tests need built files."""
-        return next(iter(self._build_first(test)), test) if self._tests_the_build() else test
+        return next(iter(self._build_first(test)), test) if self._tests_need_build() else test
 
     def _build_first(self, test: str) -> list[str]:
         build = next((name for name in ("build", "compile") if name in self.scripts), None)
@@ -264,9 +266,9 @@ class _Package:
             return []
         return [f"{self.manager.run(build)} && {test}"]
 
-    def _tests_the_build(self) -> bool:
+    def _tests_need_build(self) -> bool:
         """Return whether tests import from a built folder that Git ignores."""
-        main = json.dumps([self.repo.package.get(key) for key in ("main", "module", "exports", "bin")])
+        main = json.dumps([self.repo.package_json.get(key) for key in ("main", "module", "exports", "bin")])
         folders = set(re.findall(r"\"(?:\./)?([\w-]+)/", main))
         ignored = {line.strip().strip("/") for line in self.repo.text(".gitignore").splitlines()}
         built_folders = folders & ignored
@@ -274,7 +276,7 @@ class _Package:
             return False
         pattern = "|".join(map(re.escape, sorted(built_folders)))
         imports = re.compile(
-            rf"""(?:from|require\(|import\(?)\s*['"](?:(?:\.\./)+(?:{pattern})[/'"]|\.\.?/?['"]|(?:\.\./)+['"]|{re.escape(str(self.repo.package.get("name")))}['"/])"""
+            rf"""(?:from|require\(|import\(?)\s*['"](?:(?:\.\./)+(?:{pattern})[/'"]|\.\.?/?['"]|(?:\.\./)+['"]|{re.escape(str(self.repo.package_json.get("name")))}['"/])"""
         )
         return any(imports.search(self.repo.text(name)) for name in self._test_files()[:40])
 
@@ -305,7 +307,7 @@ class _Package:
             "'test/**/*.js'"
             if self.repo.list_folder("test")
             else "test.js"
-            if "test.js" in self.repo.names
+            if "test.js" in self.repo.top_level_names
             else "'**/*.test.js'"
         )
 
@@ -349,8 +351,8 @@ def _single_run(script: str) -> str | None:
     return "node --test" if re.search(r"\bnode\b.*--test", script) else None
 
 
-def chores(repo: Repository) -> list[str]:
+def chore_commands(repo: RepositoryFiles) -> list[str]:
     """Return the scripts that lint, format and build, as commands."""
-    scripts = table(repo.package, "scripts")
-    package_manager = manager(repo)
-    return [write([package_manager.name, "run", name]) for name in CHORES if isinstance(scripts.get(name), str)]
+    scripts = table(repo.package_json, "scripts")
+    package_manager = find_package_manager(repo)
+    return [join_words([package_manager.name, "run", name]) for name in CHORES if isinstance(scripts.get(name), str)]

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.config import trust
-from agent_orchestrator.config.detection import Commands
+from agent_orchestrator.config.detection import DetectedCommands
 from agent_orchestrator.config.effective import ProjectConfig
 
-KEYS = ("ci", "commands", "postCreate")
+PROPOSED_KEYS = ("ci", "commands", "postCreate")
 """The keys of a project that a proposal sets."""
 _FAMILIES = (
     frozenset({"npm", "pnpm", "yarn", "bun"}),
     frozenset({"uv", "poetry", "pdm", "pip", "pipenv", "hatch"}),
 )
 """Package managers that can replace one another."""
-_NEEDS = {
+_REQUIRED_FILES = {
     "npm ci": ("package-lock.json", "npm-shrinkwrap.json"),
     "pnpm install --frozen-lockfile": ("pnpm-lock.yaml",),
     "yarn install --immutable": ("yarn.lock",),
@@ -37,12 +37,14 @@ _SET_UP_FOLDERS = ("node_modules", ".venv", "venv", "vendor")
 def proposal_digest(powers: Mapping[str, Any], file: Path) -> str:
     """Return the digest of a file's commands while they are a proposal, or "" if it has none."""
     sections = {**powers.get("projects", {}), "": powers.get("project", {})}
-    commands = {name: {key: section[key] for key in KEYS if key in section} for name, section in sections.items()}
+    commands = {
+        name: {key: section[key] for key in PROPOSED_KEYS if key in section} for name, section in sections.items()
+    }
     filled = {name: section for name, section in commands.items() if section}
     return trust.digest({"proposal": filled}, file) if filled else ""
 
 
-def candidate_json(candidate: Commands) -> dict[str, Any]:
+def candidate_json(candidate: DetectedCommands) -> dict[str, Any]:
     """Return one way to set up and test a project as JSON data, as a person is shown it."""
     return {
         "ecosystem": candidate.ecosystem,
@@ -53,7 +55,7 @@ def candidate_json(candidate: Commands) -> dict[str, Any]:
     }
 
 
-def candidates_digest(candidates: Sequence[Commands], root: Path) -> str:
+def candidates_digest(candidates: Sequence[DetectedCommands], root: Path) -> str:
     """Return the digest of these candidates, which makes sure that what was shown is what is run."""
     return trust.digest({"candidates": [candidate_json(candidate) for candidate in candidates]}, root)
 
@@ -66,7 +68,7 @@ def missing_keys(project: ProjectConfig) -> tuple[str, ...]:
     )
 
 
-def drift(project: ProjectConfig, candidates: Sequence[Commands], root: Path) -> list[str]:
+def describe_drift(project: ProjectConfig, candidates: Sequence[DetectedCommands], root: Path) -> list[str]:
     """Return the differences between a project's configuration and its files, one sentence each."""
     first = candidates[0] if candidates else None
     differences = _set_up_drift(project, first, candidates, root)
@@ -76,7 +78,7 @@ def drift(project: ProjectConfig, candidates: Sequence[Commands], root: Path) ->
 
 
 def _set_up_drift(
-    project: ProjectConfig, first: Commands | None, candidates: Sequence[Commands], root: Path
+    project: ProjectConfig, first: DetectedCommands | None, candidates: Sequence[DetectedCommands], root: Path
 ) -> list[str]:
     """Return how the configured set-up differs from the detected one, in at most one sentence."""
     configured = project.post_create
@@ -85,7 +87,7 @@ def _set_up_drift(
         needs_none = any(candidate.test in checks and not candidate.set_up for candidate in candidates)
         is_missing = first is not None and bool(first.set_up) and not needs_none and not _has_set_up_folder(project)
         return [f"postCreate is empty; {_source_of(first)}: {_join(first.set_up)}"] if first and is_missing else []
-    for command, files in _NEEDS.items():
+    for command, files in _REQUIRED_FILES.items():
         if any(_starts_with(candidate, command) for candidate in configured) and not any(
             (root / name).is_file() for name in files
         ):
@@ -109,7 +111,7 @@ def _has_set_up_folder(project: ProjectConfig) -> bool:
     return not names.isdisjoint(_SET_UP_FOLDERS)
 
 
-def _source_of(candidate: Commands | None) -> str:
+def _source_of(candidate: DetectedCommands | None) -> str:
     return f"{candidate.evidence[0]} suggests" if candidate and candidate.evidence else "detected"
 
 

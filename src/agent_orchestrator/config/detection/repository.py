@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_orchestrator.base.files.safe import open_regular_file
-from agent_orchestrator.config.detection import Commands, detect_commands
+from agent_orchestrator.config.detection import DetectedCommands, detect_commands
 
-_MAX = 1 << 20
+_MAX_FILE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Detected:
+class RepositoryInfo:
     """What was detected in a repository."""
 
     default_branch: str | None = None
@@ -29,20 +29,20 @@ class Detected:
     """Commands that agents may run: linting, formatting and building."""
 
 
-def detect(root: Path) -> Detected:
+def detect_repository(root: Path) -> RepositoryInfo:
     """Read a repository's files without running anything."""
     git = git_folder(root)
     name, forge = _remote(git) if git else (None, None)
     candidates = detect_commands(root)
-    best = candidates[0] if candidates else Commands("")
-    return Detected(
+    best = candidates[0] if candidates else DetectedCommands("")
+    return RepositoryInfo(
         default_branch=_default_branch(git) if git else None,
         remote=name,
         forge=forge,
         set_up=best.set_up,
         test_command=best.test,
         lint=best.lint,
-        commands=_commands(root),
+        commands=_chore_commands(root),
     )
 
 
@@ -82,21 +82,21 @@ def parse_remote(url: str) -> tuple[str | None, str | None]:
     return (path, match[1].lower()) if "/" in path else (None, None)
 
 
-def _commands(root: Path) -> tuple[str, ...]:
+def _chore_commands(root: Path) -> tuple[str, ...]:
     """Return the commands that lint, format, check types and build, from the usual files."""
     from agent_orchestrator.config.detection import makefile, node
-    from agent_orchestrator.config.detection.files import Repository, table
+    from agent_orchestrator.config.detection.files import RepositoryFiles, table
 
-    repo = Repository(root)
+    repo = RepositoryFiles(root)
     targets = makefile.targets(repo)
     commands = [f"make {name}" for name in node.CHORES if name in targets]
-    commands += node.chores(repo)
-    if "Cargo.toml" in repo.names:
+    commands += node.chore_commands(repo)
+    if "Cargo.toml" in repo.top_level_names:
         commands += ["cargo build", "cargo clippy", "cargo fmt"]
-    if "go.mod" in repo.names:
+    if "go.mod" in repo.top_level_names:
         commands += ["go build ./...", "go vet ./..."]
     tools = table(repo.pyproject, "tool")
-    run = "uv run " if "uv.lock" in repo.names else ""
+    run = "uv run " if "uv.lock" in repo.top_level_names else ""
     commands += [f"{run}{command}" for tool, command in _PYTHON_CHORES if tool in tools]
     return tuple(dict.fromkeys(commands))
 
@@ -136,6 +136,6 @@ def _read(path: Path) -> str:
     """Return a file's text, or "" if it cannot be read."""
     try:
         with open_regular_file(path.resolve()) as file:
-            return file.read(_MAX).decode(errors="replace")
+            return file.read(_MAX_FILE_BYTES).decode(errors="replace")
     except (OSError, RuntimeError):
         return ""

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyReport:
     """What became of one key."""
 
     key: str
@@ -20,23 +20,23 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Brought:
+class ImportedConfig:
     """An imported configuration in our form, with the report of its keys."""
 
     kind: str
     """The name of the orchestrator that it is from."""
     config: dict[str, Any] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[KeyReport] = field(default_factory=list)
 
-    def take_over(self, key: str, to: str, value: Any, note: str = "") -> None:
+    def set_key(self, key: str, to: str, value: Any, note: str = "") -> None:
         """Set a value under its key here, and report it."""
         *parents, last = to.split(".")
         section = self.config
         for parent in parents:
             section = section.setdefault(parent, {})
         section[last] = value
-        self.entries.append(Entry(key, "changed" if note or to != key else "taken", to, note))
+        self.entries.append(KeyReport(key, "changed" if note or to != key else "taken", to, note))
 
-    def dropped(self, key: str, note: str) -> None:
+    def report_dropped(self, key: str, note: str) -> None:
         """Report a key as dropped, with the reason."""
-        self.entries.append(Entry(key, "dropped", note=note))
+        self.entries.append(KeyReport(key, "dropped", note=note))

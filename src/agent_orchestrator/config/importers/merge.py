@@ -9,43 +9,49 @@ from typing import Any
 
 from ruamel.yaml.scalarstring import LiteralScalarString
 
-from agent_orchestrator.config.edit import changed_text, key_in_file
-from agent_orchestrator.config.importers.key_report import Brought, Entry
+from agent_orchestrator.config.edit import edit_text, key_in_file
+from agent_orchestrator.config.importers.key_report import ImportedConfig, KeyReport
 from agent_orchestrator.config.load import load_text
-from agent_orchestrator.config.values import quote_value
+from agent_orchestrator.config.units import quote_value
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class ImportResult:
     """The file's text after the merge, and the report."""
 
     text: str
-    entries: tuple[Entry, ...]
+    entries: tuple[KeyReport, ...]
     warnings: tuple[str, ...]
 
 
-def merge(
-    brought: Brought, text: str, path: Path, environ: Mapping[str, str], *, overwrite: bool = False, source: str = ""
-) -> Merged:
+def merge_import(
+    brought: ImportedConfig,
+    text: str,
+    path: Path,
+    environ: Mapping[str, str],
+    *,
+    overwrite: bool = False,
+    source: str = "",
+) -> ImportResult:
     """Merge an imported configuration into a file's text and keep comments. Raises `ConfigError` if the result does not load."""
-    merging = _Merge(brought, overwrite)
+    merging = _ImportWriter(brought, overwrite)
     head = f"# Imported from {source}. All keys: ao config-help\n" if source and not text.strip() else text
-    new = changed_text(head, path, merging.into) if brought.config else text
+    new = edit_text(head, path, merging.write_into) if brought.config else text
     loaded = load_text(new, path, environ)
-    return Merged(new, tuple(merging.entries()), loaded.warnings)
+    return ImportResult(new, tuple(merging.entries()), loaded.warnings)
 
 
-class _Merge:
+class _ImportWriter:
     """Writer of values into a document that remembers which of the document's own values it kept."""
 
-    def __init__(self, brought: Brought, overwrite: bool) -> None:
+    def __init__(self, brought: ImportedConfig, overwrite: bool) -> None:
         self._brought = brought
         self._overwrite = overwrite
-        self._moved: dict[str, str] = {}
+        self._new_prefixes: dict[str, str] = {}
         """Prefix of an imported key, and its replacement in this file."""
-        self._kept: dict[str, str] = {}
+        self._kept_reasons: dict[str, str] = {}
 
-    def into(self, document: Any) -> None:
+    def write_into(self, document: Any) -> None:
         """Write all values into the document."""
         for key, value in self._match_projects(document).items():
             self._put(document, key, value, key)
@@ -58,15 +64,15 @@ class _Merge:
             if len(own) == 1:
                 name = str(next(iter(own)))
                 config["projects"] = {name: config.pop("project")}
-                self._moved["project"] = f"projects.{name}"
+                self._new_prefixes["project"] = f"projects.{name}"
             else:
                 config.pop("project")
-                self._kept["project"] = "the file has several projects: write it to the one that is meant"
+                self._kept_reasons["project"] = "the file has several projects: write it to the one that is meant"
         imported = config.get("projects")
         if isinstance(imported, dict) and isinstance(document.get("project"), Mapping) and len(imported) == 1:
             name, project = next(iter(config.pop("projects").items()))
             config["project"] = {key: value for key, value in project.items() if key != "path"}
-            self._moved[f"projects.{name}"] = "project"
+            self._new_prefixes[f"projects.{name}"] = "project"
         elif isinstance(imported, dict) and isinstance(own, Mapping):
             ids_by_path = {
                 str(project_section.get("path", ".")): str(project_id)
@@ -80,7 +86,7 @@ class _Merge:
             for name, project_section in imported.items():
                 own_id = ids_by_path.get(str(project_section.get("path", ".")), name)
                 if own_id != name:
-                    self._moved[f"projects.{name}"] = f"projects.{own_id}"
+                    self._new_prefixes[f"projects.{name}"] = f"projects.{own_id}"
         return config
 
     def _put(self, owner: Any, key: str, value: Any, path: str) -> None:
@@ -93,21 +99,21 @@ class _Merge:
                 self._put(owner[own_key], child_key, child, f"{path}.{child_key}")
             return
         if present_value is not None and present_value != value and not self._overwrite:
-            self._kept[path] = f"the file says {quote_value(present_value)}"
+            self._kept_reasons[path] = f"the file says {quote_value(present_value)}"
             return
         if present_value != value:
             owner[own_key] = _with_text_blocks(value)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[KeyReport]:
         """Return what became of each key in this file."""
         return [self._final_entry(entry) for entry in self._brought.entries]
 
-    def _final_entry(self, entry: Entry) -> Entry:
-        for old, new in self._moved.items():
+    def _final_entry(self, entry: KeyReport) -> KeyReport:
+        for old, new in self._new_prefixes.items():
             if entry.to == old or entry.to.startswith(f"{old}."):
                 entry = replace(entry, to=new + entry.to.removeprefix(old), outcome="changed")
                 break
-        for path, why in self._kept.items():
+        for path, why in self._kept_reasons.items():
             if entry.to and (entry.to == path or entry.to.startswith(f"{path}.")):
                 return replace(entry, outcome="kept", note=why)
         return entry

@@ -11,7 +11,7 @@ import shlex
 from pathlib import PurePath
 from typing import Any
 
-from agent_orchestrator.config.importers.key_report import Brought
+from agent_orchestrator.config.importers.key_report import ImportedConfig
 from agent_orchestrator.config.yaml_tree import Items, Section, without_positions
 
 _PROGRAMS = {
@@ -67,48 +67,48 @@ _ASKS_LESS_NOTE = (
 _MODES = {"plan": "plan", "default": "default", "acceptEdits": "auto-edit", "bypassPermissions": "auto-edit"}
 
 
-def claude_squad(tree: Section) -> Brought:
+def convert_claude_squad(tree: Section) -> ImportedConfig:
     """Convert `~/.claude-squad/config.json`."""
-    brought = Brought("claude-squad")
+    brought = ImportedConfig("claude-squad")
     for key, value in tree.items():
         if key == "default_program":
-            _program(brought, key, str(value), "defaults.agent")
+            _add_program(brought, key, str(value), "defaults.agent")
         elif key == "profiles" and isinstance(value, Items):
             for number, entry in enumerate(value):
                 if isinstance(entry, Section):
-                    _named_program(brought, f"{key}.{number}", entry)
+                    _add_named_program(brought, f"{key}.{number}", entry)
         elif key == "branch_prefix":
-            brought.take_over(key, "project.branchPattern", f"{value}{{{{name}}}}", "a pattern of the session's name")
+            brought.set_key(key, "project.branchPattern", f"{value}{{{{name}}}}", "a pattern of the session's name")
         elif key == "auto_yes":
             _add_unattended(brought, key, value, "defaults.agentConfig.permissions")
         elif key == "daemon_poll_interval":
-            brought.dropped(key, "nothing is polled: agents tell by themselves")
+            brought.report_dropped(key, "nothing is polled: agents tell by themselves")
         elif key == "worktree_pattern":
-            brought.dropped(key, "write projects.ID.worktreeDir: the folder in which workspaces are")
+            brought.report_dropped(key, "write projects.ID.worktreeDir: the folder in which workspaces are")
         else:
-            brought.dropped(key, "there is no such key here")
+            brought.report_dropped(key, "there is no such key here")
     return brought
 
 
-def vibe_kanban(tree: Section) -> Brought:
+def convert_vibe_kanban(tree: Section) -> ImportedConfig:
     """Convert `profiles.json`: variants of its executors."""
-    brought = Brought("vibe-kanban")
+    brought = ImportedConfig("vibe-kanban")
     for executor, variants in tree["executors"].items():
         tool = _EXECUTORS.get(executor)
         if tool is None or not isinstance(variants, Section):
-            brought.dropped(f"executors.{executor}", "no agent here runs it; see docs/agents/command.md")
+            brought.report_dropped(f"executors.{executor}", "no agent here runs it; see docs/agents/command.md")
             continue
         for variant, holder in variants.items():
             settings = holder.get(executor) if isinstance(holder, Section) else None
             if isinstance(settings, Section):
-                _variant(brought, executor, variant, tool, settings)
+                _add_variant(brought, executor, variant, tool, settings)
     for key in tree:
         if key != "executors":
-            brought.dropped(key, "there is no such key here")
+            brought.report_dropped(key, "there is no such key here")
     return brought
 
 
-def _variant(brought: Brought, executor: str, variant: str, tool: str, settings: Section) -> None:
+def _add_variant(brought: ImportedConfig, executor: str, variant: str, tool: str, settings: Section) -> None:
     """Add a profile for each variant; the `DEFAULT` one is the agent itself."""
     name = tool if variant == "DEFAULT" else f"{tool}-{variant.lower().replace('_', '-')}"
     key, to = f"executors.{executor}.{variant}", f"agents.{name}"
@@ -116,60 +116,62 @@ def _variant(brought: Brought, executor: str, variant: str, tool: str, settings:
     for option, value in settings.items():
         option_key = f"{key}.{option}"
         if option == "model" and value != "auto":
-            brought.take_over(option_key, f"{to}.model", str(value))
+            brought.set_key(option_key, f"{to}.model", str(value))
         elif option == "append_prompt" and value:
-            brought.take_over(option_key, f"{to}.rules", str(value))
+            brought.set_key(option_key, f"{to}.rules", str(value))
         elif option == "env" and isinstance(value, Section):
-            brought.take_over(option_key, f"{to}.env", {variable: str(text) for variable, text in value.items()})
+            brought.set_key(option_key, f"{to}.env", {variable: str(text) for variable, text in value.items()})
         elif (option == "plan" and value) or (option, value) == ("mode", "plan"):
-            brought.take_over(option_key, f"{to}.permissions", "plan")
+            brought.set_key(option_key, f"{to}.permissions", "plan")
         elif option == "approvals" and value:
-            brought.take_over(option_key, f"{to}.permissions", "default")
+            brought.set_key(option_key, f"{to}.permissions", "default")
         elif option in _UNATTENDED_OPTIONS:
             _add_unattended(brought, option_key, value, f"{to}.permissions")
         elif value is not None:
-            brought.dropped(option_key, "there is no such option here")
+            brought.report_dropped(option_key, "there is no such option here")
     if any(entry.to for entry in brought.entries[rows:]):
         brought.config["agents"][name].setdefault("tool", tool)
 
 
-def profile(head: Section, body: str, stem: str) -> Brought:
+def convert_cli_agent_orchestrator(head: Section, body: str, stem: str) -> ImportedConfig:
     """Convert a profile of cli-agent-orchestrator: Markdown with a YAML header."""
-    brought = Brought("cli-agent-orchestrator")
+    brought = ImportedConfig("cli-agent-orchestrator")
     name = _slug(str(head.get("name") or stem))
     to = f"agents.{name}"
     brought.config = {"agents": {name: {}}}
     for key, value in head.items():
         if key == "name":
-            brought.take_over(
-                key, to, brought.config["agents"][name], "" if name == value else f"{value} is {name} here"
-            )
+            brought.set_key(key, to, brought.config["agents"][name], "" if name == value else f"{value} is {name} here")
         elif key == "provider" and str(value) in _PROVIDERS:
-            brought.take_over(key, f"{to}.tool", _PROVIDERS[str(value)])
+            brought.set_key(key, f"{to}.tool", _PROVIDERS[str(value)])
         elif key == "provider":
-            brought.dropped(key, f"no agent here runs {value}: the project's own is taken; see docs/agents/command.md")
+            brought.report_dropped(
+                key, f"no agent here runs {value}: the project's own is taken; see docs/agents/command.md"
+            )
         elif key == "model":
-            brought.take_over(key, f"{to}.model", str(value))
+            brought.set_key(key, f"{to}.model", str(value))
         elif key == "skills" and isinstance(value, Items):
-            brought.take_over(key, f"{to}.skills", [str(skill) for skill in value])
+            brought.set_key(key, f"{to}.skills", [str(skill) for skill in value])
         elif key == "role" and value == "reviewer":
-            brought.take_over(key, f"{to}.role", "reviewer")
+            brought.set_key(key, f"{to}.role", "reviewer")
         elif key == "role" and value == "supervisor":
-            brought.dropped(key, "the agent that coordinates others is orchestrator.coordinator: ao orchestrator")
+            brought.report_dropped(
+                key, "the agent that coordinates others is orchestrator.coordinator: ao orchestrator"
+            )
         elif key == "role":
-            brought.dropped(key, "a worker is what every profile is")
+            brought.report_dropped(key, "a worker is what every profile is")
         elif key == "permissionMode" and str(value) in _MODES:
             note = _ASKS_LESS_NOTE if value == "bypassPermissions" else ""
-            brought.take_over(key, f"{to}.permissions", _MODES[str(value)], note)
+            brought.set_key(key, f"{to}.permissions", _MODES[str(value)], note)
         else:
-            brought.dropped(key, _WHY_NOT.get(key, "there is no such key here"))
+            brought.report_dropped(key, _DROP_REASONS.get(key, "there is no such key here"))
     rules = "\n\n".join(part for part in (str(head.get("prompt") or "").strip(), body) if part)
     if rules:
-        brought.take_over("(text)", f"{to}.rules", rules)
+        brought.set_key("(text)", f"{to}.rules", rules)
     return brought
 
 
-_WHY_NOT = {
+_DROP_REASONS = {
     "description": "a profile needs none: skills and filters say what it is good at",
     "prompt": "part of the rules",
     "allowedTools": "what an agent may do without asking is `permissions`",
@@ -179,23 +181,23 @@ _WHY_NOT = {
 }
 
 
-def _add_unattended(brought: Brought, key: str, value: Any, to: str) -> None:
+def _add_unattended(brought: ImportedConfig, key: str, value: Any, to: str) -> None:
     if value:
-        brought.take_over(key, to, "auto-edit", _ASKS_LESS_NOTE)
+        brought.set_key(key, to, "auto-edit", _ASKS_LESS_NOTE)
     else:
-        brought.dropped(key, "asking is the default")
+        brought.report_dropped(key, "asking is the default")
 
 
-def _named_program(brought: Brought, key: str, entry: Section) -> None:
+def _add_named_program(brought: ImportedConfig, key: str, entry: Section) -> None:
     name = _slug(str(entry.get("name") or ""))
     if name and entry.get("program"):
-        _program(brought, f"{key}.program", str(entry["program"]), f"agents.{name}.tool")
+        _add_program(brought, f"{key}.program", str(entry["program"]), f"agents.{name}.tool")
     for key_name in entry:
         if key_name not in ("name", "program"):
-            brought.dropped(f"{key}.{key_name}", "there is no such key here")
+            brought.report_dropped(f"{key}.{key_name}", "there is no such key here")
 
 
-def _program(brought: Brought, key: str, command: str, to: str) -> None:
+def _add_program(brought: ImportedConfig, key: str, command: str, to: str) -> None:
     """Convert a command line: a known CLI becomes its agent, `--model` a setting; any other becomes an agent with tool `command`."""
     try:
         words = shlex.split(command)
@@ -208,18 +210,18 @@ def _program(brought: Brought, key: str, command: str, to: str) -> None:
     if tool is None:
         profile = _slug(name) or "imported"
         profile_section = f"agents.{profile}" if to == "defaults.agent" else section
-        brought.take_over(key, f"{profile_section}.command", words, "any CLI is an agent of tool command")
-        brought.take_over(key, f"{profile_section}.prompt", "paste", "its task is typed into its terminal")
+        brought.set_key(key, f"{profile_section}.command", words, "any CLI is an agent of tool command")
+        brought.set_key(key, f"{profile_section}.prompt", "paste", "its task is typed into its terminal")
         if to == "defaults.agent":
-            brought.take_over(key, to, profile, f"{command} is the profile {profile}")
+            brought.set_key(key, to, profile, f"{command} is the profile {profile}")
         return
-    brought.take_over(key, to, tool, "" if tool == name else f"{name} is {tool} here")
+    brought.set_key(key, to, tool, "" if tool == name else f"{name} is {tool} here")
     model = re.fullmatch(r"(?:--model|-m)(?:[ =])(\S+)", " ".join(rest[:2])) if rest else None
     if model:
-        brought.take_over(key, f"{settings}.model", model[1], "its --model")
+        brought.set_key(key, f"{settings}.model", model[1], "its --model")
         rest = rest[1:] if "=" in rest[0] else rest[2:]
     if rest:
-        brought.dropped(
+        brought.report_dropped(
             key, f"its arguments {without_positions(shlex.join(rest))}: set what they mean in the configuration"
         )
 

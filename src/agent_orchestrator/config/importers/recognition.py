@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from agent_orchestrator.config.importers import other_tools, similar
-from agent_orchestrator.config.importers.key_report import Brought
+from agent_orchestrator.config.importers import other_tools, typescript_and_go
+from agent_orchestrator.config.importers.key_report import ImportedConfig
 from agent_orchestrator.config.model import Config, Project, keys_of
-from agent_orchestrator.config.problems import Notes
+from agent_orchestrator.config.problems import ConfigNotes
 from agent_orchestrator.config.yaml_tree import Section, parse
 from agent_orchestrator.errors import UsageError
 
@@ -19,25 +19,25 @@ _SUPPORTED = (
 )
 
 
-def bring(text: str, path: Path, folder: Path) -> Brought:
+def read_import(text: str, path: Path, folder: Path) -> ImportedConfig:
     """Read another orchestrator's configuration for a file in `folder`. Raises `AoError` if it is unknown or invalid."""
-    notes = Notes(str(path))
+    notes = ConfigNotes(str(path))
     if profile := _PROFILE.match(text.replace("\r\n", "\n")):
         head = _parse(profile[1], notes)
-        return other_tools.profile(head, profile[2].strip(), path.stem)
+        return other_tools.convert_cli_agent_orchestrator(head, profile[2].strip(), path.stem)
     tree = _parse(text, notes)
     if {"default_program", "branch_prefix", "auto_yes"} & set(tree):
-        return other_tools.claude_squad(tree)
+        return other_tools.convert_claude_squad(tree)
     if isinstance(tree.get("executors"), Section):
-        return other_tools.vibe_kanban(tree)
-    if similar.is_go(tree):
-        return similar.go(tree, notes, path, folder)
+        return other_tools.convert_vibe_kanban(tree)
+    if typescript_and_go.is_go_project(tree):
+        return typescript_and_go.convert_go(tree, notes, path, folder)
     if set(tree) & (keys_of(Config) | keys_of(Project) | {"dataDir", "worktreeDir"}):
-        return similar.typescript(tree, notes, path, folder)
+        return typescript_and_go.convert_typescript(tree, notes, path, folder)
     raise UsageError(f"{path} is no configuration that is known", f"give {_SUPPORTED}")
 
 
-def _parse(text: str, notes: Notes) -> Section:
+def _parse(text: str, notes: ConfigNotes) -> Section:
     tree = parse(text, notes)
-    notes.check()
+    notes.raise_problems()
     return tree

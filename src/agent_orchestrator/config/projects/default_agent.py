@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols.host import Host
 
-PROGRAMS = {
+AGENT_PROGRAMS = {
     "claude-code": "claude",
     "codex": "codex",
     "opencode": "opencode",
@@ -20,7 +20,7 @@ PROGRAMS = {
 
 
 def default_agent(host: Host) -> str:
-    """Return the first of `PROGRAMS` that is installed, else `demo`, the scripted one."""
-    agent_names = Registry().names("agent")
-    usual = [name for name, program in PROGRAMS.items() if name in agent_names and host.which(program)]
+    """Return the first of `AGENT_PROGRAMS` that is installed, else `demo`, the scripted one."""
+    agent_names = PluginRegistry().names("agent")
+    usual = [name for name, program in AGENT_PROGRAMS.items() if name in agent_names and host.which(program)]
     return usual[0] if usual else "demo"

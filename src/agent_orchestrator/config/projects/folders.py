@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.config.scope import repository_of
+from agent_orchestrator.config.config_set import repository_of
 from agent_orchestrator.errors import Conflict, NotFound, Temporary, UsageError, resource_shortage
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
 
-def folder_of(path: str, cwd: Path | None) -> Path:
+def resolve_folder(path: str, cwd: Path | None) -> Path:
     """Return the folder that a person named, relative to the caller's; raise `UsageError` if it cannot be a path."""
     try:
-        return checked_path((cwd or Path("/")) / Path(path).expanduser())
+        return check_path((cwd or Path("/")) / Path(path).expanduser())
     except RuntimeError:
         raise UsageError(f"{one_line(path)} names nobody's folder", "write the whole path") from None
 
 
-def checked_path(path: Path) -> Path:
+def check_path(path: Path) -> Path:
     """Return the path, whether or not it exists; raise if the system rejects it as a path."""
     try:
         path.stat()
@@ -31,12 +31,12 @@ def checked_path(path: Path) -> Path:
     return path
 
 
-async def clone(host: Host, url: str, into: Path) -> Path:
+async def clone_repository(host: Host, url: str, into: Path) -> Path:
     """Clone a repository into a folder, and return the folder of the clone; an existing clone is used again."""
     name = url.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
     if not name or name.startswith((".", "-")) or "\0" in url:
         raise UsageError(f"{one_line(url)} names no repository", "give its full URL")
-    target = checked_path(into / name)
+    target = check_path(into / name)
     if repository_of(target) == target:
         return target
     if target.exists():

@@ -1,8 +1,8 @@
 """Plugins by slot and name: find, import and construct them.
 
 Plugins come from three places: a file or package named in `plugins:`, this package, and installed distributions (entry points of the
-group `agent_orchestrator.<slot>`). All of them are imported by `_import_plugin` and constructed by `Registry.make`; built-in plugins
-use the same path. If two have the same name, the first place in that order wins.
+group `agent_orchestrator.<slot>`). All of them are imported by `_import_plugin` and constructed by `PluginRegistry.create`; built-in
+plugins use the same path. If two have the same name, the first place in that order wins.
 
 A file declares its plugin by `plugin = TheClass`, or has a single class that is complete for one slot. A class that does not inherit
 from its slot's base class but has its methods gets the base class's defaults (`_as_factory`). Its name is the
@@ -29,10 +29,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator import protocols
-from agent_orchestrator.base.builtin_plugins import BUILT_IN as BUILT_IN
+from agent_orchestrator.base.builtin_plugins import BUILTIN_PLUGINS as BUILTIN_PLUGINS
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
-from agent_orchestrator.protocols import renamed
+from agent_orchestrator.protocols import earlier_names
 from agent_orchestrator.protocols.members import missing_members, required_members, required_methods, with_defaults
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class PluginInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class _Declared:
+class _DeclaredPlugin:
     """An imported plugin that `plugins:` named."""
 
     slot: str
@@ -83,7 +83,7 @@ class _Declared:
     file: Path | None = None
 
 
-class Registry:
+class PluginRegistry:
     """The plugins that one configuration can use."""
 
     def __init__(
@@ -101,17 +101,17 @@ class Registry:
         self._named_installed = frozenset(installed)
         self._admit = admit
         self._on_loaded = loaded
-        self._declared: list[_Declared] | None = None
+        self._declared: list[_DeclaredPlugin] | None = None
         self._problems: list[AoError] = []
 
     def get(self, slot: str, name: str) -> protocols.PluginFactory:
         """Return the class or other factory of this plugin. Raises `NotFound`, which names the closest match."""
         _check_slot(slot)
-        for declared in self._load():
+        for declared in self._load_declared():
             if (declared.slot, declared.name) == (slot, name):
                 return declared.factory
-        reference = BUILT_IN.get(slot, {}).get(name)
-        if reference is None and (code := installed(slot).get(name)):
+        reference = BUILTIN_PLUGINS.get(slot, {}).get(name)
+        if reference is None and (code := installed_plugins(slot).get(name)):
             if (slot, name) not in self._named_installed:
                 raise Denied(
                     f"the {slot} plugin {name} of {code.origin} is installed, but your configuration does not name it",
@@ -123,7 +123,7 @@ class Registry:
             raise self._unknown_plugin(slot, name)
         return _import_plugin(reference, f"the {slot} plugin {name}", slot)[1]
 
-    def make(self, slot: str, name: str, config: Mapping[str, Any], host: Host) -> Any:
+    def create(self, slot: str, name: str, config: Mapping[str, Any], host: Host) -> Any:
         """Construct a plugin with its own part of the configuration."""
         factory, description = self.get(slot, name), f"the {slot} plugin {name}"
         base = SLOTS[slot]
@@ -146,8 +146,8 @@ class Registry:
     def names(self, slot: str) -> list[str]:
         """Return every name that `get` accepts for this slot."""
         _check_slot(slot)
-        declared = {plugin.name for plugin in self._load() if plugin.slot == slot}
-        built_in = set(BUILT_IN.get(slot, {}))
+        declared = {plugin.name for plugin in self._load_declared() if plugin.slot == slot}
+        built_in = set(BUILTIN_PLUGINS.get(slot, {}))
         others = {name for allowed_slot, name in self._named_installed if allowed_slot == slot} - built_in
         return sorted(declared | built_in | (others and others & {point.name for point in _entry_points_of(slot)}))
 
@@ -161,16 +161,16 @@ class Registry:
         return {str(plugin.file): (plugin.slot, plugin.name) for plugin in self._declared or () if plugin.file}
 
     @property
-    def failed(self) -> list[AoError]:
+    def import_errors(self) -> list[AoError]:
         """The errors of the plugins that were imported so far."""
         return list(self._problems)
 
     def problems(self) -> list[AoError]:
         """Import the plugins named in `plugins:` and return the errors. The other plugins work regardless."""
-        self._load()
+        self._load_declared()
         return list(self._problems)
 
-    def _load(self) -> list[_Declared]:
+    def _load_declared(self) -> list[_DeclaredPlugin]:
         if self._declared is None:
             declared = []
             for entry in self._entries:
@@ -191,13 +191,13 @@ class Registry:
         return NotFound(f"there is no {slot} plugin {name!r}", remedy)
 
 
-def installed(slot: str) -> dict[str, PluginInfo]:
+def installed_plugins(slot: str) -> dict[str, PluginInfo]:
     """Return the installed plugins of other distributions for a slot, by name, without importing them."""
     plugins = {}
     for point in _entry_points_of(slot):
         distribution = point.dist
         name, version = (distribution.name, distribution.version) if distribution else ("?", "")
-        if point.value != BUILT_IN.get(slot, {}).get(point.name):
+        if point.value != BUILTIN_PLUGINS.get(slot, {}).get(point.name):
             file = _source_file(point)
             data = file.read_bytes() if file else b""
             declared = _declared_by(data, point.attr) if data else None
@@ -271,7 +271,7 @@ def load_declared(
     folder: Path,
     admit: Admit = lambda _path, _data: True,
     on_load: Callable[[PluginInfo], None] = lambda _code: None,
-) -> _Declared:
+) -> _DeclaredPlugin:
     """Import the plugin that an entry of `plugins:` names (`{path: ./x.py}` or `{package: name}`)."""
     path, package = entry.get("path"), entry.get("package")
     if bool(path) == bool(package):
@@ -287,9 +287,9 @@ def load_declared(
         on_load(PluginInfo(entry.get("slot", ""), entry.get("name", ""), f"the package {package}"))
         slot, factory = _import_plugin(package, f"the plugin package {package}", entry.get("slot"))
         stem = package.partition(":")[0].rpartition(".")[2]
-    declared_name = getattr(getattr(factory, "of", factory), "name", None)
+    declared_name = getattr(factory.plugin if isinstance(factory, _ClientApiFactory) else factory, "name", None)
     name = entry.get("name") or (declared_name if isinstance(declared_name, str) else "") or stem.replace("_", "-")
-    return _Declared(slot, name, factory, file if path else None)
+    return _DeclaredPlugin(slot, name, factory, file if path else None)
 
 
 def _import_plugin(
@@ -370,10 +370,10 @@ def _select_plugin(
 class _ClientApiFactory:
     """The factory of a `client.api.plugins` plugin: calls the class's `from_config`, or returns the instance as it is."""
 
-    of: Any
+    plugin: Any
 
     def __call__(self, config: Mapping[str, Any], host: Host) -> Any:
-        plugin = self.of
+        plugin = self.plugin
         return plugin.from_config(config, host) if isinstance(plugin, type) else plugin  # type: ignore[attr-defined]
 
 
@@ -385,7 +385,7 @@ def _as_factory(plugin: Any, slot: str) -> protocols.PluginFactory:
 
 def _check_members(plugin: object, members: Iterable[str], slot: str, description: str) -> None:
     """Raise `UsageError` if a plugin or its class lacks some of these members, or has a method under its earlier name."""
-    for old_name, new_name in renamed.METHODS.get(slot, {}).items():
+    for old_name, new_name in earlier_names.EARLIER_METHODS.get(slot, {}).items():
         if hasattr(plugin, old_name):
             raise UsageError(f"{description} has {old_name}, which is called {new_name} now", "rename it")
     if missing := missing_members(plugin, members):

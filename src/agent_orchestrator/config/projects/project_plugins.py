@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.config.projects.projects import Projects
 from agent_orchestrator.core.signals import ConfigurationReloaded
 
@@ -19,23 +19,23 @@ class ProjectPlugins:
 
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
-        self._registries: dict[tuple[tuple[Path, ...], frozenset[tuple[str, str]]], Registry] = {}
+        self._registries: dict[tuple[tuple[Path, ...], frozenset[tuple[str, str]]], PluginRegistry] = {}
         projects.flow.listeners.on_signal(ConfigurationReloaded, self._forget_failed)
 
-    def registry(self, project: ProjectConfig) -> Registry:
+    def registry(self, project: ProjectConfig) -> PluginRegistry:
         """Return the plugins that a project may use."""
         key = (project.plugins, frozenset(plugins_of(project)))
         if key not in self._registries:
             files = [{"path": str(path)} for path in project.plugins]
-            admits, note_plugin = self._projects.trusted_files.admits, self._projects.note_plugin
-            self._registries[key] = Registry(files, installed=key[1], admit=admits, loaded=note_plugin)
+            admits, note_plugin = self._projects.trusted_files.admits, self._projects.record_plugin
+            self._registries[key] = PluginRegistry(files, installed=key[1], admit=admits, loaded=note_plugin)
         return self._registries[key]
 
-    def registries(self) -> list[Registry]:
+    def registries(self) -> list[PluginRegistry]:
         """Return the registries in use."""
         return list(self._registries.values())
 
-    def admitted(self, project: ProjectConfig) -> list[dict[str, str]]:
+    def admitted_files(self, project: ProjectConfig) -> list[dict[str, str]]:
         """Return the plugin files that a project may run, with their digests, for a process that loads them itself."""
         files = []
         for path in project.plugins:
@@ -47,7 +47,7 @@ class ProjectPlugins:
 
     def _forget_failed(self, _signal: ConfigurationReloaded) -> None:
         """Let plugins that could not be loaded be tried again."""
-        self._registries = {key: registry for key, registry in self._registries.items() if not registry.failed}
+        self._registries = {key: registry for key, registry in self._registries.items() if not registry.import_errors}
 
 
 def plugins_of(project: ProjectConfig) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict
 
@@ -24,7 +24,7 @@ class ProjectSettings:
     def checked_project(self, project_id: str) -> ProjectConfig:
         """Return a project's configuration to start or merge something; raise `Conflict` if its file exists but could not be read."""
         project = self.project(project_id)
-        self.config.refuse_unread(project)
+        self.config.require_readable(project)
         return project
 
     def agent(self, facts: SessionFacts) -> ResolvedAgent:

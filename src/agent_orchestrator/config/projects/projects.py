@@ -13,24 +13,24 @@ from typing import Any, TypeVar
 
 import structlog
 
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.background_tasks import Tasks
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.tasks import Tasks
 from agent_orchestrator.config import trust
+from agent_orchestrator.config.config_set import ConfigSet, repository_of, slug
 from agent_orchestrator.config.detection.proposal import proposal_digest
-from agent_orchestrator.config.detection.repository import default_branch, detect
+from agent_orchestrator.config.detection.repository import default_branch, detect_repository
 from agent_orchestrator.config.edit import initial_text, write_atomically
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.load import Loaded, find, in_workspace, load, load_text
+from agent_orchestrator.config.load import LoadedConfig, find_config_file, in_workspace, load_file, load_text
 from agent_orchestrator.config.projects.default_agent import default_agent
-from agent_orchestrator.config.projects.folders import clone, folder_of
+from agent_orchestrator.config.projects.folders import clone_repository, resolve_folder
 from agent_orchestrator.config.projects.plugin_registry import PluginInfo
 from agent_orchestrator.config.projects.tracked_files import is_tracked
 from agent_orchestrator.config.projects.trusted_files import TrustedFiles, describe_powers
-from agent_orchestrator.config.schema import keep_schema
-from agent_orchestrator.config.scope import ConfigSet, repository_of, slug
-from agent_orchestrator.config.values import Quiet
+from agent_orchestrator.config.schema import update_schema_file
+from agent_orchestrator.config.units import QuietPeriod
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
@@ -54,7 +54,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class CommandContext:
     """Where a command was given."""
 
     cwd: Path | None = None
@@ -65,14 +65,14 @@ class Context:
     """Whether the result is shown to a person."""
 
 
-NO_CONTEXT = Context()
+NO_CONTEXT = CommandContext()
 
 
 class Projects:
     """The projects of this home: registration, reloading and trust."""
 
     def __init__(
-        self, flow: Flow, home: Home, host: Host, config: ConfigSet, trusted_files: TrustedFiles, watch: Watch
+        self, flow: Flow, home: Home, host: Host, config: ConfigSet, trusted_files: TrustedFiles, watch: FileWatcher
     ) -> None:
         self.flow = flow
         self.home = home
@@ -82,17 +82,17 @@ class Projects:
         self.trusted_files = trusted_files
         self._stamps: dict[Path, tuple[int, int]] = {}
         self._watched: set[Path] = set()
-        self._registering = asyncio.Lock()
+        self._registration_lock = asyncio.Lock()
         self._tasks = Tasks()
-        self._warned: dict[Path, Loaded] = {}
+        self._shown_warnings: dict[Path, LoadedConfig] = {}
         """The files whose warnings were already shown to a person, with the content that was shown."""
-        trusted_files.use_log()
-        config.trust_changed()
+        trusted_files.start_using_facts()
+        config.apply_trust_change()
 
     async def start(self) -> None:
         """Load the projects recorded in the event log. A file with errors is logged and does not keep the daemon from starting."""
         await self._load_or_log(self.home.config, self.config.load_home)
-        self.config.remember_unreadable(self.home.config)
+        self.config.mark_unreadable(self.home.config)
         self._watch(self.home.config)
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
         for project in self.flow.home.projects.values():
@@ -102,7 +102,7 @@ class Projects:
             file = file if file and file.exists() else None
             if file and self.config.loaded(file) is None:
                 await self._load_or_log(file, partial(self.config.add, file, removed))
-                self.config.remember_unreadable(file)
+                self.config.mark_unreadable(file)
                 self._watch(file)
             if self.config.project(project.id) is None:
                 unread = file if file and self.config.loaded(file) is None else None
@@ -111,7 +111,7 @@ class Projects:
     async def announce_proof(self, gate: Callable[[str, e.Notified], e.Body]) -> None:
         """Notify once for each project that an earlier version registered: its set-up can be proven. `gate` applies quiet hours."""
         for project in list(self.flow.home.projects.values()):
-            if project.announced or project.removed:
+            if project.is_setup_check_announced or project.removed:
                 continue
             text = f"Checks compare failures with the base branch per test now. Prove the set-up of {project.path}: ao init --check"
             notice = e.Notified("check-not-set-up", f"{project.id}: prove the set-up once", text, "action")
@@ -119,14 +119,14 @@ class Projects:
             body = gate(project.id, notice)
             await self.flow.append(self._event(registered, project.id), self._event(body, project.id))
 
-    async def take(self, file: Path) -> None:
+    async def load_startup_file(self, file: Path) -> None:
         """Load the file that the daemon is started with; raise `AoError` if it has errors."""
         await self._load_checked(file, partial(self.config.add, file))
 
     async def _load_checked(self, file: Path, load_file: Callable[[], T]) -> T:
         """Record whether the file is the user's own, then load it by `load_file`. Errors on the way are recorded as errors of that file."""
         with self.config.recording_errors(file):
-            await self._note_own(file)
+            await self._trust_own_file(file)
             return load_file()
 
     async def _load_or_log(self, file: Path | None, load_file: Callable[[], object]) -> None:
@@ -139,7 +139,7 @@ class Projects:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    async def resolve(self, context: Context, project: str | None = None, *, adopt: bool = False) -> str | None:
+    async def resolve(self, context: CommandContext, project: str | None = None, *, adopt: bool = False) -> str | None:
         """Register the configuration at `context` and return the id of the project that a command is about, or None.
 
         With `adopt`, a repository without a configuration is registered too. Raises `NotFound` for a project that the caller may not see.
@@ -148,7 +148,7 @@ class Projects:
             if project not in (None, context.only):
                 raise NotFound(f"no project {project}", f"you may ask for {context.only}: leave the project out")
             return context.only
-        async with self._registering:
+        async with self._registration_lock:
             try:
                 await self._register(context)
             except ConfigError:
@@ -160,7 +160,7 @@ class Projects:
         if config is not None and adopt:
             await self._refuse_embedded(config)
         if config is not None and adopt and config.file != self.home.config:
-            await self._record([config])  # it may have failed when the file was loaded, or without a log
+            await self._record_registrations([config])  # it may have failed when the file was loaded, or without a log
         return config.id if config else None
 
     def _project_at(self, cwd: Path | None) -> ProjectConfig | None:
@@ -182,13 +182,15 @@ class Projects:
                 return self.config.project(facts.project)
         return None
 
-    async def _register(self, context: Context) -> None:
+    async def _register(self, context: CommandContext) -> None:
         """Load or reload the configuration file for the caller's folder."""
         if context.cwd is None and context.config is None:
             return
         environ = {"AO_CONFIG": str(context.config)} if context.config else {}
         workspaces = (self.home.worktrees, *self.config.workspaces())
-        file = find(context.cwd or Path("/"), {**_expansion(), **environ}, self.home.path, workspaces)
+        file = find_config_file(
+            context.cwd or Path("/"), {**_expansion_variables(), **environ}, self.home.path, workspaces
+        )
         if file is None or file == self.home.config:
             return
         loaded = self.config.loaded(file)
@@ -202,16 +204,16 @@ class Projects:
         removed = {project.id for project in self.flow.home.projects.values() if project.removed}
         await self._load_checked(file, partial(self.config.add, file, removed))
         self._watch(file)
-        await self._record(project for project in self.config.projects() if project.file == file)
+        await self._record_registrations(project for project in self.config.projects() if project.file == file)
 
-    async def _record(self, projects: Iterable[ProjectConfig]) -> None:
+    async def _record_registrations(self, projects: Iterable[ProjectConfig]) -> None:
         """Record projects that the event log does not know with this path and file."""
         events = []
         for project in projects:
             registered = self.flow.home.projects.get(project.id)
             path, file = str(project.path), str(project.file) if project.file else None
             if registered is None or registered.removed or (registered.path, registered.config) != (path, file):
-                announced = registered is None or registered.announced
+                announced = registered is None or registered.is_setup_check_announced
                 events.append(self._event(e.ProjectRegistered(path, file, announced), project.id))
         if events:
             await self.flow.append(*events)
@@ -249,7 +251,7 @@ class Projects:
         self._stamps[file] = self._stamp(file)
         if file not in self._watched and file.parent.is_dir():
             self._watched.add(file)
-            self.watch.entry(file, lambda: self._changed(file))
+            self.watch.watch_entry(file, lambda: self._on_file_change(file))
 
     def _stamp(self, file: Path) -> tuple[int, int]:
         try:
@@ -258,11 +260,11 @@ class Projects:
             return (0, 0)
         return (status.st_mtime_ns, status.st_size)
 
-    def _changed(self, file: Path) -> None:
-        self._tasks.spawn(self._reload_quietly(file))
+    def _on_file_change(self, file: Path) -> None:
+        self._tasks.spawn(self._reload_if_changed(file))
 
-    async def _reload_quietly(self, file: Path) -> None:
-        async with self._registering:
+    async def _reload_if_changed(self, file: Path) -> None:
+        async with self._registration_lock:
             if self._stamp(file) != self._stamps.get(file) and file.exists():
                 try:
                     await self._reload_or_keep(file)
@@ -288,26 +290,26 @@ class Projects:
         except AoError:
             self._stamps.pop(file)  # the error is not in the file, so it is read again
             raise
-        if changes or str(file) in self.flow.home.broken:
+        if changes or str(file) in self.flow.home.unreadable_configs:
             await self.flow.append(self._event(e.ConfigurationChanged(str(file), tuple(changes[:50]))))
-        await self._record(project for project in self.config.projects() if project.file == file)
+        await self._record_registrations(project for project in self.config.projects() if project.file == file)
         self.flow.listeners.emit(ConfigurationReloaded())
 
-    def notices(self, context: Context, *, trust: bool = True) -> list[str]:
+    def notices(self, context: CommandContext, *, trust: bool = True) -> list[str]:
         """Return what a person who works at `context` should know about the configuration.
 
         Warnings are returned once, until the file changes. With `trust`, also return which files wait for trust.
         """
         notices: list[str] = []
-        for file in dict.fromkeys((*self.config.files, *self.config.broken)):
-            loaded, problem = self.config.loaded(file), self.config.broken.get(file)
+        for file in dict.fromkeys((*self.config.files, *self.config.file_errors)):
+            loaded, problem = self.config.loaded(file), self.config.file_errors.get(file)
             everywhere = file in (self.home.config, context.config)
             if everywhere or (context.cwd and context.cwd.is_relative_to(file.parent)):
                 if problem and file.exists():
                     in_force = "the last good content is in force" if loaded else "it is not in force"
                     notices.append(f"{problem}; {in_force}")
-                if loaded and context.shows_notices and self._warned.get(file) is not loaded:
-                    self._warned[file] = loaded
+                if loaded and context.shows_notices and self._shown_warnings.get(file) is not loaded:
+                    self._shown_warnings[file] = loaded
                     notices += loaded.warnings
                 if (
                     loaded
@@ -322,24 +324,24 @@ class Projects:
 
     # -- trust ---------------------------------------------------------------------------------------------------------
 
-    def trusts(self, loaded: Loaded) -> bool:
+    def trusts(self, loaded: LoadedConfig) -> bool:
         """Return whether all powers of a file, and the current content of the code files that it names, are trusted."""
         return self.trusted_files.trusts(loaded, self.config.trust_context(loaded))
 
-    def note_plugin(self, code: PluginInfo) -> None:
+    def record_plugin(self, code: PluginInfo) -> None:
         """Record that third-party code is about to be run."""
         name = f"{code.slot} {code.name}".strip()
         body = e.PluginLoaded(name, code.origin, code.version, code.digest, code.permissions)
         self._tasks.spawn(self.flow.append(self._event(body)))
 
-    async def _note_own(self, file: Path) -> None:
+    async def _trust_own_file(self, file: Path) -> None:
         """Record trust in a file, and in the code that it names, if the user wrote it untracked by Git; it stays trusted once committed.
 
         Code that such a file names is trusted only once this way: tracked code can be changed by any commit, so a change needs trust again.
         """
         stamp = self._stamp(file)
         try:
-            loaded = load(file, self.config.environ)
+            loaded = load_file(file, self.config.environ)
         except AoError:
             return  # loading the file reports the error
         around = self.config.trust_context(loaded)
@@ -351,13 +353,13 @@ class Projects:
             return  # Git may have removed or rewritten it since: whose content it was is no longer certain
         new = {trust.digest(trust.powers(loaded, around), loaded.path): file}
         for path in trust.code_files(loaded, around):
-            if str(path) not in self.flow.home.trusted.values() or await self._is_users_own(path):
+            if str(path) not in self.flow.home.trusted_commands.values() or await self._is_users_own(path):
                 new[trust.code_digest(path)] = path
         await self._trust(
             {**new, **dict.fromkeys(self.trusted_files.removed_walls(loaded, self.config.trust_context(loaded)), file)},
             "own",
         )
-        self.trusted_files.keep_for_daemon(loaded)
+        self.trusted_files.store_daemon_trust(loaded)
 
     def is_proposed(self, project: ProjectConfig) -> bool:
         """Return whether the commands of a project's file were detected and are not confirmed yet."""
@@ -378,11 +380,11 @@ class Projects:
         events = [
             self._event(e.CommandsTrusted(digest, str(file), by), key=f"trust:{digest}")
             for digest, file in digests.items()
-            if digest and digest not in self.flow.home.trusted
+            if digest and digest not in self.flow.home.trusted_commands
         ]
         if events:
             await self.flow.append(*events)
-        self.config.trust_changed()
+        self.config.apply_trust_change()
 
     async def _is_users_own(self, file: Path) -> bool:
         """Return whether a file is the user's own. Files in the home are, even if the user keeps the home in a repository of their own, but
@@ -396,7 +398,7 @@ class Projects:
         config = self.config.project(project)
         return config.trusted_authors if config else ()
 
-    def quiet_hours(self, project: str) -> Quiet | None:
+    def quiet_hours(self, project: str) -> QuietPeriod | None:
         """Return the time of day when only urgent notifications of a project are sent, or None."""
         config = self.config.project(project)
         return config.quiet if config else None
@@ -435,12 +437,12 @@ class Projects:
 
         Only what this session would use is checked. Also raise `Conflict` if a file exists but could not be read: it may demand walls.
         """
-        self.config.refuse_unread(project)
+        self.config.require_readable(project)
         untrusted_powers = partial(
             self.untrusted_powers, project, profile, ci=ci, reactions=reactions, coordinator=coordinator
         )
         if untrusted_powers() and project.file:
-            await self._note_own(project.file)  # the user may have edited their own code since the file was read
+            await self._trust_own_file(project.file)  # the user may have edited their own code since the file was read
         if (used := untrusted_powers()) and self.is_proposed(project):
             raise Denied(
                 f"the commands that were detected for {project.id} are not confirmed yet ({used})",
@@ -453,14 +455,14 @@ class Projects:
             )
 
     async def trust(
-        self, path: str | None, context: Context, *, preview: bool, shown_digest: str = ""
+        self, path: str | None, context: CommandContext, *, preview: bool, shown_digest: str = ""
     ) -> dict[str, Any]:
         """Return what a configuration would run and open, and trust it unless `preview`.
 
         `shown` is the digest of what the person saw; raise `Conflict` if the content differs from that.
         """
-        folder = context.cwd if path is None else folder_of(path, context.cwd)
-        name = await self.resolve(Context(folder, context.config), adopt=True)
+        folder = context.cwd if path is None else resolve_folder(path, context.cwd)
+        name = await self.resolve(CommandContext(folder, context.config), adopt=True)
         project = self.config.project(name or "")
         loaded = self.config.loaded(project.file) if project and project.file else None
         if project is None or project.file is None or loaded is None:
@@ -489,7 +491,7 @@ class Projects:
             walls = [wall for wall, is_kept in trust.walls(loaded).items() if is_kept]
             wall_digests = {trust.wall_digests(wall, loaded.path)[0]: project.file for wall in walls}
             await self._trust({**digests, **wall_digests})
-            self.trusted_files.keep_for_daemon(loaded)
+            self.trusted_files.store_daemon_trust(loaded)
             trusted = True
             await self._reload_trusted(project.file)
         return {
@@ -506,7 +508,7 @@ class Projects:
     async def _reload_trusted(self, file: Path) -> None:
         """Reload a file so that the parts that waited for trust come into force."""
         await self._load_or_log(file, partial(self.config.reload, file))
-        await self._record(project for project in self.config.projects() if project.file == file)
+        await self._record_registrations(project for project in self.config.projects() if project.file == file)
         self.flow.listeners.emit(ConfigurationReloaded())
 
     # -- what people ask for -------------------------------------------------------------------------------------------
@@ -530,12 +532,12 @@ class Projects:
             "sessions": len(sessions),
         }
 
-    async def add(self, path: str | None, url: str | None, context: Context, *, init: bool) -> dict[str, Any]:
+    async def add(self, path: str | None, url: str | None, context: CommandContext, *, init: bool) -> dict[str, Any]:
         """Register a repository. A URL is cloned first; `init` writes a configuration if there is none."""
         folder = (
-            await clone(self.host, url, context.cwd or self.home.repositories)
+            await clone_repository(self.host, url, context.cwd or self.home.repositories)
             if url
-            else folder_of(path or ".", context.cwd)
+            else resolve_folder(path or ".", context.cwd)
         )
         root = repository_of(folder) if folder.is_dir() else None
         if root is None:
@@ -543,11 +545,11 @@ class Projects:
             raise UsageError(f"{folder} {problem}", "name a repository, or make one by git init")
         created = await self._init(root) if init else None
         await self._readmit(root)
-        name = await self.resolve(Context(folder, context.config), adopt=True)
+        name = await self.resolve(CommandContext(folder, context.config), adopt=True)
         project = self.config.project(name or "")
         assert project is not None
         if project.file:
-            self._warned.pop(project.file, None)
+            self._shown_warnings.pop(project.file, None)
         return {**self._json(project), "created": str(created) if created else None, "agent": project.agent}
 
     async def _init(self, root: Path) -> Path | None:
@@ -559,8 +561,8 @@ class Projects:
         file = root / CONFIG_NAME
         if file.is_symlink():  # the repository would decide where in the user's home a file is written
             raise Conflict(f"{file} is a symlink to what is not there", "remove it, or make what it leads to")
-        keep_schema(self.home.schema)
-        text = initial_text(slug(root.name), detect(root), default_agent(self.host), schema=self.home.schema)
+        update_schema_file(self.home.schema)
+        text = initial_text(slug(root.name), detect_repository(root), default_agent(self.host), schema=self.home.schema)
         loaded = load_text(text, file, self.config.environ)
         if digest := proposal_digest(trust.powers(loaded, self.config.trust_context(loaded)), file):
             await self.flow.append(self._event(e.CommandsProposed(digest, str(file)), key=f"proposed:{digest}"))
@@ -593,5 +595,5 @@ class Projects:
         return Event(body, self.flow.clock(), "person", key or uuid.uuid4().hex, project)
 
 
-def _expansion() -> Mapping[str, str]:
+def _expansion_variables() -> Mapping[str, str]:
     return {name: value for name, value in os.environ.items() if name != "AO_CONFIG"}

@@ -1,6 +1,6 @@
 """`TrustedFiles`: which configuration files may use their powers (run commands, open something), by what the user has trusted.
 
-What a file could do is computed in `config/trust.py`; what the user trusted is in the facts. Look here when a part of a configuration
+What a file could do is computed in `config/trust/`; what the user trusted is in the facts. Look here when a part of a configuration
 is or is not in force although the file was not changed.
 """
 
@@ -15,26 +15,26 @@ from typing import Any
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.config import trust
 from agent_orchestrator.config.detection.proposal import proposal_digest
-from agent_orchestrator.config.load import Loaded, load
+from agent_orchestrator.config.load import LoadedConfig, load_file
 from agent_orchestrator.config.model import Config
 from agent_orchestrator.config.projects.plugin_registry import declared_permissions
 from agent_orchestrator.config.projects.tracked_files import is_tracked
 from agent_orchestrator.config.trust import TrustContext
 from agent_orchestrator.core.facts import Facts
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.protocols.text import visible
+from agent_orchestrator.protocols.text import make_visible
 
 
 @dataclass(frozen=True, slots=True)
-class Powers:
+class FilePowers:
     """What a file would run or open, together with the contents of it and of the user's own file from which that was computed."""
 
-    loaded: Loaded
+    loaded: LoadedConfig
     own: Config
     powers: dict[str, Any]
     digests: tuple[str, str]
     """The digest as earlier versions recorded it (without the file's path), and as it is recorded now."""
-    unwalled: Mapping[tuple[str, str], str]
+    missing_walls: Mapping[tuple[str, str], str]
     """The walls (container, permissions, sandbox) that the file does not put around agents, by their digests (`wall_digests`)."""
 
 
@@ -45,23 +45,23 @@ class TrustedFiles:
         """`foreign`: the configuration file that the daemon was started with came with a repository."""
         self._facts = facts
         self._home = home
-        self._foreign = foreign
-        self._log_is_open = False
-        self._powers: dict[Path, Powers] = {}
+        self._is_foreign = foreign
+        self._uses_facts = False
+        self._powers: dict[Path, FilePowers] = {}
 
-    def use_log(self) -> None:
+    def start_using_facts(self) -> None:
         """From now on decide by the facts; before, only the daemon's own settings are trusted, and only from the user's own files."""
-        self._log_is_open = True
+        self._uses_facts = True
 
-    def trusts(self, loaded: Loaded, around: TrustContext) -> bool:
+    def trusts(self, loaded: LoadedConfig, around: TrustContext) -> bool:
         """Return whether all powers of a file, and the current content of the code files that it names, are trusted."""
-        if not self._log_is_open:
-            return not self._foreign and bool(trust.daemon_settings(loaded))
+        if not self._uses_facts:
+            return not self._is_foreign and bool(trust.daemon_settings(loaded))
         return not self.untrusted(loaded, around)
 
-    def untrusted(self, loaded: Loaded, around: TrustContext) -> list[str]:
+    def untrusted(self, loaded: LoadedConfig, around: TrustContext) -> list[str]:
         """Return the digests that are not trusted yet."""
-        trusted = self._facts.home.trusted
+        trusted = self._facts.home.trusted_commands
         is_home_file = loaded.path == self._home.config
         old_digest, new_digest = ("", "") if is_home_file else self.powers_of(loaded, around).digests
         is_trusted = trusted.get(old_digest) == str(loaded.path)  # as earlier versions recorded it
@@ -71,7 +71,7 @@ class TrustedFiles:
         return [digest for digest in digests if digest and digest not in trusted]
 
     def untrusted_powers(
-        self, loaded: Loaded, around: TrustContext, project: str, used: Mapping[str, bool], profile: str | None
+        self, loaded: LoadedConfig, around: TrustContext, project: str, used: Mapping[str, bool], profile: str | None
     ) -> str:
         """Return the untrusted powers that a session of a project would use, as text, or "" if there are none.
 
@@ -95,21 +95,21 @@ class TrustedFiles:
         names |= {f"no longer {wall}" for wall in self.removed_walls(loaded, around).values()}
         return ", ".join(sorted(names))
 
-    def removed_walls(self, loaded: Loaded, around: TrustContext) -> dict[str, str]:
+    def removed_walls(self, loaded: LoadedConfig, around: TrustContext) -> dict[str, str]:
         """Return the walls that a file put around agents when a person trusted it, and no longer does.
 
         The keys are the digests of trust in the file without that wall.
         """
-        trusted = self._facts.home.trusted
+        trusted = self._facts.home.trusted_commands
         if str(loaded.path.parent) not in map(os.path.dirname, trusted.values()):
             return {}
         return {
             without_wall: wall
-            for (with_wall, without_wall), wall in self.powers_of(loaded, around).unwalled.items()
+            for (with_wall, without_wall), wall in self.powers_of(loaded, around).missing_walls.items()
             if with_wall in trusted and without_wall not in trusted
         }
 
-    def powers_of(self, loaded: Loaded, around: TrustContext) -> Powers:
+    def powers_of(self, loaded: LoadedConfig, around: TrustContext) -> FilePowers:
         """Return what a file would run or open; computed again only if the file or the user's own file changed."""
         cached = self._powers.get(loaded.path)
         if cached is None or cached.loaded is not loaded or cached.own is not around.own:
@@ -117,30 +117,30 @@ class TrustedFiles:
             digests = (trust.digest(powers), trust.digest(powers, loaded.path))
             missing = [wall for wall, is_kept in trust.walls(loaded, around.own).items() if not is_kept]
             unwalled = {trust.wall_digests(wall, loaded.path): wall for wall in missing}
-            cached = self._powers[loaded.path] = Powers(loaded, around.own, powers, digests, unwalled)
+            cached = self._powers[loaded.path] = FilePowers(loaded, around.own, powers, digests, unwalled)
         return cached
 
-    def is_proposal(self, loaded: Loaded, around: TrustContext) -> bool:
+    def is_proposal(self, loaded: LoadedConfig, around: TrustContext) -> bool:
         """Return whether a file's commands are exactly the detected ones. A file whose commands a person edited is no proposal."""
         digest = proposal_digest(self.powers_of(loaded, around).powers, loaded.path)
-        return bool(digest) and digest in self._facts.home.proposed
+        return bool(digest) and digest in self._facts.home.proposed_commands
 
     def admits(self, path: Path, data: bytes) -> bool:
         """Return whether this file of code is trusted with exactly this content."""
-        return trust.file_digest(path, data) in self._facts.home.trusted
+        return trust.file_digest(path, data) in self._facts.home.trusted_commands
 
-    def keep_for_daemon(self, loaded: Loaded) -> None:
+    def store_daemon_trust(self, loaded: LoadedConfig) -> None:
         """Store the digest of a file's daemon-wide settings in `home.trusted`: it is needed before the event log can be read."""
         digest = trust.digest(trust.daemon_settings(loaded))
         if digest and digest not in trusted_for_daemon(self._home):
-            with self._home.trusted.open("a", encoding="utf-8") as file:
+            with self._home.trusted_settings.open("a", encoding="utf-8") as file:
                 file.write(f"{digest}\n")
 
 
 def trusted_for_daemon(home: Home) -> frozenset[str]:
     """Return the digests of the trusted daemon-wide settings."""
     try:
-        return frozenset(home.trusted.read_text(encoding="utf-8").split())
+        return frozenset(home.trusted_settings.read_text(encoding="utf-8").split())
     except OSError:
         return frozenset()
 
@@ -148,7 +148,7 @@ def trusted_for_daemon(home: Home) -> frozenset[str]:
 async def is_untrusted_foreign_file(host: Host, home: Home, file: Path) -> bool:
     """Return whether a file came with a repository and its daemon-wide settings are not trusted."""
     try:
-        digest = trust.digest(trust.daemon_settings(load(file, os.environ)))
+        digest = trust.digest(trust.daemon_settings(load_file(file, os.environ)))
     except Exception:
         return True  # loading the file reports the error
     return bool(digest) and digest not in trusted_for_daemon(home) and await is_tracked(host, file)
@@ -157,7 +157,7 @@ async def is_untrusted_foreign_file(host: Host, home: Home, file: Path) -> bool:
 def describe_powers(powers: Mapping[str, Any], code: Iterable[Path]) -> list[str]:
     """Return powers and files of code as lines for a person, with control characters made visible."""
     lines = [*_command_lines(powers), *(f"{path}: {_describe_code(path)}" for path in code)]
-    return [visible(line).replace("\n", " ⏎ ") for line in lines]
+    return [make_visible(line).replace("\n", " ⏎ ") for line in lines]
 
 
 def _describe_code(path: Path) -> str:

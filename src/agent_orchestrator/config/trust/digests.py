@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.files.safe import MAX_FILE_BYTES, read_regular_file
-from agent_orchestrator.config.load import Loaded
+from agent_orchestrator.config.load import LoadedConfig
 from agent_orchestrator.config.trust.power import TrustContext, resolve_path
 
 
@@ -26,7 +26,7 @@ def digest(powers: Mapping[str, Any], file: Path | None = None) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def code_files(loaded: Loaded, around: TrustContext) -> list[Path]:
+def code_files(loaded: LoadedConfig, around: TrustContext) -> list[Path]:
     """Return the files of code that a file names. Trust in the file includes trust in their content."""
     config = loaded.config
     paths = [resolve_path(around.folder, entry.path, around) for entry in config.plugins]

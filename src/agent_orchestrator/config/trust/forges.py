@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.config import model as m
 from agent_orchestrator.config.detection.repository import parse_remote, remote
-from agent_orchestrator.config.trust.power import Find, TrustContext, drop_empty, first_set, resolve_path
+from agent_orchestrator.config.trust.power import SelectUntrusted, TrustContext, drop_empty, first_set, resolve_path
 from agent_orchestrator.config.trust.values import third_party_plugin
 
 _GITHUB_ADDRESS = re.compile(r"(https://|git@|ssh://git@)github\.com[/:][\w./~-]*", re.IGNORECASE)
@@ -18,7 +18,7 @@ _ISSUE_SCOPES = ("project", "projectKey", "team", "teamId")
 """Options that select which issues a token opens in Jira or Linear. A checkout cannot show that these belong to it."""
 
 
-def forge_powers(slot: str) -> Find:
+def forge_powers(slot: str) -> SelectUntrusted:
     """Return a power for what sends a token of the user's to a host of the file's choice, what the token opens there, and the secret of
     a webhook.
     """
@@ -41,12 +41,12 @@ def forge_powers(slot: str) -> Find:
 def foreign_repository(value: Any, section: Any, around: TrustContext) -> Any:
     """Return a repository that the checkout did not come from, or one at a host that the user's tokens are not for."""
     sections = (section, around.defaults, around.own.defaults)
-    forge, tracker = first_set("scm", *sections) or m.Plugin(), first_set("tracker", *sections)
+    forge, tracker = first_set("scm", *sections) or m.PluginSection(), first_set("tracker", *sections)
     forges = (forge, tracker) if tracker and tracker.plugin != "auto" else (forge,)
     return None if value is None else _value_if_foreign(value, section, around, *forges)
 
 
-def _value_if_foreign(value: str, section: Any, around: TrustContext, *forges: m.Plugin) -> str | None:
+def _value_if_foreign(value: str, section: Any, around: TrustContext, *forges: m.PluginSection) -> str | None:
     """Return the value if it names another repository than the checkout's origin, or a host that tokens are not for."""
     root = resolve_path(around.folder, getattr(section, "path", None) or ".", around)
     origin, host = remote(root) if root.is_dir() else (None, None)
@@ -56,7 +56,7 @@ def _value_if_foreign(value: str, section: Any, around: TrustContext, *forges: m
     return value if _names_other_host(value) or (host and _has_unknown_host(host, forges, around)) else None
 
 
-def _has_unknown_host(host: str, forges: Sequence[m.Plugin], around: TrustContext) -> bool:
+def _has_unknown_host(host: str, forges: Sequence[m.PluginSection], around: TrustContext) -> bool:
     """Return whether the checkout came from a host other than the ones at which its name is looked up.
 
     A host without a dot is an alias in the user's SSH configuration and is accepted.
@@ -75,7 +75,7 @@ def _has_unknown_host(host: str, forges: Sequence[m.Plugin], around: TrustContex
     return False
 
 
-def _hosts_of(forge: m.Plugin) -> list[str]:
+def _hosts_of(forge: m.PluginSection) -> list[str]:
     """Return the hosts that a forge or tracker plugin's options name."""
     addresses = [str(forge.options[key]) for key in ("apiUrl", "url", "host") if forge.options.get(key)]
     return list(dict.fromkeys(addresses))

@@ -9,13 +9,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.load import Loaded
+from agent_orchestrator.config.load import LoadedConfig
 from agent_orchestrator.config.trust.agents import RANKS
 from agent_orchestrator.config.trust.digests import digest
 from agent_orchestrator.config.trust.power import first_set
 
 
-def walls(loaded: Loaded, own: m.Config | None = None) -> dict[str, bool]:
+def walls(loaded: LoadedConfig, own: m.Config | None = None) -> dict[str, bool]:
     """Return the walls that a file could put around agents, and whether it does.
 
     With `own`, the user's own file counts where the file sets nothing.

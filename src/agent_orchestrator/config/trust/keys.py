@@ -21,37 +21,37 @@ from agent_orchestrator.config.trust.values import (
     new_notifiers,
     new_routes,
     notifier_settings,
-    only,
     path_outside,
     plugin_files,
+    power_for_values,
     risky_variables,
     terminal_powers,
     third_party_plugin,
 )
 
-_FREE_AGENT = "what it reads, it could read in any file of the repository"
+_READABLE_ANYWAY = "what it reads, it could read in any file of the repository"
 
-_LIMIT = "a limit; those of your own file hold too"
+_ONLY_A_LIMIT = "a limit; those of your own file hold too"
 
-_OF_CHECKOUT = "files of the checkout itself, never from outside it"
+_INSIDE_CHECKOUT = "files of the checkout itself, never from outside it"
 
-_NAME = "a name that is shown"
+_ONLY_A_NAME = "a name that is shown"
 
-_HOW = "how something is done that is allowed otherwise"
+_ONLY_MANNER = "how something is done that is allowed otherwise"
 
-_DAEMON = "counts only in your own file, or in one that you started the daemon with"
+_DAEMON_WIDE = "counts only in your own file, or in one that you started the daemon with"
 
-SECTION = ""
+NESTED_SECTION = ""
 """The key is a section: its own keys are listed separately."""
 
-_ENV = Power(
+_ENV_POWER = Power(
     "may decide which programs run, or whom they ask",
     risky_variables,
     "all names but `APP_…`, `FEATURE_…`, `TEST_…`, `CI`, `DEBUG`, `PORT`, `LOG_LEVEL`, `NO_COLOR` and `FORCE_COLOR`;"
     " of these too such as end in `…_URL`, `…_PATH` or `…_CMD`",
 )
 
-_RULES = Power(
+_RULES_POWER = Power(
     "runs, starts agents by itself, lands what nobody approved, holds your account for all projects, or spends more than you let it",
     rule_powers,
     "`command`, `action: spawn`, `action: hold`, `action: merge` by another trigger than `approved-and-green`, a message with"
@@ -59,9 +59,9 @@ _RULES = Power(
     " file has a budget",
 )
 
-_WHO = Power("tells somebody else", new_routes, "neither `desktop` nor one of yours", waits=False)
+_ROUTES_POWER = Power("tells somebody else", new_routes, "neither `desktop` nor one of yours", blocks_start=False)
 
-_FORGE = (
+_FORGE_VALUES = (
     "another host, a token, a webhook's secret, a `project` or `team` that your own file does not name, or not ours"
 )
 
@@ -76,39 +76,39 @@ _DEFAULTS_KEYS: dict[str, str | Power] = {
         " that your own file names there, or another one where that has a budget",
     ),
     "workspace": Power("code of others", third_party_plugin("workspace"), "not ours"),
-    "tracker": Power("sends tokens, or opens issues of yours", forge_powers("tracker"), _FORGE, guarded=True),
-    "scm": Power("sends tokens, or opens issues of yours", forge_powers("scm"), _FORGE, guarded=True),
-    "notifiers": Power("tells somebody else", new_notifiers, "neither `desktop` nor one of yours", waits=False),
+    "tracker": Power("sends tokens, or opens issues of yours", forge_powers("tracker"), _FORGE_VALUES, guarded=True),
+    "scm": Power("sends tokens, or opens issues of yours", forge_powers("scm"), _FORGE_VALUES, guarded=True),
+    "notifiers": Power("tells somebody else", new_notifiers, "neither `desktop` nor one of yours", blocks_start=False),
     "terminal": Power(
-        "runs on your screen", terminal_powers, "not ours, or with options such as a `command`", waits=False
+        "runs on your screen", terminal_powers, "not ours, or with options such as a `command`", blocks_start=False
     ),
-    "agent_config": SECTION,
+    "agent_config": NESTED_SECTION,
 }
 
-KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
+TRUST_BY_KEY: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
     m.Config: {
-        "port": _DAEMON,
-        "host": Power("opens the daemon", when="in a file that you started the daemon with"),
-        "tls": Power("opens the daemon", when="in a file that you started the daemon with"),
-        "database": Power("gives everything away", when="in a file that you started the daemon with"),
-        "cluster": Power("runs elsewhere", when="in a file that you started the daemon with"),
-        "power": _DAEMON,
-        "defaults": SECTION,
-        "projects": SECTION,
-        "project": SECTION,
-        "agents": SECTION,
-        "orchestrator": SECTION,
-        "reactions": _RULES,
-        "notifiers": Power("sends what happens somewhere", notifier_settings, waits=False),
-        "notification_routing": _WHO,
-        "notifications": SECTION,
+        "port": _DAEMON_WIDE,
+        "host": Power("opens the daemon", affected_values="in a file that you started the daemon with"),
+        "tls": Power("opens the daemon", affected_values="in a file that you started the daemon with"),
+        "database": Power("gives everything away", affected_values="in a file that you started the daemon with"),
+        "cluster": Power("runs elsewhere", affected_values="in a file that you started the daemon with"),
+        "power": _DAEMON_WIDE,
+        "defaults": NESTED_SECTION,
+        "projects": NESTED_SECTION,
+        "project": NESTED_SECTION,
+        "agents": NESTED_SECTION,
+        "orchestrator": NESTED_SECTION,
+        "reactions": _RULES_POWER,
+        "notifiers": Power("sends what happens somewhere", notifier_settings, blocks_start=False),
+        "notification_routing": _ROUTES_POWER,
+        "notifications": NESTED_SECTION,
         "quiet_hours": "when you are told",
         "plugins": Power("code: holds for the files' content too", plugin_files),
     },
     m.Defaults: _DEFAULTS_KEYS,
     m.Project: {
         **_DEFAULTS_KEYS,
-        "name": _NAME,
+        "name": _ONLY_A_NAME,
         "repo": Power(
             "pushes and comments there",
             foreign_repository,
@@ -117,61 +117,61 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         ),
         "path": Power("another repository of yours", path_outside, "outside the folder in which the file lies"),
         "default_branch": "what lands there, lands by your word",
-        "session_prefix": _NAME,
+        "session_prefix": _ONLY_A_NAME,
         "ci": Power("runs", lambda value, _s, _a: {name: check.command for name, check in value.items()}, guarded=True),
         "commands": Power("agents run it without asking"),
-        "symlinks": _OF_CHECKOUT,
-        "copy_": _OF_CHECKOUT,
-        "sparse": _OF_CHECKOUT,
+        "symlinks": _INSIDE_CHECKOUT,
+        "copy_": _INSIDE_CHECKOUT,
+        "sparse": _INSIDE_CHECKOUT,
         "post_create": Power("runs", guarded=True),
         "red_base": "whether failures of the base branch hold a merge; no key lets through what is new",
         "ports": "numbers that agents are told",
-        "env": _ENV,
+        "env": _ENV_POWER,
         "worktree_dir": Power("writes there", path_outside, "outside the folder in which the file lies"),
-        "branch_pattern": _NAME,
-        "agent_rules": _FREE_AGENT,
+        "branch_pattern": _ONLY_A_NAME,
+        "agent_rules": _READABLE_ANYWAY,
         "agent_rules_file": Power(
             "shows a file of yours to agents", path_outside, "outside the folder in which the file lies"
         ),
-        "trusted_authors": Power("lets strangers speak to agents", waits=False),
-        "review": SECTION,
-        "fix": SECTION,
-        "budget": _LIMIT,
-        "docker": SECTION,
-        "sandbox": Power("takes the walls away", only("none"), "`none`"),
-        "max_parallel_agents": _LIMIT,
-        "coordinator": SECTION,
-        "notification_routing": _WHO,
-        "reactions": _RULES,
+        "trusted_authors": Power("lets strangers speak to agents", blocks_start=False),
+        "review": NESTED_SECTION,
+        "fix": NESTED_SECTION,
+        "budget": _ONLY_A_LIMIT,
+        "docker": NESTED_SECTION,
+        "sandbox": Power("takes the walls away", power_for_values("none"), "`none`"),
+        "max_parallel_agents": _ONLY_A_LIMIT,
+        "coordinator": NESTED_SECTION,
+        "notification_routing": _ROUTES_POWER,
+        "reactions": _RULES_POWER,
     },
     m.Notifications: {
         **dict.fromkeys(("digest", "rate_limit", "repeat_after"), "how often you are told"),
-        "url": Power("has links for you lead there", waits=False),
+        "url": Power("has links for you lead there", blocks_start=False),
     },
-    m.AgentConfig: {
-        "model": _HOW,
+    m.AgentConfigSection: {
+        "model": _ONLY_MANNER,
         "permissions": Power("asks you less", wider_permissions, "`full`, or more than your own file says"),
-        "mode": _HOW,
+        "mode": _ONLY_MANNER,
         "mcp": "its own tools, for its own session",
     },
     m.Profile: {
         "tool": Power("code of others", third_party_plugin("agent"), "not ours"),
-        "role": _HOW,
+        "role": _ONLY_MANNER,
         "runtime": Power("code of others, or less of a wall than you want", weaker_runtime, "as in `defaults`"),
         "workspace": Power("code of others", third_party_plugin("workspace"), "not ours"),
-        "skills": _FREE_AGENT,
-        "filters": SECTION,
-        "model": _HOW,
+        "skills": _READABLE_ANYWAY,
+        "filters": NESTED_SECTION,
+        "model": _ONLY_MANNER,
         "permissions": Power("asks you less", wider_permissions, "`full`, or more than your own file says"),
-        "mode": _HOW,
-        "rules": _FREE_AGENT,
-        "env": _ENV,
-        "account": _NAME,
-        "max_parallel_agents": _LIMIT,
-        "budget": _LIMIT,
-        "reactions": _RULES,
+        "mode": _ONLY_MANNER,
+        "rules": _READABLE_ANYWAY,
+        "env": _ENV_POWER,
+        "account": _ONLY_A_NAME,
+        "max_parallel_agents": _ONLY_A_LIMIT,
+        "budget": _ONLY_A_LIMIT,
+        "reactions": _RULES_POWER,
         "command": Power("runs", guarded=True),
-        "prompt": _HOW,
+        "prompt": _ONLY_MANNER,
         "resume": Power("runs", guarded=True),
         "screen": Power(
             "has the daemon match patterns, which may take without end",
@@ -180,61 +180,63 @@ KEYS: Mapping[type[BaseModel], Mapping[str, str | Power]] = {
         "script": Power("runs", guarded=True),
         "options": Power("arguments and settings of programs"),
     },
-    m.Docker: {
+    m.DockerSection: {
         "image": Power("gets what your agent logs in with", guarded=True),
         "dockerfile": Power("is built: holds for the file's content too", guarded=True),
-        "network": Power("reaches your machine", only("host"), "`host`", guarded=True),
+        "network": Power("reaches your machine", power_for_values("host"), "`host`", guarded=True),
         "allow": Power("may be told what the agent knows", guarded=True),
-        "cpus": _LIMIT,
-        "memory": _LIMIT,
+        "cpus": _ONLY_A_LIMIT,
+        "memory": _ONLY_A_LIMIT,
         "mounts": Power("shows files of yours to agents", guarded=True),
-        "engine": _HOW,
+        "engine": _ONLY_MANNER,
     },
     m.Coordinator: {
         "agent": Power("code of others, or fewer walls than your agents have", weaker_agent, "as in `defaults`"),
-        "auto": Power("starts by itself", only(True), "`true`"),
-        "model": _HOW,
+        "auto": Power("starts by itself", power_for_values(True), "`true`"),
+        "model": _ONLY_MANNER,
         "permissions": Power(
             "asks you less", wider_coordinator_permissions, "more than `default`, or than your own file says"
         ),
-        "rules": _FREE_AGENT,
+        "rules": _READABLE_ANYWAY,
         "may": Power("decides for you"),
         "max_sessions": Power("starts more than you let it", more_sessions, "more than your own file says"),
-        "digest": _HOW,
-        "conversation": _HOW,
+        "digest": _ONLY_MANNER,
+        "conversation": _ONLY_MANNER,
     },
-    m.Orchestrator: {
-        "max_parallel_agents": _LIMIT,
-        "auto_assign": Power("starts agents by itself", only(True), "`true`"),
-        "budget": _LIMIT,
-        "coordinator": SECTION,
-        "planner": SECTION,
+    m.OrchestratorSection: {
+        "max_parallel_agents": _ONLY_A_LIMIT,
+        "auto_assign": Power("starts agents by itself", power_for_values(True), "`true`"),
+        "budget": _ONLY_A_LIMIT,
+        "coordinator": NESTED_SECTION,
+        "planner": NESTED_SECTION,
     },
-    m.Planner: {
+    m.PlannerSection: {
         "agent": Power("code of others, or fewer walls than your agents have", weaker_agent, "as in `defaults`"),
-        **dict.fromkeys(("model", "max_tasks", "attempts", "timeout"), _HOW),
+        **dict.fromkeys(("model", "max_tasks", "attempts", "timeout"), _ONLY_MANNER),
     },
-    m.Review: {
-        "max_rounds": _LIMIT,
-        "approval": Power("an agent's approval is enough", only("agent"), "`agent`", waits=False),
+    m.ReviewSection: {
+        "max_rounds": _ONLY_A_LIMIT,
+        "approval": Power("an agent's approval is enough", power_for_values("agent"), "`agent`", blocks_start=False),
     },
-    m.Fix: {"commands": Power("runs", guarded=True), "timeout": _LIMIT, "parallel": _LIMIT},
+    m.FixSection: {"commands": Power("runs", guarded=True), "timeout": _ONLY_A_LIMIT, "parallel": _ONLY_A_LIMIT},
     m.Filters: dict.fromkeys(("labels", "exclude_labels", "languages", "paths"), "which work it takes"),
 }
 """The keys of each section: why one needs no trust, or the power that it is."""
 
 
-def table() -> str:
+def trust_table() -> str:
     """Return the table of every key that needs trust, and why, for the reference page."""
     rows = ["| section | key | needs trust | because it | before that |", "|---|---|---|---|---|"]
-    for section, keys in KEYS.items():
+    for section, keys in TRUST_BY_KEY.items():
         for name, entry in keys.items():
-            is_in_defaults = section is m.Project and m.Defaults in KEYS and KEYS[m.Defaults].get(name) is entry
+            is_in_defaults = (
+                section is m.Project and m.Defaults in TRUST_BY_KEY and TRUST_BY_KEY[m.Defaults].get(name) is entry
+            )
             if isinstance(entry, Power) and not is_in_defaults:
                 consequence = "whoever would use it is refused" if entry.guarded else "it is as if it were not written"
                 key = section.model_fields[name].alias or name
                 rows.append(
-                    f"| {section.__name__} | `{key}` | {entry.when or 'always'} | {entry.why} | {consequence} |"
+                    f"| {section.__name__} | `{key}` | {entry.affected_values or 'always'} | {entry.why} | {consequence} |"
                 )
     rows.append(
         "| AgentConfig | any other key | always | arguments and settings of programs | it is as if it were not written |"

@@ -29,11 +29,11 @@ class TrustContext:
     """The profiles of the file itself."""
     reactions: Mapping[str, m.Reaction] = field(default_factory=dict)
     """The reactions of the file itself, for all its projects."""
-    of_projects: Sequence[Mapping[str, m.Reaction]] = ()
+    project_reactions: Sequence[Mapping[str, m.Reaction]] = ()
     """The reactions of its projects; those of a profile are merged over them."""
 
 
-Find = Callable[[Any, Any, TrustContext], Any]
+SelectUntrusted = Callable[[Any, Any, TrustContext], Any]
 """Takes a value, its section and the surrounding settings; returns the part of the value that needs trust, or something falsy."""
 
 
@@ -42,12 +42,12 @@ class Power:
     """A key that needs trust."""
 
     why: str
-    find: Find = lambda value, _section, _around: value
-    when: str = ""
+    select: SelectUntrusted = lambda value, _section, _around: value
+    affected_values: str = ""
     """Which of its values need it; "": all of them."""
     guarded: bool = False
     """It stays in force, and is refused where it would be used until it is trusted."""
-    waits: bool = True
+    blocks_start: bool = True
     """Whether starting a session waits for trust in it; otherwise the session starts without it."""
 
 

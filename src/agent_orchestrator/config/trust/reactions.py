@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.merge import rules
+from agent_orchestrator.config.overlay import merge_rules
 from agent_orchestrator.config.trust.power import TrustContext, drop_empty
 
 _UNATTENDED_ACTIONS = ("hold", "spawn")
@@ -60,7 +60,7 @@ def changed_rule(name: str, rule: m.Reaction, section: Any, around: TrustContext
     session which spent a budget of the user's counts too.
     """
     levels = (around.own.reactions, {} if isinstance(section, m.Config) else around.reactions)
-    project_reactions = around.of_projects if isinstance(section, m.Profile) else ()
+    project_reactions = around.project_reactions if isinstance(section, m.Profile) else ()
     own_budgets = (around.own.orchestrator.budget, *(profile.budget for profile in around.own.agents.values()))
     has_budget = any(budget.model_fields_set for budget in own_budgets)
     return {
@@ -75,7 +75,7 @@ def _overridden_fields(
 ) -> dict[str, Any]:
     """Return the fields of a rule that change what the rules in `levels` do under the same name."""
     below = [{name: level[name]} for level in levels if name in level]
-    base = next((lower_rule for lower_rule in rules(*below) if lower_rule.name == name), None)
+    base = next((lower_rule for lower_rule in merge_rules(*below) if lower_rule.name == name), None)
     stops = has_budget and base is not None and (base.trigger, base.action) == ("budget-exceeded", "stop")
     if base is None or not (base.command or base.action in (*_UNATTENDED_ACTIONS, "merge") or stops):
         return {}
@@ -88,7 +88,7 @@ def _overridden_fields(
     return rule.model_dump(mode="json", by_alias=True, include=changed)
 
 
-def reporting_rule(name: str, rule: m.Reaction) -> m.Reaction:
+def without_commands(name: str, rule: m.Reaction) -> m.Reaction:
     """Return a rule without what it would run; its default action remains."""
     fields = rule.model_fields_set - ({"message"} if _scripted_message(rule) else set())
     if rule.command or _acts_unattended(name, rule):

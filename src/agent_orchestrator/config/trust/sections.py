@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import BaseModel
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.load import Loaded
+from agent_orchestrator.config.load import LoadedConfig
 from agent_orchestrator.config.trust.agents import profile_override
-from agent_orchestrator.config.trust.keys import KEYS, SECTION
+from agent_orchestrator.config.trust.keys import NESTED_SECTION, TRUST_BY_KEY
 from agent_orchestrator.config.trust.power import Power, TrustContext, drop_empty
-from agent_orchestrator.config.trust.reactions import changed_rule, reporting_rule, rule_powers
+from agent_orchestrator.config.trust.reactions import changed_rule, rule_powers, without_commands
 
 
-def powers(loaded: Loaded, around: TrustContext | None = None, *, waits: bool = False) -> dict[str, Any]:
+def powers(loaded: LoadedConfig, around: TrustContext | None = None, *, waits: bool = False) -> dict[str, Any]:
     """Return everything that a file would run or open; with `waits`, only what has sessions wait for trust."""
     loaded = loaded.without_secrets or loaded
     around = _with_file_sections(loaded, around)
@@ -26,7 +26,7 @@ def powers(loaded: Loaded, around: TrustContext | None = None, *, waits: bool = 
     return drop_empty({**all_powers, "variables": list(loaded.variables)})
 
 
-def _with_file_sections(loaded: Loaded, around: TrustContext | None) -> TrustContext:
+def _with_file_sections(loaded: LoadedConfig, around: TrustContext | None) -> TrustContext:
     config = loaded.config
     projects = [*config.projects.values(), *([config.project] if config.project else [])]
     return replace(
@@ -34,18 +34,18 @@ def _with_file_sections(loaded: Loaded, around: TrustContext | None) -> TrustCon
         defaults=config.defaults,
         profiles=config.agents,
         reactions=config.reactions,
-        of_projects=tuple(project.reactions for project in projects),
+        project_reactions=tuple(project.reactions for project in projects),
     )
 
 
-def daemon_settings(loaded: Loaded) -> dict[str, Any]:
+def daemon_settings(loaded: LoadedConfig) -> dict[str, Any]:
     """Return what a file would decide for the daemon as a whole, besides its port."""
     loaded = loaded.without_secrets or loaded
     dumped = loaded.config.model_dump(mode="json", by_alias=True, include=_daemon_keys(), exclude_unset=True)
     return drop_empty(dumped)
 
 
-def without_powers(loaded: Loaded, around: TrustContext | None = None) -> m.Config:
+def without_powers(loaded: LoadedConfig, around: TrustContext | None = None) -> m.Config:
     """Return the configuration without its powers, except guarded ones, which are refused where they are used."""
     loaded = loaded.without_secrets or loaded
     around = _with_file_sections(loaded, around)
@@ -55,11 +55,15 @@ def without_powers(loaded: Loaded, around: TrustContext | None = None) -> m.Conf
 
 
 def _daemon_keys() -> set[str]:
-    return {name for name, entry in KEYS[m.Config].items() if isinstance(entry, Power) and "daemon" in entry.when}
+    return {
+        name
+        for name, entry in TRUST_BY_KEY[m.Config].items()
+        if isinstance(entry, Power) and "daemon" in entry.affected_values
+    }
 
 
 def _table(section: BaseModel) -> Mapping[str, str | Power]:
-    return KEYS.get(type(section), {})
+    return TRUST_BY_KEY.get(type(section), {})
 
 
 def _alias(section: BaseModel, name: str) -> str:
@@ -72,11 +76,11 @@ def _section_powers(section: BaseModel, around: TrustContext, waits: bool) -> di
     for name in type(section).model_fields:
         if name not in section.model_fields_set:
             continue
-        value, entry = getattr(section, name), _table(section).get(name, SECTION)
+        value, entry = getattr(section, name), _table(section).get(name, NESTED_SECTION)
         if isinstance(entry, Power):
-            if entry.waits or not waits:
-                all_powers[_alias(section, name)] = _to_json(entry.find(value, section, around))
-        elif entry is SECTION:
+            if entry.blocks_start or not waits:
+                all_powers[_alias(section, name)] = _to_json(entry.select(value, section, around))
+        elif entry is NESTED_SECTION:
             inner = drop_empty(
                 {
                     key: profile_override(key, child, around) or _section_powers(child, around, waits)
@@ -84,7 +88,7 @@ def _section_powers(section: BaseModel, around: TrustContext, waits: bool) -> di
                 }
             )
             all_powers[_alias(section, name)] = inner.get("", inner)
-    if isinstance(section, m.AgentConfig) and section.options:
+    if isinstance(section, m.AgentConfigSection) and section.options:
         all_powers["options"] = section.options
     return drop_empty(all_powers)
 
@@ -108,22 +112,24 @@ def _without_powers(section: BaseModel, around: TrustContext, may_report: bool) 
     field_values: dict[str, Any] = {}
     set_fields = set(section.model_fields_set)
     for name, info in type(section).model_fields.items():
-        value, entry = getattr(section, name), _table(section).get(name, SECTION)
+        value, entry = getattr(section, name), _table(section).get(name, NESTED_SECTION)
         if name not in set_fields:
             field_values[name] = value
         elif not isinstance(entry, Power):
-            field_values[name] = _children_without_powers(value, around, may_report) if entry is SECTION else value
-        elif entry.find is rule_powers and may_report:
+            field_values[name] = (
+                _children_without_powers(value, around, may_report) if entry is NESTED_SECTION else value
+            )
+        elif entry.select is rule_powers and may_report:
             field_values[name] = {
-                key: reporting_rule(key, rule)
+                key: without_commands(key, rule)
                 for key, rule in value.items()
                 if not changed_rule(key, rule, section, around)
             }
-        elif isinstance(value, m.Plugin) and entry.guarded:
+        elif isinstance(value, m.PluginSection) and entry.guarded:
             field_values[name] = (
-                m.Plugin() if entry.find(value, section, around).get("plugin") else _without_webhook(value)
+                m.PluginSection() if entry.select(value, section, around).get("plugin") else _without_webhook(value)
             )
-        elif entry.guarded or not (entry.find is rule_powers or entry.find(value, section, around)):
+        elif entry.guarded or not (entry.select is rule_powers or entry.select(value, section, around)):
             field_values[name] = value
         else:
             field_values[name] = info.get_default(call_default_factory=True)
@@ -143,6 +149,8 @@ def _children_without_powers(value: Any, around: TrustContext, may_report: bool)
     return value
 
 
-def _without_webhook(value: m.Plugin) -> m.Plugin:
+def _without_webhook(value: m.PluginSection) -> m.PluginSection:
     """Return a forge or tracker without its webhook secret, so that no webhook can be signed."""
-    return m.Plugin(plugin=value.plugin, **{key: option for key, option in value.options.items() if key != "webhook"})
+    return m.PluginSection(
+        plugin=value.plugin, **{key: option for key, option in value.options.items() if key != "webhook"}
+    )

@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from agent_orchestrator.config import model as m
-from agent_orchestrator.config.load import BUILT_IN
-from agent_orchestrator.config.trust.power import Find, TrustContext, drop_empty, resolve_path
+from agent_orchestrator.config.load import BUILT_IN_PLUGINS
+from agent_orchestrator.config.trust.power import SelectUntrusted, TrustContext, drop_empty, resolve_path
 
 _SAFE_VARIABLES = re.compile(r"(APP|FEATURE|TEST)_\w+|CI|DEBUG|FORCE_COLOR|LOG_LEVEL|NO_COLOR|PORT")
 """Names of variables that by convention only the repository's own programs read. Any other may matter: `PS0` runs in the shell."""
@@ -21,13 +21,13 @@ _STEERING = re.compile(
 """Endings that mark a name as dangerous: such variables decide which programs run, what they load, and which hosts they use."""
 
 
-def third_party_plugin(slot: str) -> Find:
+def third_party_plugin(slot: str) -> SelectUntrusted:
     """Return a power for a plugin that does not come with the product."""
 
     def find_power(value: Any, _section: Any, around: TrustContext) -> Any:
-        name = value.plugin if isinstance(value, m.Plugin) else value
+        name = value.plugin if isinstance(value, m.PluginSection) else value
         own = getattr(around.own.defaults, slot)
-        allowed = [*BUILT_IN.get(slot, ("auto",)), own.plugin if isinstance(own, m.Plugin) else own]
+        allowed = [*BUILT_IN_PLUGINS.get(slot, ("auto",)), own.plugin if isinstance(own, m.PluginSection) else own]
         return None if name in allowed else name
 
     return find_power
@@ -47,7 +47,7 @@ def path_outside(value: Any, _section: Any, around: TrustContext) -> Any:
     return None if path.is_relative_to(root) else value
 
 
-def only(*values: Any) -> Find:
+def power_for_values(*values: Any) -> SelectUntrusted:
     return lambda value, _section, _around: value if value in values else None
 
 

@@ -51,13 +51,13 @@ from agent_orchestrator.core.events.daemon import MachineWoke as MachineWoke
 from agent_orchestrator.core.events.daemon import ReadingFailed as ReadingFailed
 from agent_orchestrator.core.events.daemon import ReadingResumed as ReadingResumed
 from agent_orchestrator.core.events.daemon import TimerDue as TimerDue
-from agent_orchestrator.core.events.event import KINDS as KINDS
+from agent_orchestrator.core.events.event import EVENT_KINDS as EVENT_KINDS
 from agent_orchestrator.core.events.event import Body as Body
 from agent_orchestrator.core.events.event import Event as Event
 from agent_orchestrator.core.events.event import Unknown as Unknown
 from agent_orchestrator.core.events.event import decode as decode
 from agent_orchestrator.core.events.event import encode as encode
-from agent_orchestrator.core.events.event import epoch as epoch
+from agent_orchestrator.core.events.event import epoch_seconds as epoch_seconds
 from agent_orchestrator.core.events.event import event_from_json as event_from_json
 from agent_orchestrator.core.events.event import event_json as event_json
 from agent_orchestrator.core.events.event import rfc3339 as rfc3339
@@ -127,7 +127,7 @@ from agent_orchestrator.core.events.pull_requests import PrClosed as PrClosed
 from agent_orchestrator.core.events.pull_requests import PrMerged as PrMerged
 from agent_orchestrator.core.events.pull_requests import PrOpened as PrOpened
 from agent_orchestrator.core.events.pull_requests import PrReady as PrReady
-from agent_orchestrator.core.events.reactions import OFFERED as OFFERED
+from agent_orchestrator.core.events.reactions import OFFER_REASON as OFFER_REASON
 from agent_orchestrator.core.events.reactions import ActionOffered as ActionOffered
 from agent_orchestrator.core.events.reactions import AllComplete as AllComplete
 from agent_orchestrator.core.events.reactions import CommandFinished as CommandFinished

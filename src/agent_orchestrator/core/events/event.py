@@ -30,7 +30,7 @@ def _to_kebab_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
 
 
-KINDS: dict[str, type[Body]] = {}
+EVENT_KINDS: dict[str, type[Body]] = {}
 """Every kind of event by its name in the log."""
 
 
@@ -39,7 +39,7 @@ class Body:
     """The content of an event; each kind is a subclass."""
 
     def __init_subclass__(cls) -> None:
-        KINDS[_to_kebab_case(cls.__name__)] = cls
+        EVENT_KINDS[_to_kebab_case(cls.__name__)] = cls
 
     @property
     def type(self) -> str:
@@ -90,7 +90,7 @@ def encode(body: Body) -> dict[str, Any]:
     if isinstance(body, Unknown):
         return dict(body.data)
     data = {}
-    for name, camel, default in _shape(type(body)):
+    for name, camel, default in _body_fields(type(body)):
         value = getattr(body, name)
         if value != default:
             data[camel] = (
@@ -101,11 +101,11 @@ def encode(body: Body) -> dict[str, Any]:
 
 def decode(kind: str, data: Mapping[str, Any]) -> Body:
     """Return the body from data that `encode` wrote; an unknown kind becomes `Unknown`, and unknown keys are ignored."""
-    cls = KINDS.get(kind)
+    cls = EVENT_KINDS.get(kind)
     if cls is None or cls is Unknown:
         return Unknown(kind, data)
     values = {}
-    for name, camel, _ in _shape(cls):
+    for name, camel, _ in _body_fields(cls):
         if camel in data:
             value = data[camel]
             values[name] = tuple(value) if isinstance(value, list) else value
@@ -135,7 +135,7 @@ def event_from_json(data: Mapping[str, Any]) -> Event:
     seq = int(data.get("seq") or 0)
     return Event(
         body=decode(str(data["type"]), data.get("data") or {}),
-        time=epoch(data["time"]),
+        time=epoch_seconds(data["time"]),
         source=str(data.get("source") or "log"),
         key=str(data.get("key") or f"log:{seq}:{data['type']}:{data['time']}"),
         project=data.get("project"),
@@ -150,7 +150,7 @@ def rfc3339(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def epoch(time: str | float) -> float:
+def epoch_seconds(time: str | float) -> float:
     """Return RFC 3339 as seconds since the epoch; a time without zone is UTC, and a number is returned as it is."""
     if isinstance(time, int | float):
         return float(time)
@@ -158,14 +158,14 @@ def epoch(time: str | float) -> float:
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
-_shapes: dict[type[Body], tuple[tuple[str, str, Any], ...]] = {}
+_fields_by_kind: dict[type[Body], tuple[tuple[str, str, Any], ...]] = {}
 """Fields of each kind of event, computed once."""
 
 
-def _shape(cls: type[Body]) -> tuple[tuple[str, str, Any], ...]:
+def _body_fields(cls: type[Body]) -> tuple[tuple[str, str, Any], ...]:
     """Return name, JSON name and default of each field."""
-    if cls not in _shapes:
-        _shapes[cls] = tuple(
+    if cls not in _fields_by_kind:
+        _fields_by_kind[cls] = tuple(
             (
                 item.name,
                 _to_camel_case(item.name),
@@ -173,4 +173,4 @@ def _shape(cls: type[Body]) -> tuple[tuple[str, str, Any], ...]:
             )
             for item in fields(cls)
         )
-    return _shapes[cls]
+    return _fields_by_kind[cls]

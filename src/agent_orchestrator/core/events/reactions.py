@@ -22,12 +22,12 @@ class Reacted(Body):
     detail: str = ""
 
 
-OFFERED = "the rule asks you"
+OFFER_REASON = "the rule asks you"
 
 
 @record
 class Escalated(Body):
-    """A rule could not settle it: a person is called. With the reason `OFFERED` it was not to: an action is offered."""
+    """A rule could not settle it: a person is called. With the reason `OFFER_REASON` it was not to: an action is offered."""
 
     rule: str
     trigger: str

@@ -19,8 +19,8 @@ from agent_orchestrator.core.facts import (
 )
 from agent_orchestrator.core.fold.messages import doubt_messages, fail_pending, raise_message
 from agent_orchestrator.core.fold.step import Step, is_outdated
-from agent_orchestrator.core.questions import question_in
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
+from agent_orchestrator.core.turn_text.questions import find_question
 
 
 def _apply_agent_launched(facts: SessionFacts, event: Event, body: e.AgentLaunched) -> SessionFacts:
@@ -30,7 +30,7 @@ def _apply_agent_launched(facts: SessionFacts, event: Event, body: e.AgentLaunch
     return replace(
         facts,
         launch=Launch(
-            event.generation, body.handle, event.time, resumed=body.resumed, inbox=body.inbox, memo=body.memo
+            event.generation, body.handle, event.time, resumed=body.resumed, has_inbox=body.inbox, plugin_data=body.memo
         ),
         launched_run=facts.run,
         conversation=body.conversation or facts.conversation,
@@ -38,11 +38,11 @@ def _apply_agent_launched(facts: SessionFacts, event: Event, body: e.AgentLaunch
         conversation_lost=False,
         has_reported=False,
         last_sign_at=0.0,
-        spool=0,
+        spool_position=0,
         question="",
-        asked="",
+        unanswered_question="",
         permission=None,
-        done=None,
+        done_summary=None,
         failure=None,
         limited_at=None,
         limit_until=None,
@@ -66,12 +66,12 @@ def _apply_agent_activity(facts: SessionFacts, event: Event, body: e.AgentActivi
         activity=ActivityFact(body.state, event.source, event.time, body.detail),
         has_reported=facts.has_reported or is_own_report,
         permission=facts.permission if body.state == "blocked" else None,
-        question=facts.asked
+        question=facts.unanswered_question
         if is_answered
         else facts.question or (body.detail if body.state == "waiting_input" else ""),
         limited_at=event.time if body.state == "limited" and not facts.limited else facts.limited_at,
         limit_until=None if body.state == "active" else facts.limit_until,
-        done=None if body.state == "active" else facts.done,
+        done_summary=None if body.state == "active" else facts.done_summary,
     )
 
 
@@ -93,14 +93,14 @@ def _apply_turn_ended(facts: SessionFacts, event: Event, body: e.AgentTurnEnded)
     """Record the end of a turn; the agent waits for input if its last words ask a question."""
     if not facts.live or is_outdated(facts, event):
         return facts
-    question = question_in(body.text) or facts.asked
+    question = find_question(body.text) or facts.unanswered_question
     state = "waiting_input" if question else "idle"
     return replace(
         facts,
         activity=ActivityFact(state, event.source, event.time, question),
         question=question,
         permission=None,
-        said=body.text,
+        last_turn_text=body.text,
         has_reported=True,
         losses=0,
     )
@@ -111,11 +111,11 @@ def _apply_agent_conversation(facts: SessionFacts, _event: Event, body: e.AgentC
     return replace(facts, conversation=body.conversation)
 
 
-def _ack(facts: SessionFacts, event: Event, body: e.AgentAck) -> SessionFacts:
+def _apply_agent_ack(facts: SessionFacts, event: Event, body: e.AgentAck) -> SessionFacts:
     """Mark a message as acknowledged: the named one, or else the oldest delivered one."""
     delivered_ids = [message.id for message in facts.messages if message.state == "delivered"]
     facts = raise_message(facts, body.message or next(iter(delivered_ids), ""), "acknowledged", event.time)
-    return replace(facts, acknowledges=True)
+    return replace(facts, has_acknowledged=True)
 
 
 def _apply_agent_progress(facts: SessionFacts, _event: Event, body: e.AgentProgress) -> SessionFacts:
@@ -137,8 +137,10 @@ def _apply_agent_ask(facts: SessionFacts, event: Event, body: e.AgentAsk) -> Ses
     if not facts.live or is_outdated(facts, event):
         return facts
     activity = ActivityFact("waiting_input", event.source, event.time, body.question)
-    open_question = body.question if body.stands else facts.asked
-    return replace(facts, question=body.question, asked=open_question, activity=activity, has_reported=True)
+    open_question = body.question if body.stands else facts.unanswered_question
+    return replace(
+        facts, question=body.question, unanswered_question=open_question, activity=activity, has_reported=True
+    )
 
 
 def _apply_agent_done(facts: SessionFacts, event: Event, body: e.AgentDone) -> SessionFacts:
@@ -146,7 +148,9 @@ def _apply_agent_done(facts: SessionFacts, event: Event, body: e.AgentDone) -> S
     activity = facts.activity
     if facts.live and not is_outdated(facts, event):
         activity = ActivityFact("idle", event.source, event.time, body.summary)
-    return replace(facts, done=body.summary, activity=activity, question="", asked="", has_reported=True)
+    return replace(
+        facts, done_summary=body.summary, activity=activity, question="", unanswered_question="", has_reported=True
+    )
 
 
 def _apply_agent_exited(facts: SessionFacts, event: Event, body: e.AgentExited | e.AgentStopped) -> SessionFacts:
@@ -166,13 +170,13 @@ def _apply_agent_exited(facts: SessionFacts, event: Event, body: e.AgentExited |
     )
     exit_text = "stopped" if is_stopped else "killed" if body.signal else f"exit {body.code}"
     limited_at = facts.limited_at if facts.activity.state == "limited" and not is_stopped else None
-    if is_stopped and facts.moving:
+    if is_stopped and facts.move_reason:
         facts = doubt_messages(facts, "was moved")
     facts = replace(facts, launch=launch, activity=ActivityFact("exited", event.source, event.time))
     facts = replace(facts, question="", permission=None, limited_at=limited_at)
     if facts.limited:
         return facts  # it is started again after the limit, and receives its messages then
-    if facts.launched_run != facts.run and facts.wanted == "run":
+    if facts.launched_run != facts.run and facts.requested_state == "run":
         return facts  # a new launch is due, and receives its messages then
     return fail_pending(facts, f"the agent ended ({exit_text}) before it was delivered", before=event.time)
 
@@ -181,8 +185,8 @@ def _apply_agent_lost(facts: SessionFacts, event: Event, body: e.AgentLost) -> S
     """Record that the agent's process was lost, and doubt the messages it may not have read."""
     if facts.launch is None or facts.launch.ended:
         return facts
-    in_turn = facts.activity.state in {*IN_TURN, "blocked"}
-    launch = replace(facts.launch, ended=True, lost=body.reason, cut_short=in_turn, ended_at=event.time)
+    in_turn = facts.activity.state in {*IN_TURN_ACTIVITIES, "blocked"}
+    launch = replace(facts.launch, ended=True, loss_reason=body.reason, lost_in_turn=in_turn, ended_at=event.time)
     activity = ActivityFact("interrupted", event.source, event.time, body.reason)
     facts = doubt_messages(facts, f"was lost ({body.reason})")
     return replace(facts, launch=launch, activity=activity, permission=None)
@@ -199,7 +203,7 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.AgentConversation: _apply_agent_conversation,
     e.AgentTurnEnded: _apply_turn_ended,
     e.PermissionAsked: _apply_permission_asked,
-    e.AgentAck: _ack,
+    e.AgentAck: _apply_agent_ack,
     e.AgentProgress: _apply_agent_progress,
     e.AgentOutput: _apply_agent_output,
     e.AgentAsk: _apply_agent_ask,

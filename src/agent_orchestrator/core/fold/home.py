@@ -18,10 +18,10 @@ from agent_orchestrator.core.facts import (
 )
 from agent_orchestrator.core.fixes import reduce_fixes
 from agent_orchestrator.core.fold import nodes as fold_nodes
-from agent_orchestrator.core.fold.pull_requests import reduce_issues
+from agent_orchestrator.core.fold.issues import reduce_issues
 from agent_orchestrator.core.plans import reduce_plans
 
-KEPT_HOLD = 3600.0
+RELEASED_HOLD_SECONDS = 3600.0
 """Seconds that an account hold is kept after its release."""
 
 
@@ -30,25 +30,30 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
     body, project = event.body, event.project or ""
     match body:
         case e.ProjectRegistered():
-            registered = ProjectFacts(project, body.path, body.config, announced=body.announced)
+            registered = ProjectFacts(project, body.path, body.config, is_setup_check_announced=body.announced)
             return replace(facts, projects={**facts.projects, project: registered})
         case e.ProjectRemoved() if project in facts.projects:
             removed = replace(facts.projects[project], removed=True)
             outages = {key: entry for key, entry in facts.outages.items() if entry.project != project}
             return replace(facts, projects={**facts.projects, project: removed}, outages=outages)
         case e.CommandsTrusted():
-            return replace(facts, trusted={**facts.trusted, body.digest: body.file})
+            return replace(facts, trusted_commands={**facts.trusted_commands, body.digest: body.file})
         case e.CommandsProposed():
-            return replace(facts, proposed={**facts.proposed, body.digest: body.file})
+            return replace(facts, proposed_commands={**facts.proposed_commands, body.digest: body.file})
         case e.PermissionAllowed() | e.PermissionWithdrawn():
             rule = (body.tool, body.command)
-            rest = tuple(entry for entry in facts.allowed.get(project, ()) if entry != rule)
+            rest = tuple(entry for entry in facts.allowed_permissions.get(project, ()) if entry != rule)
             rules = (*rest, rule) if isinstance(body, e.PermissionAllowed) else rest
-            return replace(facts, allowed={**facts.allowed, project: rules})
+            return replace(facts, allowed_permissions={**facts.allowed_permissions, project: rules})
         case e.ConfigurationBroken():
-            return replace(facts, broken={**facts.broken, body.file: body.error})
+            return replace(facts, unreadable_configs={**facts.unreadable_configs, body.file: body.error})
         case e.ConfigurationChanged():
-            return replace(facts, broken={file: error for file, error in facts.broken.items() if file != body.file})
+            return replace(
+                facts,
+                unreadable_configs={
+                    file: error for file, error in facts.unreadable_configs.items() if file != body.file
+                },
+            )
         case e.TaskCreated() if body.task not in facts.tasks:
             task = TaskFacts(
                 id=body.task,
@@ -69,19 +74,21 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
             extended = replace(task, sessions=(*task.sessions, event.session))
             return replace(facts, tasks={**facts.tasks, body.task: extended})
         case e.AccountHeld():
-            return replace(facts, accounts=_with_hold(facts.accounts, event, body))
+            return replace(facts, account_holds=_with_hold(facts.account_holds, event, body))
         case e.AccountReleased():
-            hold = facts.accounts.get(hold_key(body.account, body.model))
-            if hold is None or hold.released is not None:
+            hold = facts.account_holds.get(hold_key(body.account, body.model))
+            if hold is None or hold.released_at is not None:
                 return facts
-            released = replace(hold, released=event.time)
-            return replace(facts, accounts={**facts.accounts, hold.key: released})
+            released = replace(hold, released_at=event.time)
+            return replace(facts, account_holds={**facts.account_holds, hold.key: released})
         case e.AllComplete():
-            announced = dict.fromkeys((*facts.completed.get(project, ()), *body.sessions))
-            return replace(facts, completed={**facts.completed, project: tuple(announced)})
+            announced = dict.fromkeys((*facts.completed_sessions.get(project, ()), *body.sessions))
+            return replace(facts, completed_sessions={**facts.completed_sessions, project: tuple(announced)})
         case e.NotificationHeld():
             notice = HeldNotice(event.session or "", body.title, body.message, body.level, body.until)
-            return replace(facts, quiet={**facts.quiet, project: (*facts.quiet.get(project, ()), notice)})
+            return replace(
+                facts, held_notices={**facts.held_notices, project: (*facts.held_notices.get(project, ()), notice)}
+            )
         case e.ReadingFailed():
             outage = Outage(project, body.name, body.reason, body.remedy, body.since, body.called)
             return replace(facts, outages={**facts.outages, outage_key(project, body.name): outage})
@@ -89,8 +96,8 @@ def reduce_home(facts: HomeFacts, event: Event) -> HomeFacts:
             resumed_key = outage_key(project, body.name)
             return replace(facts, outages={key: entry for key, entry in facts.outages.items() if key != resumed_key})
         case e.QuietHoursEnded():
-            later = tuple(entry for entry in facts.quiet.get(project, ()) if entry.until > body.until)
-            return replace(facts, quiet={**facts.quiet, project: later})
+            later = tuple(entry for entry in facts.held_notices.get(project, ()) if entry.until > body.until)
+            return replace(facts, held_notices={**facts.held_notices, project: later})
     nodes = fold_nodes.reduce_nodes(facts.nodes, event)
     if nodes is not facts.nodes:
         return replace(facts, nodes=nodes)
@@ -109,12 +116,12 @@ def _with_hold(accounts: Mapping[str, AccountHold], event: Event, body: e.Accoun
     key, session = hold_key(body.account, body.model), event.session or ""
     hold = AccountHold(body.account, body.model, body.until, event.time, body.named, body.times, body.reason, session)
     earlier = accounts.get(key)
-    if earlier is not None and earlier.released is None and earlier.until > max(body.until, event.time):
-        hold = replace(earlier, times=max(earlier.times, body.times))
+    if earlier is not None and earlier.released_at is None and earlier.until > max(body.until, event.time):
+        hold = replace(earlier, consecutive_holds=max(earlier.consecutive_holds, body.times))
     remaining = {
         name: other
         for name, other in accounts.items()
-        if other.released is None or other.released > event.time - KEPT_HOLD
+        if other.released_at is None or other.released_at > event.time - RELEASED_HOLD_SECONDS
     }
     return {**remaining, key: hold}
 

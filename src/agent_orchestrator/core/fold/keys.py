@@ -19,35 +19,35 @@ def spool_key(session: str, generation: int, start: int, end: int) -> str:
     return f"spool:{session}:{generation}:{start}:{end}"
 
 
-def ended_key(session: str, generation: int) -> str:
+def launch_end_key(session: str, generation: int) -> str:
     """Return the key of a launch's end; it is recorded once, whichever observer reports it first."""
     return f"ended:{session}:{generation}"
 
 
-def heard_key(session: str, place: str, start: int, end: int, number: int) -> str:
+def record_key(session: str, place: str, start: int, end: int, number: int) -> str:
     """Return the key of an event read from an agent's own records: the same for every reading; it says where to continue."""
     return f"heard:{session}:{place.replace(':', '-')}:{start}:{end}:{number}"
 
 
 def update_positions(facts: SessionFacts, event: Event) -> SessionFacts:
     """Return the facts with the event's time and number, and with how far the spool and the agent's records were read."""
-    spool, heard_at, cursors = facts.spool, facts.last_sign_at, facts.cursors
+    spool, heard_at, cursors = facts.spool_position, facts.last_sign_at, facts.cursors
     if event.generation == facts.generation and (event.source in ("spool", "mcp") or event.key.startswith("heard:")):
         heard_at = max(heard_at, event.time)
         spool = max(spool, _spool_end(event.key))
-        if match := _HEARD_KEY.fullmatch(event.key):
+        if match := _RECORD_KEY.fullmatch(event.key):
             cursors = {**cursors, match["place"]: max(cursors.get(match["place"], 0), int(match["end"]))}
     return replace(
         facts,
         updated_at=max(facts.updated_at, event.time),
         seq=max(facts.seq, event.seq),
-        spool=spool,
+        spool_position=spool,
         last_sign_at=heard_at,
         cursors=cursors,
     )
 
 
-_HEARD_KEY = re.compile(r"heard:[^:]+:(?P<place>[^:]+):[0-9]+:(?P<end>[0-9]+):[0-9]+", re.ASCII)
+_RECORD_KEY = re.compile(r"heard:[^:]+:(?P<place>[^:]+):[0-9]+:(?P<end>[0-9]+):[0-9]+", re.ASCII)
 
 
 def _spool_end(key: str) -> int:

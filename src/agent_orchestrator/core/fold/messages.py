@@ -18,7 +18,7 @@ from agent_orchestrator.core.facts import (
 )
 from agent_orchestrator.core.fold.step import Step
 
-KEPT_MESSAGES = 200
+MAX_SETTLED_MESSAGES = 200
 """Number of settled messages that a session's facts keep."""
 
 _RANK = {"queued": 0, "held": 1, "failed": 2, "delivered": 3, "acknowledged": 5}
@@ -32,7 +32,7 @@ def _apply_message_queued(facts: SessionFacts, event: Event, body: e.MessageQueu
     """Add a message; the task goes before all others, and a message to a stopped session fails."""
     if any(message.id == body.message for message in facts.messages):
         return facts
-    message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, task=body.task)
+    message = Message(body.message, body.text, body.sender, event.time, interrupt=body.interrupt, is_task=body.task)
     if body.hold:
         message = replace(message, state="held", reason=body.hold, needs_approval=True)
     if facts.stopped:
@@ -70,10 +70,10 @@ def _apply_message_released(facts: SessionFacts, _event: Event, body: e.MessageR
 def _apply_message_delivered(facts: SessionFacts, event: Event, body: e.MessageDelivered) -> SessionFacts:
     """Mark a message as delivered; an agent that was waiting for it is active again."""
     facts = raise_message(facts, body.message, "delivered", event.time, launch=event.generation)
-    if facts.launch and facts.launch.lost:
-        facts = doubt_messages(facts, f"was lost ({facts.launch.lost})")
-    if facts.asked:
-        facts = replace(facts, question="", asked="")
+    if facts.launch and facts.launch.loss_reason:
+        facts = doubt_messages(facts, f"was lost ({facts.launch.loss_reason})")
+    if facts.unanswered_question:
+        facts = replace(facts, question="", unanswered_question="")
     if facts.live and facts.activity.state in ("waiting_input", "starting") and facts.activity.at <= event.time:
         facts = replace(facts, question="", activity=ActivityFact("active", "message", event.time))
     return facts
@@ -84,7 +84,7 @@ def _apply_message_failed(facts: SessionFacts, event: Event, body: e.MessageFail
     return raise_message(facts, body.message, "failed", event.time, body.reason)
 
 
-def rank(message: Message) -> int:
+def message_rank(message: Message) -> int:
     """Return how far a message has come, as a number that only rises."""
     return _RANK_IN_DOUBT if message.state == "failed" and message.delivered_at is not None else _RANK[message.state]
 
@@ -96,7 +96,7 @@ def raise_message(
 
     def with_state(message: Message) -> Message:
         """Return the message with the new state if it is the named one and the state is higher."""
-        if message.id != message_id or _RANK[state] < rank(message):
+        if message.id != message_id or _RANK[state] < message_rank(message):
             return message
         return replace(
             message,
@@ -117,7 +117,7 @@ def doubt_messages(facts: SessionFacts, end_text: str) -> SessionFacts:
     agent's last sign of life are in doubt; they stay delivered and get a reason.
     """
     assert facts.launch is not None
-    has_acks = facts.acknowledges or facts.launch.inbox
+    has_acks = facts.has_acknowledged or facts.launch.has_inbox
     last_sign = max(facts.activity.at, facts.last_sign_at)
 
     def with_doubt(message: Message) -> Message:
@@ -151,8 +151,8 @@ def fail_pending(facts: SessionFacts, reason: str, before: float | None = None) 
 
 
 def _drop_old_messages(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Drop the oldest settled messages beyond `KEPT_MESSAGES`; the log still has them."""
-    surplus = len(messages) - KEPT_MESSAGES
+    """Drop the oldest settled messages beyond `MAX_SETTLED_MESSAGES`; the log still has them."""
+    surplus = len(messages) - MAX_SETTLED_MESSAGES
     if surplus <= 0:
         return messages
     settled = [message.id for message in messages if not message.pending][:surplus]

@@ -13,7 +13,7 @@ from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Checkpoint, NodeFacts, SessionFacts
 from agent_orchestrator.core.fold.step import Step
 
-KEPT_NODE = 86400.0
+LOST_NODE_SECONDS = 86400.0
 """Seconds that a lost node is kept."""
 
 
@@ -41,7 +41,7 @@ def reduce_nodes(nodes: Mapping[str, NodeFacts], event: Event) -> Mapping[str, N
 
 def _is_kept(node: NodeFacts, now: float) -> bool:
     """Return whether a node is kept: it is not gone, or gone only recently, or drained."""
-    return node.state != "gone" or node.drained or now - node.since < KEPT_NODE
+    return node.state != "gone" or node.drained or now - node.since < LOST_NODE_SECONDS
 
 
 def _with_changes(nodes: Mapping[str, NodeFacts], name: str, **changes: object) -> Mapping[str, NodeFacts]:
@@ -78,9 +78,9 @@ def _apply_move_requested(facts: SessionFacts, _event: Event, body: e.MoveReques
     A running agent gets a new launch, and undelivered messages wait for it; a session without a running agent is
     started at its next message.
     """
-    if facts.node != body.node or facts.moving or facts.stopped:
+    if facts.node != body.node or facts.move_reason or facts.stopped:
         return facts
-    return replace(facts, moving=body.reason, run=facts.run + facts.live)
+    return replace(facts, move_reason=body.reason, run=facts.run + facts.live)
 
 
 def _apply_session_displaced(facts: SessionFacts, event: Event, body: e.SessionDisplaced) -> SessionFacts:
@@ -91,20 +91,20 @@ def _apply_session_displaced(facts: SessionFacts, event: Event, body: e.SessionD
     """
     if facts.node != body.node:
         return facts
-    workspace = facts.place and replace(facts.place, present=False)
-    head = (facts.published or facts.place.base_commit) if facts.place and body.lost else facts.head
+    workspace = facts.workspace and replace(facts.workspace, present=False)
+    head = (facts.published_head or facts.workspace.base_commit) if facts.workspace and body.lost else facts.head
     is_launch_due = facts.launched_run != facts.run
-    is_restarted = body.restart and facts.wanted == "run" and not is_launch_due
+    is_restarted = body.restart and facts.requested_state == "run" and not is_launch_due
     return replace(
         facts,
         node=None,
-        moving="",
+        move_reason="",
         moves=facts.moves + 1,
-        losses=facts.losses_with(event.time) if body.lost else facts.losses,
+        losses=facts.losses_after_another(event.time) if body.lost else facts.losses,
         displaced_at=event.time,
         unreachable_reason="",
         unseen_since=None,
-        place=workspace,
+        workspace=workspace,
         head=head,
         run=facts.run + is_restarted,
         admitted=facts.admitted and not (is_restarted or is_launch_due),

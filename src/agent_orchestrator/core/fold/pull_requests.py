@@ -1,4 +1,4 @@
-"""From events to facts: a session's pull request, its offers and predicted conflicts, and the issues of trackers.
+"""From events to facts: a session's pull request, its checks, reviews, comments and merge, and predicted conflicts.
 
 Part of the fold in `core/fold/sessions.py`. Pure.
 """
@@ -11,25 +11,16 @@ from typing import Any
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import HomeFacts, Offer, PredictedConflict, SessionFacts
+from agent_orchestrator.core.facts import PredictedConflict, SessionFacts
 from agent_orchestrator.core.fold.step import Step
 from agent_orchestrator.core.pull_request import (
-    DEPENDENCY_ENDED,
-    MOST_REPLIES,
+    MAX_REPLIES,
     CheckRun,
     Comment,
-    Episode,
-    Issue,
     MergeRequest,
-    Planned,
     PullRequest,
     Review,
-    is_hosted,
-    issue_number,
 )
-
-MAX_OFFERS = 50
-"""Number of open offers that a session keeps; older ones are dropped."""
 
 
 def _with_pull_request(facts: SessionFacts, **changes: Any) -> SessionFacts:
@@ -41,7 +32,9 @@ def _apply_pr_opened(facts: SessionFacts, _event: Event, body: e.PrOpened) -> Se
     """Add the pull request, unless the session has one."""
     if facts.pr is not None:
         return facts
-    return replace(facts, pr=PullRequest(body.number, body.title, body.base, body.draft, url=body.url, node=body.node))
+    return replace(
+        facts, pr=PullRequest(body.number, body.title, body.base, body.draft, url=body.url, permanent_id=body.node)
+    )
 
 
 def _apply_pr_ready(facts: SessionFacts, _event: Event, _body: e.PrReady) -> SessionFacts:
@@ -70,24 +63,24 @@ def _apply_pr_merged(facts: SessionFacts, _event: Event, body: e.PrMerged) -> Se
         state="merged",
         draft=False,
         merge_request=None,
-        landed=body.commit,
+        merge_commit=body.commit,
         merged_head=body.head,
         base_before=body.base_before,
         keep_branch=body.keep_branch,
-        left=body.left,
-        refused="",
+        uncommitted_files=body.left,
+        merge_failure="",
     )
 
 
 def _apply_base_moved(facts: SessionFacts, _event: Event, body: e.BaseMoved) -> SessionFacts:
     """Record the head of the base branch; a new one clears the reason of a failed merge."""
     has_moved = body.head != facts.base_head
-    return _with_pull_request(replace(facts, base_head=body.head), refused="") if has_moved else facts
+    return _with_pull_request(replace(facts, base_head=body.head), merge_failure="") if has_moved else facts
 
 
 def _apply_conflicts_seen(facts: SessionFacts, _event: Event, body: e.ConflictsSeen) -> SessionFacts:
     """Record which files conflict, and the commits that were compared."""
-    return _with_pull_request(facts, conflicts=body.files, compared=(body.head, body.base_head))
+    return _with_pull_request(facts, conflicting_files=body.files, compared_heads=(body.head, body.base_head))
 
 
 def _apply_checks_requested(facts: SessionFacts, _event: Event, _body: e.ChecksRequested) -> SessionFacts:
@@ -98,7 +91,9 @@ def _apply_checks_requested(facts: SessionFacts, _event: Event, _body: e.ChecksR
         name: CheckRun(name, run.head, "queued") if run.head == facts.head else run
         for name, run in facts.pr.checks.items()
     }
-    return _with_pull_request(facts, settled=None, asked=facts.pr.asked + 1, checks=checks)
+    return _with_pull_request(
+        facts, settled_head=None, check_request_count=facts.pr.check_request_count + 1, checks=checks
+    )
 
 
 def _apply_check_started(facts: SessionFacts, _event: Event, body: e.CheckStarted) -> SessionFacts:
@@ -160,14 +155,14 @@ def _apply_check_gone(facts: SessionFacts, _event: Event, body: e.CheckGone) -> 
 
 def _apply_checks_settled(facts: SessionFacts, _event: Event, body: e.ChecksSettled) -> SessionFacts:
     """Record the commit at which every check has a result; request the checks again if a result is outdated."""
-    if facts.pr and any(run.outdated for run in facts.pr.runs(body.head)):
-        return _with_pull_request(facts, asked=facts.pr.asked + 1)
-    return _with_pull_request(facts, settled=body.head, unchecked=body.none)
+    if facts.pr and any(run.outdated for run in facts.pr.check_runs(body.head)):
+        return _with_pull_request(facts, check_request_count=facts.pr.check_request_count + 1)
+    return _with_pull_request(facts, settled_head=body.head, has_no_checks=body.none)
 
 
 def _apply_checks_by_hand(facts: SessionFacts, _event: Event, body: e.ChecksByHand) -> SessionFacts:
     """Record the commit at which checks run only on request."""
-    return _with_pull_request(facts, by_hand=body.head)
+    return _with_pull_request(facts, manual_checks_head=body.head)
 
 
 def _apply_review_submitted(facts: SessionFacts, event: Event, body: e.ReviewSubmitted) -> SessionFacts:
@@ -184,8 +179,8 @@ def _apply_review_submitted(facts: SessionFacts, event: Event, body: e.ReviewSub
         write_access=body.write_access,
         kind=body.kind,
         reviewer=body.reviewer,
-        counts=body.counts,
-        heard=body.head if body.reviewer else facts.head or "",
+        is_sufficient=body.counts,
+        session_head=body.head if body.reviewer else facts.head or "",
     )
     return _with_pull_request(facts, reviews=(*facts.pr.reviews, review))
 
@@ -215,15 +210,15 @@ def _apply_thread_settled(facts: SessionFacts, _event: Event, body: e.ThreadSett
 
 def _apply_people_asked(facts: SessionFacts, _event: Event, body: e.PeopleAsked) -> SessionFacts:
     """Add people who were asked to review."""
-    requested = facts.pr.requested if facts.pr else ()
-    return _with_pull_request(facts, requested=tuple(dict.fromkeys((*requested, *body.people))))
+    requested = facts.pr.requested_reviewers if facts.pr else ()
+    return _with_pull_request(facts, requested_reviewers=tuple(dict.fromkeys((*requested, *body.people))))
 
 
 def _apply_comment_added(facts: SessionFacts, event: Event, body: e.CommentAdded) -> SessionFacts:
-    """Add a comment, unless it is recorded or the agent has reached its limit of `MOST_REPLIES`."""
+    """Add a comment, unless it is recorded or the agent has reached its limit of `MAX_REPLIES`."""
     if facts.pr is None or any(comment.id == body.comment for comment in facts.pr.comments):
         return facts
-    if body.by_agent and event.source != facts.spec.scm and facts.pr.replies >= MOST_REPLIES:
+    if body.by_agent and event.source != facts.spec.scm and facts.pr.reply_count >= MAX_REPLIES:
         return facts
     comment = Comment(
         id=body.comment,
@@ -238,7 +233,7 @@ def _apply_comment_added(facts: SessionFacts, event: Event, body: e.CommentAdded
         head=body.head,
         write_access=body.write_access,
         kind=body.kind,
-        heard=facts.head or "",
+        session_head=facts.head or "",
     )
     return _with_pull_request(facts, comments=(*facts.pr.comments, comment))
 
@@ -248,13 +243,13 @@ def _apply_merge_requested(facts: SessionFacts, event: Event, body: e.MergeReque
     if facts.pr is None or facts.pr.state != "open" or facts.pr.merge_request:
         return facts
     merge_request = MergeRequest(body.strategy, body.force, body.delete_after, event.time, head=facts.head or "")
-    return _with_pull_request(facts, merge_request=merge_request, refused="", draft=False)
+    return _with_pull_request(facts, merge_request=merge_request, merge_failure="", draft=False)
 
 
 def _apply_merge_waits(facts: SessionFacts, _event: Event, body: e.LandingWaits) -> SessionFacts:
     """Record what a requested merge waits for."""
     return (
-        _with_pull_request(facts, merge_request=replace(facts.pr.merge_request, waits=body.reason))
+        _with_pull_request(facts, merge_request=replace(facts.pr.merge_request, wait_reason=body.reason))
         if facts.pr and facts.pr.merge_request
         else facts
     )
@@ -264,68 +259,11 @@ def _apply_merge_failed(facts: SessionFacts, _event: Event, body: e.LandingFaile
     """Remove the merge request, and record why the merge failed and at which commit."""
     request = facts.pr.merge_request if facts.pr else None
     return _with_pull_request(
-        facts, merge_request=None, refused=body.reason, refused_head=request.head if request else facts.head or ""
+        facts,
+        merge_request=None,
+        merge_failure=body.reason,
+        merge_failure_head=request.head if request else facts.head or "",
     )
-
-
-def _apply_reacted(facts: SessionFacts, event: Event, body: e.Reacted) -> SessionFacts:
-    """Record an attempt of a rule in the trigger's episode."""
-    recorded = facts.episodes.get(body.trigger) or Episode(event.time, first=body.occurrence)
-    episode = replace(recorded, attempts=max(recorded.attempts, body.attempt), occurrence=body.occurrence)
-    return replace(facts, episodes={**facts.episodes, body.trigger: episode})
-
-
-def _apply_escalated(facts: SessionFacts, event: Event, body: e.Escalated) -> SessionFacts:
-    """Mark the trigger's episode as escalated."""
-    recorded = facts.episodes.get(body.trigger) or Episode(event.time)
-    return replace(facts, episodes={**facts.episodes, body.trigger: replace(recorded, escalated=True)})
-
-
-def _apply_action_offered(facts: SessionFacts, event: Event, body: e.ActionOffered) -> SessionFacts:
-    """Add an offer; it replaces an older one of the same rule that it repeats."""
-    others = tuple(offer for offer in facts.offers if offer.id != body.offer and not _is_repeated(offer, body))
-    new_offer = Offer(
-        id=body.offer,
-        rule=body.rule,
-        trigger=body.trigger,
-        occurrence=body.occurrence,
-        action=body.action,
-        text=body.text,
-        attempt=body.attempt,
-        at=event.time,
-        event=body.event,
-    )
-    return replace(facts, offers=(*others, new_offer)[-MAX_OFFERS:])
-
-
-def _is_repeated(offer: Offer, body: e.ActionOffered) -> bool:
-    """Return whether an offer is repeated by a newer one of the same rule."""
-    return offer.rule == body.rule and not body.event
-
-
-def _apply_offer_answered(facts: SessionFacts, _event: Event, body: e.OfferAnswered) -> SessionFacts:
-    """Remove an offer that a person answered; an accepted one no longer needs that person, so its episode is not escalated."""
-    offer = next((other for other in facts.offers if other.id == body.offer), None)
-    if offer is None:
-        return facts
-    episodes, episode = facts.episodes, facts.episodes.get(offer.trigger)
-    if episode is not None and body.decision == "allow":
-        episodes = {**episodes, offer.trigger: replace(episode, escalated=False)}
-    if offer.trigger == DEPENDENCY_ENDED:
-        facts = _apply_dependency_answer(facts, str(offer.event.get("other", "")), body.decision)
-    return replace(facts, offers=tuple(other for other in facts.offers if other.id != body.offer), episodes=episodes)
-
-
-def _apply_dependency_answer(facts: SessionFacts, other: str, decision: str) -> SessionFacts:
-    """Apply the answer to a dependency that ended badly: the session starts without it, or is stopped if it has not started."""
-    if decision == "allow":
-        return replace(facts, waived=tuple(dict.fromkeys((*facts.waived, other))))
-    return facts if facts.admitted else replace(facts, wanted="stop", keep=False, stopped_by="person")
-
-
-def _apply_offer_withdrawn(facts: SessionFacts, _event: Event, body: e.OfferWithdrawn) -> SessionFacts:
-    """Remove an offer that was withdrawn."""
-    return replace(facts, offers=tuple(offer for offer in facts.offers if offer.id != body.offer))
 
 
 def _apply_conflict_predicted(facts: SessionFacts, event: Event, body: e.ConflictPredicted) -> SessionFacts:
@@ -345,9 +283,6 @@ def _apply_conflict_cleared(facts: SessionFacts, event: Event, body: e.ConflictC
 STEPS: Mapping[type[e.Body], Step] = {
     e.ConflictPredicted: _apply_conflict_predicted,
     e.ConflictCleared: _apply_conflict_cleared,
-    e.ActionOffered: _apply_action_offered,
-    e.OfferAnswered: _apply_offer_answered,
-    e.OfferWithdrawn: _apply_offer_withdrawn,
     e.PrOpened: _apply_pr_opened,
     e.PrReady: _apply_pr_ready,
     e.PrChanged: _apply_pr_changed,
@@ -369,81 +304,4 @@ STEPS: Mapping[type[e.Body], Step] = {
     e.MergeRequested: _apply_merge_requested,
     e.LandingWaits: _apply_merge_waits,
     e.LandingFailed: _apply_merge_failed,
-    e.Reacted: _apply_reacted,
-    e.Escalated: _apply_escalated,
 }
-
-
-def issue_key(project: str, number: int) -> str:
-    """Return the name of an issue that is unique among all projects."""
-    return f"{project}#{number}"
-
-
-def issue_of(issues: Mapping[str, Issue], project: str, name: str | None) -> Issue | None:
-    """Return the issue that a session names, by its number or by its tracker's key, or None."""
-    number = issue_number(name or "")
-    issue = issues.get(issue_key(project, number)) if number is not None else None
-    return issue if issue is not None and name in (str(issue.number), issue.key) else None
-
-
-def reduce_issues(facts: HomeFacts, event: Event) -> HomeFacts:
-    """Return the home's facts with its issues after an event."""
-    body, project = event.body, event.project or ""
-    if isinstance(body, e.IssueOpened):
-        key = issue_key(project, body.number)
-        if key in facts.issues:
-            return facts
-        new_issue = Issue(
-            body.number,
-            project,
-            body.title,
-            event.time,
-            event.time,
-            body.body,
-            "open",
-            body.labels,
-            body.author,
-            after=body.after,
-            write_access=body.write_access,
-            key=body.key,
-            url=body.url,
-            tracker=body.tracker,
-            branch=body.branch,
-            assignee=body.assignee,
-            hosted=is_hosted(body.tracker, body.hosted),
-        )
-        return replace(facts, issues={**facts.issues, key: new_issue})
-    if not isinstance(body, e.IssueChanged | e.IssuePlanned | e.LabelAdded | e.LabelRemoved | e.IssueComment):
-        return facts
-    key = issue_key(project, body.number)
-    issue = facts.issues.get(key)
-    if issue is None:
-        return facts
-    return replace(
-        facts, issues={**facts.issues, key: replace(_change_issue(issue, event, body), updated_at=event.time)}
-    )
-
-
-def _change_issue(issue: Issue, event: Event, body: e.Body) -> Issue:
-    """Return an issue after an event about it."""
-    match body:
-        case e.IssueChanged():
-            changes = {
-                "title": body.title,
-                "body": body.body,
-                "state": body.state,
-                "assignee": body.assignee,
-                "after": body.after,
-            }
-            return replace(issue, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
-        case e.IssuePlanned():
-            planned = Planned(body.plan, body.task, body.profile, body.priority, body.files, body.start)
-            return replace(issue, planned=planned, after=body.after)
-        case e.LabelAdded() if body.label not in issue.labels:
-            return replace(issue, labels=(*issue.labels, body.label))
-        case e.LabelRemoved():
-            return replace(issue, labels=tuple(label for label in issue.labels if label != body.label))
-        case e.IssueComment() if all(comment.id != body.comment for comment in issue.comments):
-            new_comment = Comment(body.comment, body.body, body.author, event.time, write_access=body.write_access)
-            return replace(issue, comments=(*issue.comments, new_comment))
-    return issue

@@ -19,13 +19,13 @@ from agent_orchestrator.core.facts import (
     Digest,
     Failure,
     SessionFacts,
-    Workspace,
+    SessionWorkspace,
 )
-from agent_orchestrator.core.fold import agents, clock, messages, nodes, pull_requests, usage
+from agent_orchestrator.core.fold import agents, clock, messages, nodes, pull_requests, reactions, usage
 from agent_orchestrator.core.fold.keys import update_positions
 from agent_orchestrator.core.fold.messages import fail_pending
 from agent_orchestrator.core.fold.step import Step
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 
 
 def reduce(facts: SessionFacts | None, event: Event) -> SessionFacts | None:
@@ -39,7 +39,9 @@ def reduce(facts: SessionFacts | None, event: Event) -> SessionFacts | None:
     if is_other_launch and not isinstance(event.body, e.AgentLaunched | e.AgentUsage | e.AgentAck):
         return facts  # usage and acknowledgements of an earlier launch do count
     after = update_positions(step(facts, event, event.body), event)
-    return without_finished_episodes(after, derive(after, event.time)) if after.episodes or after.offers else after
+    return (
+        without_finished_episodes(after, derive_status(after, event.time)) if after.episodes or after.offers else after
+    )
 
 
 def _create_facts(event: Event, body: e.SessionCreated) -> SessionFacts:
@@ -90,7 +92,7 @@ def _apply_session_waiting(facts: SessionFacts, event: Event, body: e.SessionWai
 
 def _apply_start_put_off(facts: SessionFacts, _event: Event, body: e.StartPutOff) -> SessionFacts:
     """Withdraw the admission of a session that cannot start, and count a new run."""
-    if facts.live or not facts.admitted or facts.wanted != "run":
+    if facts.live or not facts.admitted or facts.requested_state != "run":
         return facts
     return replace(facts, admitted=False, waiting_for=body.reason, slot_wait_since=None, run=facts.run + 1)
 
@@ -104,23 +106,30 @@ def _apply_stop_requested(facts: SessionFacts, event: Event, body: e.StopRequest
     """Record that the session is to be stopped; a second request retries a stop that failed."""
     if facts.stopped:
         return facts
-    is_retry = facts.wanted == "stop" and facts.failure is not None
+    is_retry = facts.requested_state == "stop" and facts.failure is not None
     requester = event.source or "person"
-    return replace(facts, wanted="stop", keep=body.keep, failure=None, run=facts.run + is_retry, stopped_by=requester)
+    return replace(
+        facts,
+        requested_state="stop",
+        keep_workspace=body.keep,
+        failure=None,
+        run=facts.run + is_retry,
+        stopped_by=requester,
+    )
 
 
 def _apply_session_stopped(facts: SessionFacts, _event: Event, body: e.SessionStopped) -> SessionFacts:
     """Record that the session was stopped, and fail its undelivered messages."""
-    workspace = facts.place and replace(facts.place, present=body.kept)
+    workspace = facts.workspace and replace(facts.workspace, present=body.kept)
     node = facts.node if body.kept else None
     stopped = fail_pending(facts, "the session was stopped")
     return replace(
         stopped,
         stopped=True,
-        saved=body.saved,
-        place=workspace,
+        saved_work=body.saved,
+        workspace=workspace,
         node=node,
-        moving="",
+        move_reason="",
         unreachable_reason="",
         unseen_since=None,
     )
@@ -130,10 +139,10 @@ def _apply_restore_requested(facts: SessionFacts, _event: Event, _body: e.Restor
     """Begin a new run of a stopped session."""
     return replace(
         facts,
-        wanted="run",
-        keep=False,
+        requested_state="run",
+        keep_workspace=False,
         stopped=False,
-        saved=(),
+        saved_work=(),
         run=facts.run + 1,
         admitted=False,
         waiting_for="",
@@ -155,14 +164,14 @@ def _apply_timer_due(facts: SessionFacts, event: Event, body: e.TimerDue) -> Ses
 def _apply_workspace_created(facts: SessionFacts, _event: Event, body: e.WorkspaceCreated) -> SessionFacts:
     """Record the session's workspace; one that is created again without a base commit keeps the earlier one."""
     notes = facts.notes + tuple(note for note in body.notes if note not in facts.notes)
-    workspace = Workspace(
-        body.path, body.base_commit, body.git_dir, body.git_env, shared=body.shared, copied=body.copied
+    workspace = SessionWorkspace(
+        body.path, body.base_commit, body.git_dir, body.git_env, shared=body.shared, copied_patterns=body.copied
     )
-    if facts.place and body.base_commit == "":
-        workspace = replace(workspace, base_commit=facts.place.base_commit)
+    if facts.workspace and body.base_commit == "":
+        workspace = replace(workspace, base_commit=facts.workspace.base_commit)
     return replace(
         facts,
-        place=workspace,
+        workspace=workspace,
         branch=body.branch,
         base=body.base,
         head=body.head,
@@ -178,14 +187,18 @@ def _apply_work_rescued(facts: SessionFacts, _event: Event, body: e.WorkRescued)
 
 def _apply_head_moved(facts: SessionFacts, _event: Event, body: e.HeadMoved) -> SessionFacts:
     """Record the session's head; a new commit clears the reason of a failed merge."""
-    pr = replace(facts.pr, refused="") if facts.pr and body.head != facts.head else facts.pr
+    pr = replace(facts.pr, merge_failure="") if facts.pr and body.head != facts.head else facts.pr
     return replace(facts, head=body.head, pr=pr)
 
 
 def _apply_base_changed(facts: SessionFacts, _event: Event, body: e.BaseChanged) -> SessionFacts:
     """Record another base branch, and drop the results that were compared with the old one."""
-    pr = replace(facts.pr, base=body.base, compared=None, conflicts=(), refused="") if facts.pr else None
-    old_base_commit = body.below if facts.place else None
+    pr = (
+        replace(facts.pr, base=body.base, compared_heads=None, conflicting_files=(), merge_failure="")
+        if facts.pr
+        else None
+    )
+    old_base_commit = body.below if facts.workspace else None
     return replace(
         facts, base=body.base, base_head=None, old_base_commit=old_base_commit or None, rebase_refused_head=None, pr=pr
     )
@@ -197,7 +210,7 @@ def _apply_branch_rebased(facts: SessionFacts, _event: Event, body: e.BranchReba
         facts,
         old_base_commit=None,
         rebase_refused_head=None,
-        place=facts.place and replace(facts.place, base_commit=body.onto),
+        workspace=facts.workspace and replace(facts.workspace, base_commit=body.onto),
     )
 
 
@@ -208,12 +221,12 @@ def _apply_rebase_refused(facts: SessionFacts, _event: Event, body: e.RebaseRefu
 
 def _apply_work_published(facts: SessionFacts, _event: Event, body: e.WorkPublished) -> SessionFacts:
     """Record the head that was brought into the main repository."""
-    return replace(facts, published=body.head)
+    return replace(facts, published_head=body.head)
 
 
 def _apply_work_pushed(facts: SessionFacts, _event: Event, body: e.WorkPushed) -> SessionFacts:
     """Record the head that was pushed to the forge."""
-    return replace(facts, pushed=body.head)
+    return replace(facts, pushed_head=body.head)
 
 
 def _apply_issue_tracked(facts: SessionFacts, _event: Event, body: e.IssueTracked) -> SessionFacts:
@@ -226,6 +239,7 @@ _STEPS: Mapping[type[e.Body], Step] = {
     **usage.STEPS,
     **messages.STEPS,
     **pull_requests.STEPS,
+    **reactions.STEPS,
     **nodes.STEPS,
     **clock.STEPS,
     e.SessionAdmitted: _apply_session_admitted,

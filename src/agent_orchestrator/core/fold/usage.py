@@ -34,8 +34,8 @@ def _apply_agent_usage(facts: SessionFacts, event: Event, body: e.AgentUsage) ->
     """Add tokens and cost to the session's total and to the day and model."""
     used = Usage(body.input, body.output, body.cache_read, body.cache_write, body.usd, body.forge)
     key = _usage_key(facts, e.rfc3339(event.time)[:10], body.model[:MAX_MODEL_NAME_LENGTH])
-    spent = {**facts.spent, key: facts.spent.get(key, Usage()).plus(used)}
-    return replace(facts, usage=facts.usage.plus(used), spent=spent)
+    spent = {**facts.daily_usage, key: facts.daily_usage.get(key, Usage()).plus(used)}
+    return replace(facts, usage=facts.usage.plus(used), daily_usage=spent)
 
 
 def _usage_key(facts: SessionFacts, day: str, model: str) -> str:
@@ -44,7 +44,10 @@ def _usage_key(facts: SessionFacts, day: str, model: str) -> str:
     An agent can name any number of models, so those beyond `MAX_MODELS_PER_DAY` per day share one key.
     """
     key = f"{day} {model}"
-    if key in facts.spent or sum(other_key.startswith(f"{day} ") for other_key in facts.spent) < MAX_MODELS_PER_DAY:
+    if (
+        key in facts.daily_usage
+        or sum(other_key.startswith(f"{day} ") for other_key in facts.daily_usage) < MAX_MODELS_PER_DAY
+    ):
         return key
     return f"{day} {OTHER_MODELS}"
 
@@ -52,7 +55,7 @@ def _usage_key(facts: SessionFacts, day: str, model: str) -> str:
 def _apply_budget_raised(facts: SessionFacts, _event: Event, body: e.BudgetRaised) -> SessionFacts:
     """Count one more raise of a budget."""
     key = f"{body.scope} {body.day}".strip()
-    return replace(facts, raised={**facts.raised, key: facts.raised.get(key, 0) + 1})
+    return replace(facts, budget_raises={**facts.budget_raises, key: facts.budget_raises.get(key, 0) + 1})
 
 
 def _apply_agent_limit(facts: SessionFacts, event: Event, body: e.AgentLimit) -> SessionFacts:

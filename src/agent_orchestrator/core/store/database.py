@@ -38,11 +38,11 @@ from sqlalchemy import (
 from sqlalchemy import text as sql
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from agent_orchestrator.base.hash_chain import Head, digest
-from agent_orchestrator.base.hash_chain import text as _json
+from agent_orchestrator.base.hash_chain import ChainHead, digest
+from agent_orchestrator.base.hash_chain import encode_data as _json
 from agent_orchestrator.core.events import Body, Event, Unknown, decode, encode
-from agent_orchestrator.core.facts import VERSION, HomeFacts, SessionFacts
-from agent_orchestrator.core.outbox import Batch, Entry, EntryFilter, Row, Snapshot, StoredKeys
+from agent_orchestrator.core.facts import FACTS_VERSION, HomeFacts, SessionFacts
+from agent_orchestrator.core.outbox import Batch, LogEntry, LogEntryFilter, OutboxRow, Snapshot, StoredKeys
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.core.store import codec, schema
 from agent_orchestrator.core.store.migrations import migrate
@@ -66,7 +66,7 @@ class Database:
         self._writing = ThreadPoolExecutor(1, "store-writer")
         self._reading = ThreadPoolExecutor(1, "store-reader")
         self._write_connection: Connection | None = None
-        self._head = Head()
+        self._head = ChainHead()
 
     @classmethod
     def sqlite(cls, path: Path) -> Database:
@@ -75,11 +75,11 @@ class Database:
 
     async def open(self) -> int:
         """Create or migrate the schema, and return the last event's sequence number."""
-        return await self._in(self._writing, self._open)
+        return await self._run_in(self._writing, self._open)
 
     async def write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         """Run `compute` in the writer's thread, commit its batch, and return the second value that it returned."""
-        return await self._in(self._writing, lambda: self._write(compute))
+        return await self._run_in(self._writing, lambda: self._write(compute))
 
     async def events(
         self,
@@ -101,32 +101,34 @@ class Database:
             query = query.where(table.c.project == project)
         if kind:
             query = query.where(table.c.type == kind)
-        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
-        events = [_event(row) for row in rows]
+        rows = await self._run_in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        events = [_to_event(row) for row in rows]
         return events[::-1] if newest else events
 
     async def event_by_key(self, key: str) -> Event | None:
         """Return the event with this idempotency key, or None."""
         query = select(schema.events).where(schema.events.c.key == key)
-        row = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).first()))
-        return None if row is None else _event(row)
+        row = await self._run_in(
+            self._reading, lambda: self._read(lambda connection: connection.execute(query).first())
+        )
+        return None if row is None else _to_event(row)
 
     async def entries(
-        self, entry_filter: EntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
-    ) -> list[Entry]:
+        self, entry_filter: LogEntryFilter, after: int = 0, limit: int = 1000, *, newest: bool = False
+    ) -> list[LogEntry]:
         """Return events as stored, in order; `newest`: the last ones instead of the first."""
         table = schema.events
         query = select(table).where(table.c.seq > after, *_conditions(entry_filter)).limit(limit)
         query = query.order_by(table.c.seq.desc() if newest else table.c.seq)
-        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
-        entries = [_entry(row) for row in rows]
+        rows = await self._run_in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        entries = [_to_log_entry(row) for row in rows]
         return entries[::-1] if newest else entries
 
-    async def types(self, seqs: Sequence[int]) -> dict[int, str]:
+    async def event_types(self, seqs: Sequence[int]) -> dict[int, str]:
         """Return the kinds of these events."""
         table = schema.events
         query = select(table.c.seq, table.c.type).where(table.c.seq.in_(seqs))
-        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        rows = await self._run_in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
         return {row.seq: row.type for row in rows}
 
     async def damage(self) -> str:
@@ -134,57 +136,60 @@ class Database:
         if self.url.get_backend_name() != "sqlite":
             return ""
         query = sql("PRAGMA quick_check(1)")
-        result = await self._in(
+        result = await self._run_in(
             self._reading, lambda: self._read(lambda connection: connection.execute(query).scalar())
         )
         return "" if result == "ok" else str(result)
 
-    async def pending(self) -> list[Row]:
+    async def pending(self) -> list[OutboxRow]:
         """Return the rows that are still to be carried out, in order."""
         table = schema.outbox
-        query = select(table).where(table.c.state == "pending").order_by(table.c.sort, *self._ties())
-        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
-        return [_row(row) for row in rows]
+        query = select(table).where(table.c.state == "pending").order_by(table.c.sort, *self._tie_breakers())
+        rows = await self._run_in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        return [_to_outbox_row(row) for row in rows]
 
-    async def rows(self, session: str, limit: int = 50) -> list[Row]:
+    async def rows(self, session: str, limit: int = 50) -> list[OutboxRow]:
         """Return a session's rows, newest first."""
         table = schema.outbox
         query = (
-            select(table).where(table.c.session == session).order_by(table.c.sort.desc(), *self._ties()).limit(limit)
+            select(table)
+            .where(table.c.session == session)
+            .order_by(table.c.sort.desc(), *self._tie_breakers())
+            .limit(limit)
         )
-        rows = await self._in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
-        return [_row(row) for row in rows]
+        rows = await self._run_in(self._reading, lambda: self._read(lambda connection: connection.execute(query).all()))
+        return [_to_outbox_row(row) for row in rows]
 
     async def snapshot(self) -> Snapshot | None:
         """Return the last saved facts, or None if there are none of this version."""
-        return await self._in(self._reading, lambda: self._read(_load_snapshot))
+        return await self._run_in(self._reading, lambda: self._read(_load_snapshot))
 
     async def save_snapshot(self, snapshot: Snapshot, changed: Sequence[str]) -> None:
         """Save the facts of the home and of the changed sessions."""
-        await self._in(self._writing, lambda: self._save_snapshot(snapshot, changed))
+        await self._run_in(self._writing, lambda: self._save_snapshot(snapshot, changed))
 
     async def close(self) -> None:
         """Finish writing and close the connections."""
-        await self._in(self._writing, self._close)
+        await self._run_in(self._writing, self._close)
         self._writing.shutdown()
         self._reading.shutdown()
 
     # -- in the threads ----------------------------------------------------------------------------------------------
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+    async def _run_in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         """Run a function in a thread pool, and translate database errors."""
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
         except DBAPIError as error:
-            raise self._explained(error) from error
+            raise self._to_error(error) from error
 
-    def _explained(self, error: DBAPIError) -> AoError:
+    def _to_error(self, error: DBAPIError) -> AoError:
         """Return the product's error for a database error."""
         if isinstance(error, OperationalError):
             return Temporary(f"the database cannot be used: {error.orig}", "see whether the disk is full or read-only")
         return AoError(f"the database is damaged: {error.orig}", f"look at {self.url}, or restore a backup")
 
-    def _ties(self) -> Sequence[ColumnElement[Any]]:
+    def _tie_breakers(self) -> Sequence[ColumnElement[Any]]:
         """Return columns that order rows of the same event; none for SQLite, which returns rows in the order of insertion."""
         return ()
 
@@ -196,7 +201,7 @@ class Database:
         event.listen(self._engine, "connect", _prepare_sqlite)
         event.listen(self._engine, "begin", _begin)
         migrate(self._engine, self._back_up)
-        return self._last()
+        return self._last_seq()
 
     def _create_private_file(self) -> None:
         """Create the file readable by its owner only; SQLite gives its log files the same permissions."""
@@ -204,7 +209,7 @@ class Database:
             with suppress(OSError):  # opening the file reports why it cannot be created
                 Path(self.url.database).touch(mode=0o600)
 
-    def _last(self) -> int:
+    def _last_seq(self) -> int:
         """Return the last event's sequence number."""
         connection = self._writer()
         last = connection.execute(select(func.max(schema.events.c.seq))).scalar()
@@ -255,7 +260,7 @@ class Database:
         """Run `compute` and write its batch in one transaction."""
         connection = self._writer()
         with connection.begin():
-            batch, answer = compute(_StoredKeys(connection))
+            batch, answer = compute(_DatabaseKeys(connection))
             head = _insert(connection, batch, self._head)
             self._seal(connection, batch.events[-1].seq if batch.events else None)
         self._head = head
@@ -267,7 +272,7 @@ class Database:
         with connection.begin():
             bodies = {f"session:{name}": codec.dump(snapshot.sessions[name]) for name in changed}
             bodies["home"] = codec.dump(snapshot.home)
-            bodies["as-of"] = {"seq": snapshot.seq, "version": VERSION}
+            bodies["as-of"] = {"seq": snapshot.seq, "version": FACTS_VERSION}
             connection.execute(delete(schema.snapshots).where(schema.snapshots.c.id.in_(list(bodies))))
             connection.execute(
                 insert(schema.snapshots), [{"id": name, "body": _json(body)} for name, body in bodies.items()]
@@ -283,7 +288,7 @@ class Database:
             self._engine.dispose()
 
 
-class _StoredKeys:
+class _DatabaseKeys:
     """Reads which keys are already in the database, inside the writer's transaction."""
 
     def __init__(self, connection: Connection) -> None:
@@ -291,14 +296,14 @@ class _StoredKeys:
 
     def event_keys(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are already in the log."""
-        return self._stored(select(schema.events.c.key), schema.events.c.key, keys)
+        return self._find_stored(select(schema.events.c.key), schema.events.c.key, keys)
 
     def intent_keys(self, keys: Sequence[str]) -> set[str]:
         """Return those of the keys that are already in the outbox; a dropped row's key counts as free."""
         query = select(schema.outbox.c.key).where(schema.outbox.c.state != "dropped")
-        return self._stored(query, schema.outbox.c.key, keys)
+        return self._find_stored(query, schema.outbox.c.key, keys)
 
-    def _stored(self, query: Select[str], column: Column[str], keys: Sequence[str]) -> set[str]:
+    def _find_stored(self, query: Select[str], column: Column[str], keys: Sequence[str]) -> set[str]:
         """Return those of the keys that the query finds, read in parts of 500."""
         stored_keys: set[str] = set()
         for start in range(0, len(keys), 500):
@@ -321,42 +326,44 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _insert(connection: Connection, batch: Batch, head: Head) -> Head:
+def _insert(connection: Connection, batch: Batch, head: ChainHead) -> ChainHead:
     """Write a batch after the entry `head`, as far as that is known, and return the last entry."""
     if batch.events:
         values, head = _chain_values(connection, batch.events, head)
         connection.execute(insert(schema.events), values)
-    new = [row for row in batch.rows if not row.updated]
+    new = [row for row in batch.rows if not row.updated_at]
     if new:
         table = schema.outbox
         delete_dropped = delete(table).where(table.c.key == bindparam("again"), table.c.state == "dropped")
         connection.execute(delete_dropped, [{"again": row.intent.key} for row in new])
         connection.execute(insert(table), [_row_values(row) for row in new])
     for row in batch.rows:
-        if row.updated:
+        if row.updated_at:
             changed = {
                 "due": row.due,
                 "attempts": row.attempts,
                 "state": row.state,
                 "result": _storable_text(row.result),
-                "updated": row.updated,
+                "updated": row.updated_at,
             }
             connection.execute(update(schema.outbox).where(schema.outbox.c.key == row.intent.key).values(changed))
     return head
 
 
-def _chain_values(connection: Connection, events: Sequence[Event], head: Head) -> tuple[list[dict[str, Any]], Head]:
+def _chain_values(
+    connection: Connection, events: Sequence[Event], head: ChainHead
+) -> tuple[list[dict[str, Any]], ChainHead]:
     """Return the values of events with their digests, and the last entry of the chain."""
     previous_seq = events[0].seq - 1
     if head.seq != previous_seq:
         query = select(schema.events.c.digest).where(schema.events.c.seq == previous_seq)
-        head = Head(previous_seq, connection.execute(query).scalar() or "")
+        head = ChainHead(previous_seq, connection.execute(query).scalar() or "")
     last, values = head.digest, []
     for new_event in events:
         value = _event_values(new_event)
         value["digest"] = last = digest(last, {**value, "at": value["time"]})
         values.append(value)
-    return values, Head(events[-1].seq, last)
+    return values, ChainHead(events[-1].seq, last)
 
 
 def _event_values(new_event: Event) -> dict[str, Any]:
@@ -376,10 +383,10 @@ def _event_values(new_event: Event) -> dict[str, Any]:
     }
 
 
-def _event(row: Any) -> Event:
+def _to_event(row: Any) -> Event:
     """Return an event from its row."""
     return Event(
-        body=_body(row),
+        body=_decode_body(row),
         time=row.time,
         source=row.source,
         key=row.key,
@@ -392,12 +399,12 @@ def _event(row: Any) -> Event:
     )
 
 
-def _entry(row: Any) -> Entry:
+def _to_log_entry(row: Any) -> LogEntry:
     """Return an event as stored from its row."""
     return {**row._mapping, "at": row.time}
 
 
-def _conditions(entry_filter: EntryFilter) -> list[ColumnElement[bool]]:
+def _conditions(entry_filter: LogEntryFilter) -> list[ColumnElement[bool]]:
     """Return the conditions of a filter."""
     table = schema.events.c
     conditions = [
@@ -420,7 +427,7 @@ def _conditions(entry_filter: EntryFilter) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _body(row: Any) -> Body:
+def _decode_body(row: Any) -> Body:
     """Return the body of an event, or `Unknown` if it cannot be read; the event keeps its number."""
     try:
         return decode(row.type, json.loads(row.data))
@@ -429,7 +436,7 @@ def _body(row: Any) -> Body:
         return Unknown(str(row.type), {})
 
 
-def _row_values(row: Row) -> dict[str, Any]:
+def _row_values(row: OutboxRow) -> dict[str, Any]:
     """Return the columns of an outbox row."""
     intent = row.intent
     return {
@@ -445,14 +452,14 @@ def _row_values(row: Row) -> dict[str, Any]:
         "attempts": row.attempts,
         "state": row.state,
         "result": _storable_text(row.result),
-        "updated": row.updated,
+        "updated": row.updated_at,
     }
 
 
-def _row(row: Any) -> Row:
+def _to_outbox_row(row: Any) -> OutboxRow:
     """Return an outbox row from its database row."""
     intent = Intent(row.kind, row.key, row.session, row.generation, row.intent_due, json.loads(row.args))
-    return Row(intent, row.cause, row.sort, row.due, row.attempts, row.state, row.result, row.updated)
+    return OutboxRow(intent, row.cause, row.sort, row.due, row.attempts, row.state, row.result, row.updated)
 
 
 def _load_snapshot(connection: Connection) -> Snapshot | None:
@@ -460,16 +467,16 @@ def _load_snapshot(connection: Connection) -> Snapshot | None:
     try:
         bodies = {row.id: json.loads(row.body) for row in connection.execute(select(schema.snapshots))}
         as_of = bodies.get("as-of")
-        if as_of is None or as_of["version"] != VERSION:
+        if as_of is None or as_of["version"] != FACTS_VERSION:
             return None
-        sessions = _sessions(bodies.items())
+        sessions = _load_sessions(bodies.items())
         return Snapshot(as_of["seq"], codec.load(HomeFacts, bodies["home"]), sessions)
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         log.warning("the saved facts are of another shape: the log is folded anew", error=str(error))
         return None
 
 
-def _sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
+def _load_sessions(bodies: Iterable[tuple[str, Any]]) -> dict[str, SessionFacts]:
     """Return the facts of the sessions from the saved data."""
     return {
         name.removeprefix("session:"): codec.load(SessionFacts, body)

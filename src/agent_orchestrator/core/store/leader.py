@@ -34,16 +34,16 @@ STANDBY_CHECK_SECONDS = 1.0
 """Seconds between two checks of a standby daemon."""
 RECONNECT_GRACE_SECONDS = 3.0
 """Seconds that a standby daemon leaves to the active one after the server itself was unreachable."""
-CHANNEL = "agent_orchestrator"
+NOTIFY_CHANNEL = "agent_orchestrator"
 """NOTIFY channel for what was written: the last event's number, or `handed over`."""
-HANDED_OVER = "handed over"
+HANDOVER_PAYLOAD = "handed over"
 """Payload that says that the active daemon gave up its turn."""
-WRITER = "writer"
+WRITER_META_NAME = "writer"
 """The name in `meta` of `<epoch>:<mark>`: the current turn and its last transaction."""
-ACTIVE = "active"
+ACTIVE_META_NAME = "active"
 """The name in `meta` of the active daemon's description."""
 
-Link = psycopg.Connection[Any]
+PostgresConnection = psycopg.Connection[Any]
 
 log = structlog.get_logger()
 
@@ -53,7 +53,7 @@ class LeadershipLost(Unreachable):
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveDaemon:
+class DaemonDescription:
     """A daemon, as other daemons read about it."""
 
     host: str
@@ -67,7 +67,7 @@ class ActiveDaemon:
     """Application name of its connections."""
 
     @property
-    def place(self) -> str:
+    def home_name(self) -> str:
         """The name of its home that is unique among all homes."""
         return f"{self.host}/{self.machine}:{self.home}" if self.machine else f"{self.host}:{self.home}"
 
@@ -97,16 +97,20 @@ class LeaderElection(threading.Thread):
     """A thread that acquires the turn and keeps it."""
 
     def __init__(
-        self, address: Address, me: ActiveDaemon, prepare: Callable[[Link], None], observer: ElectionObserver
+        self,
+        address: Address,
+        me: DaemonDescription,
+        prepare: Callable[[PostgresConnection], None],
+        observer: ElectionObserver,
     ) -> None:
         """Create the thread; `prepare` migrates the schema and is called once the turn is acquired."""
         super().__init__(name="store-turn", daemon=True)
-        self.me = me
+        self.own_daemon = me
         self.epoch: int | None = None
         """The epoch of this daemon's turn; None while another daemon is active."""
-        self.active: ActiveDaemon | None = None
+        self.active_daemon: DaemonDescription | None = None
         """The active daemon, as last read."""
-        self.sure_at = 0.0
+        self.last_confirmed_at = 0.0
         """When it was last confirmed that this daemon has the turn, by the monotonic clock."""
         self._address = address
         self._prepare = prepare
@@ -133,9 +137,9 @@ class LeaderElection(threading.Thread):
         pause = 0.1
         while not self._closing:
             try:
-                with self._address.connect(self.me.application, autocommit=True) as link:
+                with self._address.connect(self.own_daemon.application, autocommit=True) as link:
                     pause = 0.1
-                    self._attend(link)
+                    self._keep_or_await_leadership(link)
             except AoError as error:
                 self._observer.ended(error)
                 return
@@ -150,13 +154,13 @@ class LeaderElection(threading.Thread):
                 self._wait(None, pause)
                 pause = min(pause * 2, 1.0)
 
-    def _attend(self, link: Link) -> None:
+    def _keep_or_await_leadership(self, link: PostgresConnection) -> None:
         """Keep or await the turn on one connection, until closed or the connection breaks."""
         # With these, the server itself also notices that the active daemon's machine has vanished.
         for name, value in (("idle", 2), ("interval", 1), ("count", 4)):
             link.execute(f"SET tcp_keepalives_{name} = {value}")
         link.execute("SET lock_timeout = '8s'")
-        link.execute(f"LISTEN {CHANNEL}")
+        link.execute(f"LISTEN {NOTIFY_CHANNEL}")
         self._was_connected = True
         if self._is_unreachable:
             log.info("the database is there again")
@@ -165,7 +169,7 @@ class LeaderElection(threading.Thread):
         has_lock = False
         while not self._closing:
             if self.epoch is not None:
-                self._beat(link)
+                self._send_heartbeat(link)
                 has_lock = has_lock or self._reacquire_lock(link, key)
                 wait = HEARTBEAT_SECONDS if has_lock else 0.2
             elif (remaining := self._earliest_claim - time.monotonic()) > 0:
@@ -181,7 +185,7 @@ class LeaderElection(threading.Thread):
         if has_lock:
             self._hand_over(link)
 
-    def _wait(self, link: Link | None, seconds: float) -> None:
+    def _wait(self, link: PostgresConnection | None, seconds: float) -> None:
         """Wait for some seconds, but return early if the thread is closed or the turn was handed over.
 
         Notifications that arrive meanwhile are passed to the observer.
@@ -194,13 +198,13 @@ class LeaderElection(threading.Thread):
                 payloads = [note.payload for note in link.notifies(timeout=0)]
                 if payloads and self.epoch is None:
                     self._observer.active_wrote()
-                    if HANDED_OVER in payloads:
+                    if HANDOVER_PAYLOAD in payloads:
                         self._earliest_claim = 0.0
                         return
 
-    def _check_active(self, link: Link, key: int) -> None:
+    def _check_active(self, link: PostgresConnection, key: int) -> None:
         """Read which daemon is active, and end its connections if it gives no sign of life."""
-        self.active = _read_active(link)
+        self.active_daemon = _read_active(link)
         holder = link.execute(
             "SELECT a.pid, a.application_name, extract(epoch FROM clock_timestamp() - a.state_change)::float8"
             " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
@@ -210,13 +214,13 @@ class LeaderElection(threading.Thread):
             [(key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF],
         ).fetchone()
         if holder is not None and holder[2] is not None and holder[2] > SILENCE_LIMIT_SECONDS:
-            name = self.active.description if self.active else "the active daemon"
+            name = self.active_daemon.description if self.active_daemon else "the active daemon"
             log.warning("no sign of life: its connections are ended", of=name, seconds=round(holder[2], 1))
             _terminate_connections(link, str(holder[1]), int(holder[0]))
             self._earliest_claim = time.monotonic() + 0.1
         self._observer.checked()
 
-    def _take_over(self, link: Link) -> None:
+    def _take_over(self, link: PostgresConnection) -> None:
         """Take over after the lock was acquired: keep the previous daemon from writing, and migrate the schema."""
         previous = _read_active(link)
         if previous is not None and previous.application:
@@ -224,34 +228,34 @@ class LeaderElection(threading.Thread):
         raised_epoch = _raise_epoch(link) if _has_meta(link) else None
         self._prepare(link)
         epoch = raised_epoch or _raise_epoch(link)
-        _write_meta(link, ACTIVE, json.dumps(asdict(self.me)))
-        self.sure_at = time.monotonic()
-        self.active, self.epoch = self.me, epoch
+        _write_meta(link, ACTIVE_META_NAME, json.dumps(asdict(self.own_daemon)))
+        self.last_confirmed_at = time.monotonic()
+        self.active_daemon, self.epoch = self.own_daemon, epoch
         self._observer.checked()
 
-    def _beat(self, link: Link) -> None:
+    def _send_heartbeat(self, link: PostgresConnection) -> None:
         """Give a sign of life, and raise `LeadershipLost` if the turn is lost."""
         now = time.monotonic()
-        row = link.execute("SELECT value FROM meta WHERE name = %s", [WRITER]).fetchone()
+        row = link.execute("SELECT value FROM meta WHERE name = %s", [WRITER_META_NAME]).fetchone()
         if epoch_of(row and row[0]) != self.epoch:
-            raise deposed(_read_active(link))
-        self.sure_at = now
+            raise leadership_lost_error(_read_active(link))
+        self.last_confirmed_at = now
 
-    def _reacquire_lock(self, link: Link, key: int) -> bool:
+    def _reacquire_lock(self, link: PostgresConnection, key: int) -> bool:
         """Acquire the lock again after a lost connection; the turn continues if no other daemon took it."""
         if self._backend_pid:  # the server may not have noticed that the old connection is gone
             link.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND application_name = %s",
-                         [self._backend_pid, self.me.application])  # fmt: skip
+                         [self._backend_pid, self.own_daemon.application])  # fmt: skip
         return _try_lock(link, key)
 
-    def _hand_over(self, link: Link) -> None:
+    def _hand_over(self, link: PostgresConnection) -> None:
         """Give up the turn, and notify the standby daemons."""
-        _write_meta(link, ACTIVE, "")
+        _write_meta(link, ACTIVE_META_NAME, "")
         link.execute("SELECT pg_advisory_unlock_all()")
-        link.execute("SELECT pg_notify(%s, %s)", [CHANNEL, HANDED_OVER])
+        link.execute("SELECT pg_notify(%s, %s)", [NOTIFY_CHANNEL, HANDOVER_PAYLOAD])
 
 
-def deposed(by: ActiveDaemon | None) -> LeadershipLost:
+def leadership_lost_error(by: DaemonDescription | None) -> LeadershipLost:
     """Return the error that says that another daemon has taken over."""
     name = by.description if by else "another daemon"
     return LeadershipLost(
@@ -260,24 +264,24 @@ def deposed(by: ActiveDaemon | None) -> LeadershipLost:
 
 
 def epoch_of(writer: str | None) -> int:
-    """Return the epoch in a value of the `WRITER` row, or 0 if there is none."""
+    """Return the epoch in a value of the `WRITER_META_NAME` row, or 0 if there is none."""
     return int((writer or "0").partition(":")[0])
 
 
-def _lock_key(link: Link) -> int:
+def _lock_key(link: PostgresConnection) -> int:
     """Return the id of the advisory lock, one per schema; the server separates databases itself."""
     row = link.execute("SELECT current_schema()").fetchone()
     digest = hashlib.sha256(f"agent-orchestrator:{row and row[0]}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
-def _try_lock(link: Link, key: int) -> bool:
+def _try_lock(link: PostgresConnection, key: int) -> bool:
     """Return whether the lock could be acquired."""
     row = link.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
     return bool(row and row[0])
 
 
-def _terminate_connections(link: Link, application: str, pid: int) -> None:
+def _terminate_connections(link: PostgresConnection, application: str, pid: int) -> None:
     """End the connections of a daemon, by application name or process id; the server rolls back their transactions."""
     link.execute(
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -286,34 +290,34 @@ def _terminate_connections(link: Link, application: str, pid: int) -> None:
     )
 
 
-def _has_meta(link: Link) -> bool:
+def _has_meta(link: PostgresConnection) -> bool:
     """Return whether the table `meta` exists."""
     row = link.execute("SELECT to_regclass('meta') IS NOT NULL").fetchone()
     return bool(row and row[0])
 
 
-def _raise_epoch(link: Link) -> int:
+def _raise_epoch(link: PostgresConnection) -> int:
     """Raise the epoch by one and return it."""
     row = link.execute(
         "INSERT INTO meta (name, value) VALUES (%s, '1:') ON CONFLICT (name) DO UPDATE"
         " SET value = (split_part(meta.value, ':', 1)::bigint + 1)::text || ':' RETURNING value",
-        [WRITER],
+        [WRITER_META_NAME],
     ).fetchone()
     return epoch_of(row and row[0])
 
 
-def _read_active(link: Link) -> ActiveDaemon | None:
+def _read_active(link: PostgresConnection) -> DaemonDescription | None:
     """Return the active daemon as recorded, or None if there is none or another version wrote it."""
     if not _has_meta(link):
         return None
-    row = link.execute("SELECT value FROM meta WHERE name = %s", [ACTIVE]).fetchone()
+    row = link.execute("SELECT value FROM meta WHERE name = %s", [ACTIVE_META_NAME]).fetchone()
     try:
-        return ActiveDaemon(**json.loads(row[0])) if row and row[0] else None
+        return DaemonDescription(**json.loads(row[0])) if row and row[0] else None
     except (TypeError, ValueError):  # another version wrote it
         return None
 
 
-def _write_meta(link: Link, name: str, value: str) -> None:
+def _write_meta(link: PostgresConnection, name: str, value: str) -> None:
     """Set a value in the table `meta`."""
     link.execute(
         "INSERT INTO meta (name, value) VALUES (%s, %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",

@@ -26,19 +26,19 @@ from agent_orchestrator.core.store import schema
 from agent_orchestrator.core.store.address import Address
 from agent_orchestrator.core.store.database import Database
 from agent_orchestrator.core.store.leader import (
-    CHANNEL,
-    WRITER,
-    ActiveDaemon,
+    NOTIFY_CHANNEL,
+    WRITER_META_NAME,
+    DaemonDescription,
     LeaderElection,
     LeadershipLost,
-    Link,
-    deposed,
+    PostgresConnection,
     epoch_of,
+    leadership_lost_error,
 )
 from agent_orchestrator.core.store.migrations import migrate
 from agent_orchestrator.errors import AoError, Temporary
 
-CONFIRMED_SECONDS = 3.0
+CONFIRMATION_VALID_SECONDS = 3.0
 """Seconds for which the last confirmation of the turn counts; less than another daemon waits before it takes over."""
 READ_TIMEOUT = 8.0
 """Seconds that a query waits for a server that is not reachable."""
@@ -62,7 +62,7 @@ class _LoopObserver:
 
     loop: asyncio.AbstractEventLoop
     on_check: Callable[[], None]
-    on_news: Callable[[], None]
+    on_active_wrote: Callable[[], None]
     on_end: Callable[[AoError], None]
 
     def checked(self) -> None:
@@ -71,7 +71,7 @@ class _LoopObserver:
 
     def active_wrote(self) -> None:
         """Note that the active daemon has written something."""
-        _call_in_loop(self.loop, self.on_news)
+        _call_in_loop(self.loop, self.on_active_wrote)
 
     def ended(self, error: AoError) -> None:
         """Note that the turn is lost, or cannot be acquired at all."""
@@ -81,13 +81,13 @@ class _LoopObserver:
 class Postgres(Database):
     """The store in a PostgreSQL database that several daemons may share."""
 
-    def __init__(self, url: str, me: ActiveDaemon) -> None:
+    def __init__(self, url: str, me: DaemonDescription) -> None:
         super().__init__(URL.create("postgresql+psycopg"))
         self.address = Address(url)
         self._on_end: Callable[[AoError], None] | None = None
-        self.ended: AoError | None = None
-        self.me = replace(me, application=f"ao-{uuid.uuid4().hex[:16]}")
-        self._turn: LeaderElection | None = None
+        self.end_error: AoError | None = None
+        self.own_daemon = replace(me, application=f"ao-{uuid.uuid4().hex[:16]}")
+        self._election: LeaderElection | None = None
         self._has_checked = asyncio.Event()
         self._is_leader = asyncio.Event()
         self._last_mark = ""
@@ -95,15 +95,15 @@ class Postgres(Database):
     # -- whose turn it is ----------------------------------------------------------------------------------------------
 
     @property
-    def active(self) -> ActiveDaemon | None:
+    def active_daemon(self) -> DaemonDescription | None:
         """The active daemon, as last read."""
-        return self._turn.active if self._turn else None
+        return self._election.active_daemon if self._election else None
 
     def set_url(self, url: str) -> None:
         """Set the URL under which other daemons can reach this one; called before `ask`."""
-        self.me = replace(self.me, url=url)
+        self.own_daemon = replace(self.own_daemon, url=url)
 
-    async def ask(self, news: Callable[[], None], on_end: Callable[[AoError], None]) -> bool:
+    async def request_leadership(self, news: Callable[[], None], on_end: Callable[[AoError], None]) -> bool:
         """Request the turn, and return whether it was acquired at once.
 
         Otherwise `news` is called whenever the active daemon has written. `on_end` is called once when nothing can be
@@ -111,51 +111,51 @@ class Postgres(Database):
         """
         self._on_end = on_end
         loop = asyncio.get_running_loop()
-        if self._turn is None:
+        if self._election is None:
             self._engine = create_engine(
                 self.url, creator=self._connect, pool_size=3, pool_pre_ping=True, use_native_hstore=False
             )
-            observer = _LoopObserver(loop, self._on_check, news, self._on_lost_turn)
-            self._turn = LeaderElection(self.address, self.me, self._prepare, observer)
-            self._turn.start()
+            observer = _LoopObserver(loop, self._on_check, news, self._on_lost_leadership)
+            self._election = LeaderElection(self.address, self.own_daemon, self._prepare, observer)
+            self._election.start()
         await self._has_checked.wait()
-        if self.ended is not None:
-            raise self.ended
+        if self.end_error is not None:
+            raise self.end_error
         return self._is_leader.is_set()
 
-    async def turn(self) -> None:
+    async def wait_for_leadership(self) -> None:
         """Wait until this daemon has the turn."""
         await self._is_leader.wait()
-        if self.ended is not None:
-            raise self.ended
+        if self.end_error is not None:
+            raise self.end_error
 
     async def confirm(self) -> None:
         """Raise an error unless this daemon still has the turn; called before an effect that another daemon might also carry out."""
-        assert self._turn is not None, "open first"
-        if self.ended is not None:
-            raise self.ended
-        if time.monotonic() - self._turn.sure_at > CONFIRMED_SECONDS and not await self._in(
+        assert self._election is not None, "open first"
+        if self.end_error is not None:
+            raise self.end_error
+        if time.monotonic() - self._election.last_confirmed_at > CONFIRMATION_VALID_SECONDS and not await self._run_in(
             self._reading, self._is_still_leader
         ):
-            self._on_lost_turn(deposed(self.active))
-            raise deposed(self.active)
+            self._on_lost_leadership(leadership_lost_error(self.active_daemon))
+            raise leadership_lost_error(self.active_daemon)
 
-    async def answers(self) -> str:
+    async def server_version(self) -> str:
         """Return the server's version, or raise an error if it does not respond."""
         query = select(func.current_setting("server_version"))
-        return str(await self._in(self._reading, lambda: self._read_once(lambda c: c.execute(query).scalar())))
+        return str(await self._run_in(self._reading, lambda: self._read_once(lambda c: c.execute(query).scalar())))
 
     def _on_check(self) -> None:
         """Note that the turn was checked, and whether it was acquired."""
-        assert self._turn is not None
-        if self._turn.epoch is not None:
+        assert self._election is not None
+        if self._election.epoch is not None:
             self._is_leader.set()
         self._has_checked.set()
 
-    def _on_lost_turn(self, error: AoError) -> None:
+    def _on_lost_leadership(self, error: AoError) -> None:
         """Store the error that ended the turn, wake the waiting calls, and report it once."""
-        if self.ended is None:
-            self.ended = error
+        if self.end_error is None:
+            self.end_error = error
             self._has_checked.set()
             self._is_leader.set()
             if self._on_end is not None:
@@ -165,32 +165,35 @@ class Postgres(Database):
 
     async def open(self) -> int:
         """Acquire the turn and open the database, or raise `Temporary` if another daemon is active."""
-        if not await self.ask(lambda: None, self._on_end or (lambda _error: None)) and not self._is_leader.is_set():
-            holder = self.active.description if self.active else "another daemon"
+        if (
+            not await self.request_leadership(lambda: None, self._on_end or (lambda _error: None))
+            and not self._is_leader.is_set()
+        ):
+            holder = self.active_daemon.description if self.active_daemon else "another daemon"
             raise Temporary(f"{holder} uses {self.address}", "end that one first, or wait for its end")
         return await super().open()
 
     async def write(self, compute: Callable[[StoredKeys], tuple[Batch, T]]) -> T:
         """Write as `Database.write` does; raise `LeadershipLost` once another daemon is active."""
-        if self.ended is not None:
-            raise self.ended
+        if self.end_error is not None:
+            raise self.end_error
         try:
             return await super().write(compute)
         except LeadershipLost as error:
-            self._on_lost_turn(error)
+            self._on_lost_leadership(error)
             raise
 
     async def close(self) -> None:
         """Hand over the turn and close the connections."""
-        turn = self._turn
+        turn = self._election
         if turn is not None:
             await asyncio.get_running_loop().run_in_executor(None, turn.close)
         await super().close()
 
-    async def _in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+    async def _run_in(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         """Run a function in a thread pool, and translate errors of the driver."""
         try:
-            return await super()._in(pool, work)
+            return await super()._run_in(pool, work)
         except psycopg.Error as error:
             raise self.address.to_error(error) from None
 
@@ -198,15 +201,15 @@ class Postgres(Database):
 
     def _connect(self) -> psycopg.Connection[Any]:
         """Return a new connection with this daemon's application name."""
-        return self.address.connect(self.me.application)
+        return self.address.connect(self.own_daemon.application)
 
-    def _prepare(self, _link: Link) -> None:
+    def _prepare(self, _link: PostgresConnection) -> None:
         """Migrate the schema; called once the turn is acquired."""
         assert self._engine is not None
         try:
             migrate(self._engine, self._back_up)
         except DBAPIError as error:
-            raise self._explained(error) from None
+            raise self._to_error(error) from None
 
     def _back_up(self, version: int) -> None:
         """Save all tables as `events_v1_bak` and so on before a migration, all or none."""
@@ -221,13 +224,13 @@ class Postgres(Database):
 
     def _open(self) -> int:
         """Return the last event's sequence number; the turn has already connected and migrated."""
-        return self._last()
+        return self._last_seq()
 
-    def _explained(self, error: DBAPIError) -> AoError:
+    def _to_error(self, error: DBAPIError) -> AoError:
         """Return the product's error for a database error."""
         return self.address.to_error(error.orig)
 
-    def _ties(self) -> Sequence[ColumnElement[Any]]:
+    def _tie_breakers(self) -> Sequence[ColumnElement[Any]]:
         """Return the key in byte order, which orders rows of the same event."""
         return (collate(schema.outbox.c.key, "C"),)
 
@@ -239,7 +242,7 @@ class Postgres(Database):
                 return self._read_once(query)
             except (OperationalError, psycopg.OperationalError) as error:
                 ao_error = self.address.to_error(error.orig if isinstance(error, DBAPIError) else error)
-                if not ao_error.retryable or time.monotonic() + pause > end or self.ended is not None:
+                if not ao_error.retryable or time.monotonic() + pause > end or self.end_error is not None:
                     raise
                 time.sleep(pause)
                 pause = min(pause * 2, 1.0)
@@ -252,9 +255,9 @@ class Postgres(Database):
 
     def _is_still_leader(self) -> bool:
         """Return whether the database names this daemon's epoch."""
-        query = select(schema.meta.c.value).where(schema.meta.c.name == WRITER)
+        query = select(schema.meta.c.value).where(schema.meta.c.name == WRITER_META_NAME)
         writer = self._read_once(lambda connection: connection.execute(query).scalar())
-        return self._turn is not None and epoch_of(writer) == self._turn.epoch
+        return self._election is not None and epoch_of(writer) == self._election.epoch
 
     def _writer(self) -> Connection:
         """Return the connection used for writing; a broken one is replaced."""
@@ -284,7 +287,7 @@ class Postgres(Database):
             if self._last_mark and error.connection_invalidated and self._was_committed(self._last_mark):
                 return answers[-1]
             if isinstance(error, IntegrityError) and not self._is_still_leader():
-                raise deposed(self.active) from None
+                raise leadership_lost_error(self.active_daemon) from None
             raise
 
     def _seal(self, connection: Connection, seq: int | None) -> None:
@@ -292,11 +295,17 @@ class Postgres(Database):
 
         Another daemon that raises the epoch waits for the end of this transaction, or makes this statement fail.
         """
-        epoch = self._turn.epoch if self._turn else None
+        epoch = self._election.epoch if self._election else None
         mark = f"{epoch}:{uuid.uuid4().hex}"
-        values = {"mark": mark, "name": WRITER, "mine": f"{epoch}:%", "channel": CHANNEL, "seq": str(seq or "")}
+        values = {
+            "mark": mark,
+            "name": WRITER_META_NAME,
+            "mine": f"{epoch}:%",
+            "channel": NOTIFY_CHANNEL,
+            "seq": str(seq or ""),
+        }
         if connection.execute(_SEAL_STATEMENT, values).first() is None:
-            raise deposed(self.active)
+            raise leadership_lost_error(self.active_daemon)
         self._last_mark = mark
 
     def _was_committed(self, mark: str) -> bool:
@@ -310,14 +319,14 @@ class Postgres(Database):
                 assert self._engine is not None
                 with self._engine.begin() as connection:  # waits for a transaction that the server is still ending
                     query = text("SELECT value FROM meta WHERE name = :name FOR SHARE")
-                    writer = str(connection.execute(query, {"name": WRITER}).scalar())
+                    writer = str(connection.execute(query, {"name": WRITER_META_NAME}).scalar())
             except (DBAPIError, psycopg.Error):
                 time.sleep(0.2)
                 continue
             if epoch_of(writer) != epoch_of(mark):
-                raise deposed(self.active)
+                raise leadership_lost_error(self.active_daemon)
             return writer == mark
-        raise deposed(None)
+        raise leadership_lost_error(None)
 
 
 def _call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

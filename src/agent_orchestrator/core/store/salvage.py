@@ -44,7 +44,7 @@ _WAL_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 
 
 @dataclass(frozen=True, slots=True)
-class Salvaged:
+class SalvagedRows:
     """The rows that could be read."""
 
     version: int
@@ -64,9 +64,9 @@ class Condition:
 
     version: int = 0
     problems: list[str] = field(default_factory=list)
-    unreadable: list[int] = field(default_factory=list)
+    unreadable_events: list[int] = field(default_factory=list)
     """Numbers of the events whose data cannot be parsed."""
-    stuck: list[RowValues] = field(default_factory=list)
+    unreadable_rows: list[RowValues] = field(default_factory=list)
     """Outbox rows that cannot be parsed; with such a row in the table, none can be carried out."""
     facts: str = ""
     """What is wrong with the saved facts."""
@@ -75,7 +75,7 @@ class Condition:
 def check_condition(path: Path) -> Condition:
     """Check the condition of a database. The file must be a copy, because SQLite may complete its write-ahead log when it opens it."""
     condition = Condition()
-    if _read_pages(path).loose:
+    if _read_pages(path).uncertain_pages:
         condition.problems.append(
             "its write-ahead log is damaged: what was committed after that place is not seen any more"
         )
@@ -98,11 +98,11 @@ def _check_rows(database: sqlite3.Connection, condition: Condition) -> None:
     """Check the rows of a database whose structure is intact."""
     for seq, data in database.execute("SELECT seq, data FROM events ORDER BY seq"):
         if not _is_object(data):
-            condition.unreadable.append(seq)
+            condition.unreadable_events.append(seq)
     for row in database.execute(f"SELECT {', '.join(_OUTBOX_COLUMNS)} FROM outbox"):
         effect = dict(zip(_OUTBOX_COLUMNS, row, strict=True))
         if not _is_object(effect["args"]):
-            condition.stuck.append(effect)
+            condition.unreadable_rows.append(effect)
     [(last,)] = database.execute("SELECT coalesce(max(seq), 0) FROM events").fetchall()
     bodies = dict(database.execute("SELECT id, body FROM snapshots").fetchall())
     broken = [name for name, body in bodies.items() if not _is_object(body)]
@@ -117,17 +117,19 @@ def delete_unreadable_rows(path: Path, looked: Condition) -> None:
     with closing(_open(path)) as database, database:
         if looked.facts:
             database.execute("DELETE FROM snapshots")
-        database.executemany("DELETE FROM outbox WHERE key IS ?", [(effect["key"],) for effect in looked.stuck])
+        database.executemany(
+            "DELETE FROM outbox WHERE key IS ?", [(effect["key"],) for effect in looked.unreadable_rows]
+        )
 
 
 def read_events(path: Path) -> list[Event]:
     """Return the events of an intact database of any version up to the current one."""
     with closing(_open(path)) as database:
         rows = database.execute(f"SELECT {', '.join(_EVENT_COLUMNS)} FROM events ORDER BY seq").fetchall()
-    return [_event(dict(zip(_EVENT_COLUMNS, row, strict=True))) for row in rows]
+    return [_to_event(dict(zip(_EVENT_COLUMNS, row, strict=True))) for row in rows]
 
 
-def _event(row: Mapping[str, Any]) -> Event:
+def _to_event(row: Mapping[str, Any]) -> Event:
     """Return an event from its row."""
     body = decode(row["type"], json.loads(row["data"])) if _is_object(row["data"]) else Unknown(row["type"])
     return Event(
@@ -138,7 +140,7 @@ def _event(row: Mapping[str, Any]) -> Event:
 # -- reading what is left ----------------------------------------------------------------------------------------------
 
 
-def salvage(path: Path) -> Salvaged:
+def salvage(path: Path) -> SalvagedRows:
     """Return everything that can be read.
 
     The file must be a copy with its write-ahead log beside it. Its pages are read into memory first, because SQLite may
@@ -148,7 +150,7 @@ def salvage(path: Path) -> Salvaged:
     events: dict[int, RowValues] = {}
     outbox: dict[str, RowValues] = {}
     version, is_complete = _read_tables(path, events, outbox)
-    if content.loose or not is_complete:
+    if content.uncertain_pages or not is_complete:
         for values in _scan_rows(content):
             if row := _event_or_none(values):
                 earlier = events.get(row["seq"])
@@ -165,7 +167,7 @@ def salvage(path: Path) -> Salvaged:
         if events[seq]["key"] not in keys:
             keys.add(events[seq]["key"])
             ordered.append(events[seq])
-    return Salvaged(version, ordered, list(outbox.values()))
+    return SalvagedRows(version, ordered, list(outbox.values()))
 
 
 def _read_tables(path: Path, events: dict[int, RowValues], outbox: dict[str, RowValues]) -> tuple[int, bool]:
@@ -253,17 +255,17 @@ def _is_object(text: object) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _File:
+class _DatabasePages:
     """The pages of a database file."""
 
     size: int
     """Bytes per page."""
     pages: Mapping[int, bytes]
-    loose: Sequence[tuple[int, bytes]] = ()
+    uncertain_pages: Sequence[tuple[int, bytes]] = ()
     """Pages that were committed to the log after a damaged place."""
 
 
-def _read_pages(path: Path) -> _File:
+def _read_pages(path: Path) -> _DatabasePages:
     """Return the file's pages, replaced by newer ones of its write-ahead log."""
     content = path.read_bytes() if path.exists() else b""
     log_path = path.with_name(f"{path.name}-wal")
@@ -277,7 +279,7 @@ def _read_pages(path: Path) -> _File:
     pages = {number + 1: content[start : start + size] for number, start in enumerate(range(0, len(content), size))}
     committed, loose = _logged_pages(log, size)
     pages.update(committed)
-    return _File(size, pages, loose)
+    return _DatabasePages(size, pages, loose)
 
 
 def _logged_pages(log: bytes, size: int) -> tuple[dict[int, bytes], list[tuple[int, bytes]]]:
@@ -319,12 +321,12 @@ def _checksum(content: bytes, order: str, previous: tuple[int, int]) -> tuple[in
     return a, b
 
 
-def _scan_rows(file: _File) -> Iterator[list[Any]]:
+def _scan_rows(file: _DatabasePages) -> Iterator[list[Any]]:
     """Yield every row on every page that looks like a leaf of a table."""
-    newest = _File(file.size, {**file.pages, **dict(file.loose)}) if file.loose else file
+    newest = _DatabasePages(file.size, {**file.pages, **dict(file.uncertain_pages)}) if file.uncertain_pages else file
     for source, number, page in (
         *((file, number, page) for number, page in file.pages.items()),
-        *((newest, number, page) for number, page in file.loose),
+        *((newest, number, page) for number, page in file.uncertain_pages),
     ):
         start = _FILE_HEADER_SIZE if number == 1 else 0
         if len(page) < file.size or page[start] != _TABLE_LEAF:
@@ -338,7 +340,7 @@ def _scan_rows(file: _File) -> Iterator[list[Any]]:
                 continue
 
 
-def _read_row(file: _File, page: bytes, offset: int) -> list[Any]:
+def _read_row(file: _DatabasePages, page: bytes, offset: int) -> list[Any]:
     """Return the values of a row that begins at an offset of a page. Raises an error if it is not a complete row."""
     length, offset = _varint(page, offset)
     _, offset = _varint(page, offset)
@@ -412,7 +414,7 @@ def _varint(content: bytes, offset: int) -> tuple[int, int]:
 # -- a sound one -------------------------------------------------------------------------------------------------------
 
 
-def rebuild(salvaged: Salvaged, path: Path) -> None:
+def rebuild(salvaged: SalvagedRows, path: Path) -> None:
     """Write a new database of the same version from the rows that were read; it is synchronised to disk on return."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)

@@ -27,14 +27,14 @@ async def run(home: Home, *, dry: bool) -> Repair:
     files.repair_files(repair)
     events = database.repair_database(repair)
     if events is not None:
-        sessions, host = database.sessions_of(events), LocalHost()
+        sessions, host = database.fold_sessions(events), LocalHost()
         await workspaces.repair_workspaces(repair, host, sessions)
-        await orphans.find(repair, host, sessions)
+        await orphans.report_orphans(repair, host, sessions)
     return repair
 
 
 @contextmanager
-def alone(home: Home) -> Iterator[None]:
+def hold_daemon_lock(home: Home) -> Iterator[None]:
     """Hold the daemon's lock, so that none starts meanwhile; raise `Conflict` if one is running."""
     if not home.path.is_dir():
         raise NotFound(f"there is no {home.path}", "set AO_HOME to the home that is damaged")
@@ -57,9 +57,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="agent_orchestrator.daemon.repair")
     parser.add_argument("--dry-run", action="store_true")
     options = parser.parse_args()
-    home = Home.here()
+    home = Home.from_environment()
     try:
-        with alone(home):
+        with hold_daemon_lock(home):
             repair = asyncio.run(run(home, dry=options.dry_run))
     except AoError as error:
         answer = {"error": error.text, "remedy": error.remedy, "exit": error.exit_code}
@@ -72,7 +72,7 @@ def main() -> int:
     else:
         answer = {
             "checks": [finding.json() for finding in repair.findings],
-            "kept": str(repair.kept) if repair.kept else None,
+            "kept": str(repair.backup_folder) if repair.backup_folder else None,
         }
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0

@@ -20,7 +20,7 @@ _MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RepairFinding:
     """The result of one check. `state`: `ok`, `repaired`, `damaged` (it would be repaired), `warning` or `failed`."""
 
     name: str
@@ -38,8 +38,8 @@ class Repair:
     """One repair of a home."""
 
     home: Home
-    dry: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    is_dry_run: bool = False
+    findings: list[RepairFinding] = field(default_factory=list)
     folder: Path = field(init=False)
     """Where what is changed is kept: `$AO_HOME/damaged/<time>`; created with its first content."""
 
@@ -52,18 +52,18 @@ class Repair:
 
     def report(self, name: str, state: str, detail: str, remedy: str | None = None) -> None:
         """Add a finding."""
-        self.findings.append(Finding(name, state, detail, remedy))
+        self.findings.append(RepairFinding(name, state, detail, remedy))
 
     def report_repair(self, name: str, wrong: str, done: str) -> bool:
         """Add a finding about damage and its repair; return whether to carry out the repair now."""
-        self.report(name, "damaged" if self.dry else "repaired", f"{wrong}: {done}")
-        return not self.dry
+        self.report(name, "damaged" if self.is_dry_run else "repaired", f"{wrong}: {done}")
+        return not self.is_dry_run
 
-    def keep(self, path: Path) -> None:
+    def back_up(self, path: Path) -> None:
         """Copy a file of the orchestrator's own to the folder before it is changed."""
         shutil.copy2(path, self._backup_path(path), follow_symlinks=False)
 
-    def keep_some(self, path: Path) -> None:
+    def back_up_limited(self, path: Path) -> None:
         """Copy a file or folder that an agent may have filled, up to `ROOM` bytes and `NAMES` files; report what is left out."""
         if left_out := copy_tree_limited(path, self._backup_path(path), MAX_KEPT_BYTES, MAX_KEPT_FILES):
             sample = ", ".join(str(omitted) for omitted in left_out[:_MAX_SHOWN]) + (
@@ -72,7 +72,7 @@ class Repair:
             text = f"there is no copy of {sample}: too large, too many, or no plain files"
             self.report("kept", "warning", text, f"look at {path}")
 
-    def put_aside(self, path: Path) -> None:
+    def move_to_backup(self, path: Path) -> None:
         """Move a file or folder away; it is kept, next to its old path if that is on another file system than the home."""
         try:
             path.rename(self._backup_path(path))
@@ -86,7 +86,7 @@ class Repair:
                 "kept", "repaired", f"{path} is on another file system than {self.home.path}: it is in {folder_nearby}"
             )
 
-    def note(self, name: str, text: str) -> None:
+    def append_note(self, name: str, text: str) -> None:
         """Append a text to a file in the folder, for data that is not stored in a separate file."""
         with self._backup_path(self.home.path / name).open("a") as file:
             file.write(text)
@@ -101,7 +101,7 @@ class Repair:
         return _unused_path(target)
 
     @property
-    def kept(self) -> Path | None:
+    def backup_folder(self) -> Path | None:
         """The folder with what was changed, or None if nothing was changed."""
         return self.folder if self.folder.is_dir() else None
 

@@ -8,8 +8,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.config.projects.trusted_files import TrustedFiles
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Facts, SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
@@ -18,7 +18,7 @@ from agent_orchestrator.core.store.migrations import MIGRATIONS
 from agent_orchestrator.daemon.repair.backup import Repair
 from agent_orchestrator.errors import AoError
 
-_PARTS = ("", "-wal", "-shm")
+_DATABASE_SUFFIXES = ("", "-wal", "-shm")
 """Suffixes of an SQLite database's files."""
 _MAX_SHOWN = 5
 """How many items a finding names, at most."""
@@ -61,7 +61,7 @@ def _server_scheme(repair: Repair) -> str:
 def _copy_database(path: Path, folder: Path) -> Path:
     """Copy the database and its write-ahead log into a new folder; return the copy's path."""
     folder.mkdir()
-    for part in _PARTS[:2]:
+    for part in _DATABASE_SUFFIXES[:2]:
         file = path.with_name(path.name + part)
         if file.exists():
             shutil.copyfile(file, folder / file.name)
@@ -78,7 +78,7 @@ def _finish_earlier_repair(repair: Repair) -> None:
     rebuilt, path = _rebuilt_path(repair), repair.home.database
     if rebuilt.exists() and path.exists():
         if repair.report_repair("database", f"{rebuilt} is left of an earlier repair", "put aside"):
-            repair.put_aside(rebuilt)
+            repair.move_to_backup(rebuilt)
     elif rebuilt.exists() and repair.report_repair("database", "an earlier repair was cut short", "finished"):
         rebuilt.replace(path)
 
@@ -107,45 +107,47 @@ def _salvage(repair: Repair, path: Path, folder: Path, condition: salvage.Condit
         return []
     if repair.report_repair("database", problem, f"{outcome}; the damaged one is kept"):
         salvage.rebuild(salvaged, _rebuilt_path(repair))
-        for part in _PARTS[::-1]:
+        for part in _DATABASE_SUFFIXES[::-1]:
             file = path.with_name(path.name + part)
             if file.exists():
-                repair.put_aside(file)
+                repair.move_to_backup(file)
         _rebuilt_path(repair).replace(path)
     return salvage.read_events(rebuilt)
 
 
 def _repair_records(repair: Repair, path: Path, condition: salvage.Condition) -> None:
     """Repair damaged records in a database whose file is sound."""
-    if condition.unreadable:
-        sample = ", ".join(map(str, condition.unreadable[:_MAX_SHOWN]))
+    if condition.unreadable_events:
+        sample = ", ".join(map(str, condition.unreadable_events[:_MAX_SHOWN]))
         repair.report(
             "events",
             "warning",
-            f"{len(condition.unreadable)} events cannot be read and count as unknown ones: {sample}",
+            f"{len(condition.unreadable_events)} events cannot be read and count as unknown ones: {sample}",
             "nothing needs to be done; a backup may have them",
         )
     must_repair = False
-    if condition.stuck:
-        keys = ", ".join(str(row["key"]) for row in condition.stuck[:_MAX_SHOWN])
+    if condition.unreadable_rows:
+        keys = ", ".join(str(row["key"]) for row in condition.unreadable_rows[:_MAX_SHOWN])
         must_repair |= repair.report_repair(
-            "effects", f"{len(condition.stuck)} effects cannot be read: {keys}", "taken out"
+            "effects", f"{len(condition.unreadable_rows)} effects cannot be read: {keys}", "taken out"
         )
     if condition.facts:
         must_repair |= repair.report_repair(
             "facts", f"the saved facts are damaged ({condition.facts})", "dropped; the log is folded anew"
         )
     if must_repair:
-        for part in _PARTS:
+        for part in _DATABASE_SUFFIXES:
             if (file := path.with_name(path.name + part)).exists():
-                repair.keep(file)
-        repair.note("effects.jsonl", "".join(json.dumps(row, default=str) + "\n" for row in condition.stuck))
+                repair.back_up(file)
+        repair.append_note(
+            "effects.jsonl", "".join(json.dumps(row, default=str) + "\n" for row in condition.unreadable_rows)
+        )
         salvage.delete_unreadable_rows(path, condition)
-    if not (condition.unreadable or condition.stuck or condition.facts):
+    if not (condition.unreadable_events or condition.unreadable_rows or condition.facts):
         repair.report("database", "ok", f"{path}, version {condition.version}")
 
 
-def sessions_of(events: list[Event]) -> dict[str, SessionFacts]:
+def fold_sessions(events: list[Event]) -> dict[str, SessionFacts]:
     """Return the sessions in the log, by id; damaged events are skipped."""
     sessions: dict[str, SessionFacts] = {}
     for event in events:

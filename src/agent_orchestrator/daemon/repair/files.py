@@ -11,8 +11,8 @@ from pathlib import Path
 
 from agent_orchestrator.base import keyring
 from agent_orchestrator.base.files.safe import read_regular_file
-from agent_orchestrator.client.daemon_client import alive
-from agent_orchestrator.config.load import load
+from agent_orchestrator.base.processes import is_process_running
+from agent_orchestrator.config.load import load_file
 from agent_orchestrator.daemon.repair.backup import Repair
 from agent_orchestrator.errors import AoError
 
@@ -20,9 +20,9 @@ _TOKEN = re.compile(r"aoc_[A-Za-z0-9_-]{20,}")
 """The format of the client token."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{20,}")
 """The format of the secret that agents' tokens are made with."""
-_UNFINISHED = ("*~", "*.new", "*.tmp")
+_UNFINISHED_PATTERNS = ("*~", "*.new", "*.tmp")
 """Patterns of files that were left by an interrupted write."""
-_PRIVATE = (
+_PRIVATE_PATTERNS = (
     "ao.db",
     "ao.db-wal",
     "ao.db-shm",
@@ -63,7 +63,7 @@ def _repair_modes(repair: Repair) -> None:
     home, has_problem = repair.home, False
     folders = [folder for folder in (home.path, home.sessions, home.worktrees) if folder.is_dir()]
     folders += [folder for folder in home.sessions.glob("*") if folder.is_dir()] if home.sessions.is_dir() else []
-    files = [file for pattern in _PRIVATE for file in home.path.glob(pattern) if file.is_file()]
+    files = [file for pattern in _PRIVATE_PATTERNS for file in home.path.glob(pattern) if file.is_file()]
     for path, mode in [*((folder, 0o700) for folder in folders), *((file, 0o600) for file in files)]:
         status = path.lstat()
         if stat.S_ISLNK(status.st_mode):
@@ -93,7 +93,7 @@ def _repair_token(repair: Repair, path: Path, pattern: re.Pattern[str], conseque
     if pattern.fullmatch(text):
         repair.report(path.name, "ok", str(path))
     elif repair.report_repair(path.name, f"{path} holds no token", consequence):
-        repair.put_aside(path)
+        repair.move_to_backup(path)
 
 
 def _repair_named_tokens(repair: Repair) -> None:
@@ -107,7 +107,7 @@ def _repair_named_tokens(repair: Repair) -> None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         action = "put aside; named tokens are made anew with `ao token new`, browsers sign in again"
         if repair.report_repair("tokens.json", f"{path} cannot be read ({error})", action):
-            repair.put_aside(path)
+            repair.move_to_backup(path)
 
 
 def _repair_configuration(repair: Repair) -> None:
@@ -118,9 +118,9 @@ def _repair_configuration(repair: Repair) -> None:
     try:
         if b"\0" in read_content(path):
             if repair.report_repair("configuration", f"{path} is no text any more", "put aside; defaults are in force"):
-                repair.put_aside(path)
+                repair.move_to_backup(path)
             return
-        load(path, os.environ, keyring.read)
+        load_file(path, os.environ, keyring.read)
     except (AoError, OSError) as error:
         # A person wrote this file, so it is not changed here.
         repair.report("configuration", "warning", str(error), f"correct {path}; until then defaults are in force")
@@ -131,11 +131,11 @@ def _repair_configuration(repair: Repair) -> None:
 def _remove_leftovers(repair: Repair) -> None:
     """Put aside the info file and socket of a daemon that is gone, and unfinished files."""
     home, has_leftovers = repair.home, False
-    info = home.info
+    info = home.daemon_info
     if info.exists() and not _is_daemon_alive(info):
         has_leftovers = True
         if repair.report_repair("leftovers", f"{info} speaks of a daemon that is gone", "put aside"):
-            repair.put_aside(info)
+            repair.move_to_backup(info)
     sock = home.socket("daemon.sock")
     if sock.exists() and not _is_listening(sock):
         has_leftovers = True
@@ -143,10 +143,10 @@ def _remove_leftovers(repair: Repair) -> None:
             sock.unlink()
     private = home.sessions.glob("*/") if home.sessions.is_dir() else iter(())
     for folder in (home.path, *private):
-        for path in (path for pattern in _UNFINISHED for path in folder.glob(pattern) if path.is_file()):
+        for path in (path for pattern in _UNFINISHED_PATTERNS for path in folder.glob(pattern) if path.is_file()):
             has_leftovers = True
             if repair.report_repair("leftovers", f"{path} was never finished", "put aside"):
-                repair.put_aside(path)
+                repair.move_to_backup(path)
     if not has_leftovers:
         repair.report("leftovers", "ok", "none")
 
@@ -154,7 +154,7 @@ def _remove_leftovers(repair: Repair) -> None:
 def _is_daemon_alive(info: Path) -> bool:
     """Return whether the daemon of an info file is alive."""
     try:
-        return alive(int(json.loads(read_content(info))["pid"]))
+        return is_process_running(int(json.loads(read_content(info))["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

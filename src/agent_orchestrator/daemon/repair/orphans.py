@@ -19,7 +19,7 @@ _SAVED_KINDS = ("rescue", "checkpoint", "restored")
 """Kinds of refs below `refs/ao/` with saved work."""
 
 
-async def find(repair: Repair, host: Host, sessions: dict[str, SessionFacts]) -> None:
+async def report_orphans(repair: Repair, host: Host, sessions: dict[str, SessionFacts]) -> None:
     """Report everything that no session in the log owns, each with the command that restores it."""
     owned_paths = {str(Path(facts.spec.path)) for facts in sessions.values()}
     repos = {Path(facts.spec.repo) for facts in sessions.values()}

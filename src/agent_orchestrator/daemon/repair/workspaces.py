@@ -7,7 +7,7 @@ import shlex
 import time
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import new_file
+from agent_orchestrator.base.files.safe import create_file
 from agent_orchestrator.base.git.commands import REF_ABSENT, Git
 from agent_orchestrator.base.git.refs import find_layout, read_symbolic_head
 from agent_orchestrator.core.facts import SessionFacts
@@ -16,7 +16,7 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.manifest import checkpoint_ref, rescue_ref, restored_ref
 
-_ABANDONED_AFTER = 600.0
+_ABANDONED_LOCK_SECONDS = 600.0
 """Seconds after which a lock file that no process uses counts as left over."""
 _LOCK_NAMES = ("index.lock", "HEAD.lock")
 """Git's lock files that are checked."""
@@ -32,12 +32,12 @@ async def repair_workspaces(repair: Repair, host: Host, sessions: dict[str, Sess
         action = "made anew; what its terminal showed is lost"
         if is_missing and repair.report_repair(facts.id, f"its folder {private} is gone", action):
             private.mkdir(mode=0o700, parents=True)
-        if facts.place is None or not facts.place.present:
+        if facts.workspace is None or not facts.workspace.present:
             continue
         try:
-            await _repair_workspace(repair, host, facts, Path(facts.place.path))
+            await _repair_workspace(repair, host, facts, Path(facts.workspace.path))
         except (AoError, OSError) as error:
-            repair.report(facts.id, "failed", str(error), f"look at {facts.place.path}")
+            repair.report(facts.id, "failed", str(error), f"look at {facts.workspace.path}")
     if len(repair.findings) == findings_before:
         repair.report("workspaces", "ok", f"{len(local_sessions)} sessions that are not stopped")
 
@@ -60,7 +60,7 @@ async def _repair_workspace(repair: Repair, host: Host, facts: SessionFacts, pat
         )
         return
     layout = find_layout(path)
-    if layout is None and facts.place is not None and facts.place.shared:
+    if layout is None and facts.workspace is not None and facts.workspace.shared:
         await _register_worktree(repair, git, facts, path, main.common)
     elif layout is not None:
         _remove_locks(repair, host, facts, path, layout.git_dir)
@@ -83,9 +83,9 @@ async def _restore_branch(repair: Repair, git: Git, facts: SessionFacts) -> None
 
 async def _candidates(git: Git, facts: SessionFacts) -> list[tuple[str, str]]:
     """Return existing commits that a branch can be restored at, best first, with where each comes from."""
-    candidates = [(facts.head, "where it was last seen"), (facts.published, "where it was last seen")]
+    candidates = [(facts.head, "where it was last seen"), (facts.published_head, "where it was last seen")]
     candidates += [(await git.resolve(f"{ref}^"), f"saved as {ref}") for ref, _ in await _saved_refs(git, facts)]
-    candidates += [(facts.place.base_commit if facts.place else None, "where it began")]
+    candidates += [(facts.workspace.base_commit if facts.workspace else None, "where it began")]
     return [(commit, source) for commit, source in candidates if commit and await git.resolve(commit)]
 
 
@@ -104,17 +104,17 @@ async def _describe_saved(git: Git, facts: SessionFacts) -> list[str]:
 async def _register_worktree(repair: Repair, git: Git, facts: SessionFacts, path: Path, common: Path) -> None:
     """Register a worktree that the repository has lost; its files are not touched, its index is read from HEAD if missing."""
     pointer = path / ".git"
-    entry = Path(facts.place.git_dir) if facts.place else common / "worktrees" / path.name
+    entry = Path(facts.workspace.git_dir) if facts.workspace else common / "worktrees" / path.name
     if entry.parent != common / "worktrees":
         repair.report(facts.id, "failed", f"{path} has lost its repository", f"save its files, then ao stop {facts.id}")
         return
     if not repair.report_repair(facts.id, f"{git.repo} does not know the worktree {path} any more", "made known again"):
         return
     if os.path.lexists(pointer):
-        repair.keep_some(pointer)
+        repair.back_up_limited(pointer)
     is_new = not (entry / "HEAD").is_file()
     if entry.exists():
-        repair.keep_some(entry)
+        repair.back_up_limited(entry)
     entry.mkdir(parents=True, exist_ok=True)
     _replace_file(entry / "commondir", "../..\n")
     _replace_file(entry / "gitdir", f"{pointer}\n")
@@ -127,7 +127,7 @@ async def _register_worktree(repair: Repair, git: Git, facts: SessionFacts, path
 
 def _replace_file(path: Path, text: str) -> None:
     """Write a file, replacing whatever an agent may have put at its path."""
-    with new_file(path) as file:
+    with create_file(path) as file:
         file.write(os.fsencode(text))
 
 
@@ -138,7 +138,7 @@ def _remove_locks(repair: Repair, host: Host, facts: SessionFacts, path: Path, g
             age = time.time() - lock.stat().st_mtime
         except FileNotFoundError:
             continue
-        if age < _ABANDONED_AFTER or host.users_of(path):
+        if age < _ABANDONED_LOCK_SECONDS or host.users_of(path):
             repair.report(facts.id, "warning", f"{lock} is held", "if no Git command runs there, remove it")
         elif repair.report_repair(facts.id, f"{lock} was left {age / 60:.0f} minutes ago", "put aside"):
-            repair.put_aside(lock)
+            repair.move_to_backup(lock)

@@ -20,11 +20,11 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.core.reactions import COORDINATOR, message_id
+from agent_orchestrator.core.facts import COORDINATOR_KIND, SessionFacts
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.core.reactions import message_id
 from agent_orchestrator.errors import AoError, Conflict
-from agent_orchestrator.fleet.coordinator.digest import digest, is_news
+from agent_orchestrator.fleet.coordinator.digest import build_digest, is_news
 from agent_orchestrator.protocols import Timer
 from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.sessions.followers import Followers
@@ -35,10 +35,10 @@ from agent_orchestrator.sessions.sessions import Sessions
 BRANCH = "ao/coordinator"
 TITLE = "Coordinator"
 SENDER = "digest"
-PAGE = 2000
-LONGEST_WAIT = 300.0
+EVENTS_PER_PAGE = 2000
+MAX_TIMER_WAIT = 300.0
 """Seconds after which the clock is checked again at the latest: it may be set, or the machine may sleep."""
-STOPPED_WITHIN = 60.0
+STOP_TIMEOUT = 60.0
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ class Coordinators(Part):
         self.followers = followers
         self.inbox = inbox
         self._ensuring = asyncio.Lock()
-        self._session_of: dict[str, str] = {}
+        self._sessions_by_project: dict[str, str] = {}
         """Project → its coordinating session."""
         self._pending_since: dict[str, float] = {}
         """Coordinating session → when the first event came that it has not been sent yet."""
@@ -65,10 +65,10 @@ class Coordinators(Part):
     def start(self) -> None:
         """Send what is due and whatever happens from now on; start the coordinators that the configuration asks for."""
         for facts in self.flow.sessions.values():
-            if facts.spec.kind == COORDINATOR:
+            if facts.spec.kind == COORDINATOR_KIND:
                 self._register(facts)
         self.on(self._check_changed)
-        for session in list(self._session_of.values()):
+        for session in list(self._sessions_by_project.values()):
             self._pending_since.setdefault(session, self.clock())
             self._send_if_due(session)
         if any(project.coordinator.auto for project in self.core.config.projects()):
@@ -82,9 +82,9 @@ class Coordinators(Part):
 
     # -- starting ------------------------------------------------------------------------------------------------------
 
-    def of(self, project: str) -> SessionFacts | None:
+    def latest(self, project: str) -> SessionFacts | None:
         """Return a project's latest coordinating session, or None."""
-        return self.flow.sessions.get(self._session_of.get(project, ""))
+        return self.flow.sessions.get(self._sessions_by_project.get(project, ""))
 
     async def _start_configured(self) -> None:
         for project in self.core.config.projects():
@@ -103,9 +103,9 @@ class Coordinators(Part):
         settings = self.core.settings.project(project)
         async with self._ensuring:
             await self.core.projects.check_trust(settings, settings.coordinator.agent, coordinator=True)
-            facts = self.of(project)
-            if facts is not None and facts.wanted == "stop" and not facts.stopped:
-                facts = await self.followers.until(facts.id, lambda now: now.stopped, STOPPED_WITHIN)
+            facts = self.latest(project)
+            if facts is not None and facts.requested_state == "stop" and not facts.stopped:
+                facts = await self.followers.wait_until(facts.id, lambda now: now.stopped, STOP_TIMEOUT)
             if facts is None or (
                 facts.stopped and _needs_new_session(facts, settings.coordinator.conversation, agent, model)
             ):
@@ -123,7 +123,7 @@ class Coordinators(Part):
             agent=agent or settings.agent,
             model=model or (settings.model if agent in (None, settings.agent) else None),
             branch=BRANCH,
-            kind=COORDINATOR,
+            kind=COORDINATOR_KIND,
         )
         session = await self.sessions.create(request, key, NO_CONTEXT)
         return self.flow.sessions[session["id"]]
@@ -152,14 +152,14 @@ class Coordinators(Part):
 
     async def stop(self, project: str, key: str | None = None) -> dict[str, Any]:
         """Stop the coordinator, keeping its conversation, and return its view."""
-        facts = self.of(project)
+        facts = self.latest(project)
         if facts is not None and not facts.stopped:
             await self.sessions.stop(facts.id, key=key)
         return self.view(project)
 
     def view(self, project: str) -> dict[str, Any]:
         """Return the coordinator's state as JSON."""
-        facts = self.of(project)
+        facts = self.latest(project)
         last_digest = facts.digest if facts else None
         return {
             "project": project,
@@ -167,7 +167,7 @@ class Coordinators(Part):
             "goal": next((message.text for message in reversed(facts.messages) if message.sender != SENDER), None)
             if facts
             else None,
-            "said": facts.said or None if facts else None,
+            "said": facts.last_turn_text or None if facts else None,
             "digest": {
                 "lastAt": rfc3339(last_digest.at) if last_digest and last_digest.at else None,
                 "pending": bool(facts and facts.id in self._pending_since),
@@ -178,17 +178,17 @@ class Coordinators(Part):
     # -- sending digests -----------------------------------------------------------------------------------------------
 
     def _register(self, facts: SessionFacts) -> None:
-        registered = self.flow.sessions.get(self._session_of.get(facts.project, ""))
+        registered = self.flow.sessions.get(self._sessions_by_project.get(facts.project, ""))
         if registered is None or facts.created_at >= registered.created_at:
-            self._session_of[facts.project] = facts.id
+            self._sessions_by_project[facts.project] = facts.id
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         to_check = set()
         for change in changes:
             event = change.event
-            if isinstance(event.body, e.SessionCreated) and event.body.kind == COORDINATOR and change.after:
+            if isinstance(event.body, e.SessionCreated) and event.body.kind == COORDINATOR_KIND and change.after:
                 self._register(change.after)
-            coordinator = self.flow.sessions.get(self._session_of.get(event.project or "", ""))
+            coordinator = self.flow.sessions.get(self._sessions_by_project.get(event.project or "", ""))
             if coordinator is None:
                 continue
             if event.session == coordinator.id:
@@ -214,7 +214,7 @@ class Coordinators(Part):
         except AoError:
             return  # its project is gone
         if wait > 0:
-            self._timers[session] = self.clock.call_later(min(wait, LONGEST_WAIT), lambda: self._send_if_due(session))
+            self._timers[session] = self.clock.call_later(min(wait, MAX_TIMER_WAIT), lambda: self._send_if_due(session))
             return
         self._sending.add(session)
         self.spawn(self._send_digest(session)).add_done_callback(lambda task: self._on_sent(session, task))
@@ -240,7 +240,7 @@ class Coordinators(Part):
             self._pending_since.setdefault(session, self.clock())
             return
         now = self.clock()
-        news = digest(events, self.flow.sessions, facts, now)
+        news = build_digest(events, self.flow.sessions, facts, now)
         if news is None:
             self._checked_up_to[session] = upto
             return
@@ -264,19 +264,19 @@ class Coordinators(Part):
             facts.digest.since if digest_failed(facts) else max(facts.digest.upto, self._checked_up_to.get(facts.id, 0))
         )
         news: list[Event] = []
-        while page := await self.flow.store.events(after=after, limit=PAGE, project=facts.project):
+        while page := await self.flow.store.events(after=after, limit=EVENTS_PER_PAGE, project=facts.project):
             news += [event for event in page if is_news(event, facts)]
             after = page[-1].seq
-            if len(page) < PAGE:
+            if len(page) < EVENTS_PER_PAGE:
                 break
         return news, after
 
     async def _fast_forward_workspace(self, facts: SessionFacts) -> None:
         """Fast-forward its workspace to the base branch, unless its own changes prevent that."""
-        if facts.place is None or not facts.place.present:
+        if facts.workspace is None or not facts.workspace.present:
             return
         try:
-            git = Git(self.core.sites.of(facts).host, Path(facts.place.path))
+            git = Git(self.core.sites.for_session(facts).host, Path(facts.workspace.path))
             await git.run("merge", "--quiet", "--ff-only", facts.base, ok=(0, 1, 128))
         except AoError as error:
             log.info("a coordinator's folder stays where it is", session=facts.id, error=str(error))
@@ -292,7 +292,7 @@ def can_receive_digest(facts: SessionFacts) -> bool:
     """Return whether it can be sent a digest: it waits for no person, no message waits for it, and its agent was not
     stopped by the daemon.
     """
-    if facts.stopped or facts.wanted == "stop" or facts.failure is not None or facts.next_message is not None:
+    if facts.stopped or facts.requested_state == "stop" or facts.failure is not None or facts.next_message is not None:
         return False
     launch = facts.launch
     if launch is None or facts.launched_run != facts.run:

@@ -1,4 +1,4 @@
-"""The digest for a coordinating agent: `digest(events, sessions, me) -> Digest`. Pure.
+"""The digest for a coordinating agent: `build_digest(events, sessions, me) -> Digest`. Pure.
 
 It includes only what may need the agent's decision, one line each; its own actions, progress and routine are left out.
 Text by agents and by people with write access to the repository is quoted; text by others is left out.
@@ -11,24 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import WRITES
+from agent_orchestrator.core.authors import HAS_WRITE_ACCESS
 from agent_orchestrator.core.events import Event, rfc3339
-from agent_orchestrator.core.facts import SessionFacts
+from agent_orchestrator.core.facts import COORDINATOR_KIND, SessionFacts
 from agent_orchestrator.core.pull_request import NOT_SET_UP
-from agent_orchestrator.core.reactions import COORDINATOR
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 
-MOST_LINES = 40
+MAX_LINES = 40
 """The most lines of news in a digest; the rest is counted."""
 MAX_QUOTE_LENGTH = 300
-LONGEST_LINE = 240
+MAX_LINE_LENGTH = 240
 
 Line = tuple[str, str]
 """What happened, and text to be quoted below it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Digest:
+class DigestMessage:
     """A message for the coordinating agent."""
 
     text: str
@@ -37,7 +36,7 @@ class Digest:
     left_out: int = 0
 
 
-def news(events: Iterable[Event], me: SessionFacts) -> list[Event]:
+def select_news(events: Iterable[Event], me: SessionFacts) -> list[Event]:
     """Return the events that a coordinating agent is informed of; a session's later event replaces an earlier one of the same kind."""
     latest: dict[tuple[str, ...], Event] = {}
     for event in events:
@@ -53,29 +52,29 @@ def is_news(event: Event, me: SessionFacts) -> bool:
     """Return whether the coordinating agent is informed of an event: of its project, of a kind in `_LINE_FUNCTIONS`, and not its own."""
     if event.project != me.project or event.session == me.id or type(event.body) not in _LINE_FUNCTIONS:
         return False
-    return not _is_me(event.source, me) and not _is_me(str(getattr(event.body, "author", "")), me)
+    return not _is_coordinator(event.source, me) and not _is_coordinator(str(getattr(event.body, "author", "")), me)
 
 
-def _is_me(author: str, me: SessionFacts) -> bool:
+def _is_coordinator(author: str, me: SessionFacts) -> bool:
     """Return whether an event's source or author is the coordinating agent itself."""
     return author in (me.id, f"session {me.id}")
 
 
-def digest(
+def build_digest(
     events: Sequence[Event], sessions: Mapping[str, SessionFacts], me: SessionFacts, now: float
-) -> Digest | None:
+) -> DigestMessage | None:
     """Return the message that reports these events and the project's state, or None if nothing of them is worth a line now."""
     lines_by_session: dict[str, list[Line]] = {}
     count = left_out = lines = 0
-    for event in news(events, me):
+    for event in select_news(events, me):
         facts = sessions.get(event.session or "")
-        if facts is not None and facts.spec.kind == COORDINATOR:
+        if facts is not None and facts.spec.kind == COORDINATOR_KIND:
             continue
         line = _LINE_FUNCTIONS[type(event.body)](event.body, facts, me)
         if line is None:
             continue
         count += 1
-        if lines == MOST_LINES:
+        if lines == MAX_LINES:
             left_out += 1
             continue
         lines += 1
@@ -89,15 +88,15 @@ def digest(
     if left_out:
         parts.append(f"- … and {left_out} more; list_sessions shows where everything stands")
     parts.append(state_line(sessions, me, now))
-    return Digest("\n".join(parts), count, left_out)
+    return DigestMessage("\n".join(parts), count, left_out)
 
 
 def state_line(sessions: Mapping[str, SessionFacts], me: SessionFacts, now: float) -> str:
     """Return the number of the project's sessions in each state, as one line."""
     columns: dict[str, int] = {}
     for facts in sessions.values():
-        if facts.project == me.project and facts.spec.kind != COORDINATOR:
-            column = derive(facts, now).column
+        if facts.project == me.project and facts.spec.kind != COORDINATOR_KIND:
+            column = derive_status(facts, now).column
             columns[column] = columns.get(column, 0) + 1
     parts = [f"{number} {_COLUMNS.get(column, column)}" for column, number in columns.items() if column != "Done"]
     return f"Now: {', '.join(parts) or 'nobody is at work'}."
@@ -130,7 +129,7 @@ def _quote(text: str) -> list[str]:
     return [f"  > {one_line[:MAX_QUOTE_LENGTH]}{' …' if len(one_line) > MAX_QUOTE_LENGTH else ''}"] if one_line else []
 
 
-def _shorten(text: str, longest: int = LONGEST_LINE) -> str:
+def _shorten(text: str, longest: int = MAX_LINE_LENGTH) -> str:
     line = " ".join(text.split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
@@ -177,7 +176,7 @@ def _exited_line(body: e.AgentExited, facts: SessionFacts | None, _me: SessionFa
     cause += f", {body.reason}" if body.reason else ""
     is_success = body.code == 0 and not body.signal
     return ("its agent has ended" if is_success else f"its agent died ({cause})"), "" if is_success else (
-        facts.said if facts else ""
+        facts.last_turn_text if facts else ""
     )
 
 
@@ -191,7 +190,7 @@ def _failed_line(body: e.SessionFailed, _facts: SessionFacts | None, _me: Sessio
 
 def _stopped_line(_body: e.SessionStopped, facts: SessionFacts | None, me: SessionFacts) -> Line | None:
     is_merged = facts is not None and facts.pr is not None and facts.pr.state == "merged"
-    if facts is None or is_merged or _is_me(facts.stopped_by, me):
+    if facts is None or is_merged or _is_coordinator(facts.stopped_by, me):
         return None
     return f"was stopped by {'a person' if facts.stopped_by == 'person' else facts.stopped_by}; its work is saved", ""
 
@@ -225,7 +224,7 @@ def _checks_settled_line(body: e.ChecksSettled, facts: SessionFacts | None, _me:
 
 def _review_line(body: e.ReviewSubmitted, _facts: SessionFacts | None, _me: SessionFacts) -> Line:
     action = {"approved": "approved", "changes_requested": "changes requested"}.get(body.verdict, "commented on")
-    if body.write_access != WRITES:
+    if body.write_access != HAS_WRITE_ACCESS:
         return f"{action} by somebody who may not write to the repository (text left out)", ""
     return f"{action} by {body.author}", body.body
 
@@ -233,7 +232,7 @@ def _review_line(body: e.ReviewSubmitted, _facts: SessionFacts | None, _me: Sess
 def _comment_line(body: e.CommentAdded, _facts: SessionFacts | None, _me: SessionFacts) -> Line | None:
     if body.by_agent or body.review:
         return None
-    if body.write_access != WRITES:
+    if body.write_access != HAS_WRITE_ACCESS:
         return "a comment by somebody who may not write to the repository (text left out)", ""
     return f"a comment by {body.author}", body.body
 
@@ -274,13 +273,13 @@ def _all_complete_line(_body: e.AllComplete, _facts: SessionFacts | None, _me: S
 
 def _issue_opened_line(body: e.IssueOpened, _facts: SessionFacts | None, _me: SessionFacts) -> Line:
     name = body.key or f"#{body.number}"
-    if body.write_access != WRITES:
+    if body.write_access != HAS_WRITE_ACCESS:
         return f"issue {name} was opened by somebody who may not write to the repository (text left out)", ""
     return f"issue {name} was opened by {body.author}", body.title
 
 
 def _issue_comment_line(body: e.IssueComment, _facts: SessionFacts | None, _me: SessionFacts) -> Line | None:
-    if body.write_access != WRITES:
+    if body.write_access != HAS_WRITE_ACCESS:
         return None
     return f"a comment by {body.author} on issue #{body.number}", body.body
 

@@ -20,12 +20,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent_orchestrator.fleet.fixes.model import Failure, Frame
+from agent_orchestrator.fleet.fixes.model import StackFrame, ToolFailure
 
 MAX_FILES_PER_RULE_CAUSE = 8
 """If a rule is broken at most this often, it is one cause, in however many files."""
-LONGEST_TITLE = 100
-ALL = "all"
+MAX_TITLE_LENGTH = 100
+ALL_FAILURES_KEY = "all"
 """The key of a group that is not one cause, but all failures."""
 
 _TYPE_CHECKERS = ("mypy", "tsc", "go", "cargo")
@@ -92,12 +92,12 @@ _HELPER_CALLS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class FailureGroup:
     """Failures that likely have one cause."""
 
     key: str
     title: str
-    failures: tuple[Failure, ...]
+    failures: tuple[ToolFailure, ...]
 
     @property
     def tools(self) -> dict[str, int]:
@@ -112,7 +112,7 @@ class Group:
         return tuple(dict.fromkeys(files))
 
 
-def group(failures: Sequence[Failure], kinds: Mapping[str, str]) -> list[Group]:
+def group_failures(failures: Sequence[ToolFailure], kinds: Mapping[str, str]) -> list[FailureGroup]:
     """Return the causes of failures, the biggest first; `kinds`: tool → what kind of tool it is."""
     rule_counts = Counter((each_failure.tool, each_failure.rule) for each_failure in failures)
     leader: dict[str, str] = {}
@@ -140,23 +140,24 @@ def group(failures: Sequence[Failure], kinds: Mapping[str, str]) -> list[Group]:
         ):
             first, second = sorted((find(failure_keys[0]), find(linked_key)), key=_key_rank)
             leader[second] = first
-    members: dict[str, list[Failure]] = {}
+    members: dict[str, list[ToolFailure]] = {}
     for failure, failure_keys in zip(failures, keys, strict=True):
         members.setdefault(find(failure_keys[0]), []).append(failure)
     groups = [
-        Group(key, _group_title(key, group_members), tuple(group_members)) for key, group_members in members.items()
+        FailureGroup(key, _group_title(key, group_members), tuple(group_members))
+        for key, group_members in members.items()
     ]
     return sorted(groups, key=lambda cause: (-len(cause.failures), cause.key))
 
 
-def merge_groups(groups: Sequence[Group]) -> Group:
+def merge_groups(groups: Sequence[FailureGroup]) -> FailureGroup:
     """Return all failures of these groups as one group, for one agent."""
     failures = tuple(failure for cause in groups for failure in cause.failures)
-    return Group(ALL, f"{len(failures)} failures, {len(groups)} causes", failures)
+    return FailureGroup(ALL_FAILURES_KEY, f"{len(failures)} failures, {len(groups)} causes", failures)
 
 
 def _shared_cause(
-    failure: Failure, own_keys: Sequence[str], failures: Sequence[Failure], keys: Sequence[Sequence[str]]
+    failure: ToolFailure, own_keys: Sequence[str], failures: Sequence[ToolFailure], keys: Sequence[Sequence[str]]
 ) -> list[str]:
     """Return the one cause that the other failing tests of a test's file have, for a test that is known by its file only."""
     if not own_keys[0].startswith("test:"):
@@ -175,7 +176,7 @@ def _key_rank(key: str) -> tuple[int, str]:
     return order.index(key.partition(":")[0]), key
 
 
-def _cause_keys(failure: Failure, kind: str, rule_count: int) -> list[str]:
+def _cause_keys(failure: ToolFailure, kind: str, rule_count: int) -> list[str]:
     """Return the keys of a failure, the strongest first; `kind` is the kind of its tool, `often` how often its rule is broken."""
     if missing := _missing_key(failure):
         return [missing]
@@ -194,7 +195,7 @@ def _cause_keys(failure: Failure, kind: str, rule_count: int) -> list[str]:
     return [f"file:{failure.file}"] if failure.file else [f"tool:{failure.tool}"]
 
 
-def _missing_key(failure: Failure) -> str:
+def _missing_key(failure: ToolFailure) -> str:
     """Return the key of the missing name, attribute, module or argument that a failure reports, or "" if it reports none."""
     for kind, pattern in _MISSING_PATTERNS:
         if match := pattern.search(failure.message):
@@ -204,12 +205,12 @@ def _missing_key(failure: Failure) -> str:
     return ""
 
 
-def _source_frame(failure: Failure) -> Frame | None:
+def _source_frame(failure: ToolFailure) -> StackFrame | None:
     """Return the innermost place outside of tests where the project's own code raised the error, or None if there is none."""
     return next((frame for frame in reversed(failure.frames) if not _TEST_FILE.search(frame.file)), None)
 
 
-def _called_function(failure: Failure) -> str:
+def _called_function(failure: ToolFailure) -> str:
     """Return the function whose result a test did not expect, or "" if it is unknown."""
     lines = [match[1] for line in failure.detail.split("\n") if (match := _SOURCE_LINE.match(line))]
     candidates = [*_ASSERTION_DETAIL.findall(failure.detail), *_call_names(reversed(lines))]
@@ -222,7 +223,7 @@ def _call_names(lines: Iterable[str]) -> Iterable[str]:
         yield from _CALL.findall(line)
 
 
-def _group_title(key: str, failures: Sequence[Failure]) -> str:
+def _group_title(key: str, failures: Sequence[ToolFailure]) -> str:
     """Return the title of a group, by the kind of its key."""
     key_kind, _, rest = key.partition(":")
     first = failures[0]
@@ -248,4 +249,4 @@ def _group_title(key: str, failures: Sequence[Failure]) -> str:
     else:
         text = first.message or rest
     text = " ".join(text.split())
-    return text if len(text) <= LONGEST_TITLE else f"{text[: LONGEST_TITLE - 1]}…"
+    return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 1]}…"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Report, ToolResult, tally
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, Report, ToolFailure, ToolResult, tally
 
 MAX_SHOWN_LINES = 12
 """Lines that one reason lists."""
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class TargetFailure:
     """One failure that is to be fixed."""
 
     tool: str
@@ -34,7 +34,7 @@ class Reason:
         return "\n".join([self.title, *(f"  {line}" for line in (*self.lines, *rest))])
 
 
-def reasons_not_fixed(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
+def reasons_not_fixed(before: Report, after: Report, targets: Collection[TargetFailure]) -> list[Reason]:
     """Return every reason why a change does not count as fixed.
 
     The list is empty if the targets are gone, nothing else fails, and nothing was silenced.
@@ -50,7 +50,7 @@ def reasons_not_fixed(before: Report, after: Report, targets: Collection[Target]
     return reasons
 
 
-def tools_to_retry(before: Report, after: Report, targets: Collection[Target]) -> set[str]:
+def tools_to_retry(before: Report, after: Report, targets: Collection[TargetFailure]) -> set[str]:
     """Return the tools whose failures prevent the fix from counting; they are run again, because a failure may be random."""
     target_ids = {(target.tool, target.id) for target in targets}
     earlier, later = tally(before.failures), tally(after.failures)
@@ -90,7 +90,7 @@ def _tools_not_run(before: Report, after: Report) -> list[Reason]:
 
 def _remaining_targets(after: Report, target_ids: Collection[tuple[str, str]]) -> list[Reason]:
     """Return a reason if targets still fail."""
-    remaining: dict[tuple[str, str], list[Failure]] = {}
+    remaining: dict[tuple[str, str], list[ToolFailure]] = {}
     for failure in after.failures:
         if (failure.tool, failure.id) in target_ids:
             remaining.setdefault((failure.tool, failure.id), []).append(failure)
@@ -142,7 +142,7 @@ def _new_failures(before: Report, after: Report) -> list[Reason]:
     return _reasons_of("error: these fail now, and did not before:", lines)
 
 
-def _was_hidden(result: ToolResult, failure: Failure) -> bool:
+def _was_hidden(result: ToolResult, failure: ToolFailure) -> bool:
     """Return whether the file, package or test of a failure could not be checked in a measurement."""
     return any(
         scope == EVERYTHING
@@ -180,14 +180,16 @@ def _missing_tests(before: Report, after: Report, target_ids: Collection[tuple[s
     ]
 
 
-def _silenced_failures(before: Report, after: Report, targets: Collection[Target]) -> list[Reason]:
+def _silenced_failures(before: Report, after: Report, targets: Collection[TargetFailure]) -> list[Reason]:
     """Return reasons if marks that silence a tool were added, or settings of tools changed. Files with targets may change."""
     marks = [
         f"{mark}: {count} now, {before.silenced.get(mark, 0)} before"
         for mark, count in sorted(after.silenced.items())
         if count > before.silenced.get(mark, 0)
     ]
-    target_files = {failure.file for failure in before.failures if Target(failure.tool, failure.id) in set(targets)}
+    target_files = {
+        failure.file for failure in before.failures if TargetFailure(failure.tool, failure.id) in set(targets)
+    }
     files = sorted(
         name
         for name in {*before.settings, *after.settings}
@@ -199,7 +201,7 @@ def _silenced_failures(before: Report, after: Report, targets: Collection[Target
     ]
 
 
-def _failure_line(failure: Failure, count: int = 1) -> str:
+def _failure_line(failure: ToolFailure, count: int = 1) -> str:
     """Return a failure as one line of text."""
     position = f"{failure.file}:{failure.line}: " if failure.file and failure.line else ""
     identity = failure.id if failure.test else f"{position}{failure.rule}" if failure.rule else position.rstrip(": ")

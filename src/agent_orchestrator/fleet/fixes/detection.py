@@ -18,9 +18,9 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.config.detection import detect_commands
-from agent_orchestrator.config.detection.commands import ACTIVATED
-from agent_orchestrator.fleet.fixes.mentions import full_text, mentioned_programs
-from agent_orchestrator.fleet.fixes.model import DETECTED, FROM_CI, FROM_OPTIONS, LINTER, Tool
+from agent_orchestrator.config.detection.commands import ACTIVATE_VENV
+from agent_orchestrator.fleet.fixes.command_expansion import expand_command, mentioned_programs
+from agent_orchestrator.fleet.fixes.model import DETECTED, FROM_CI, FROM_OPTIONS, LINTER, CheckTool
 from agent_orchestrator.fleet.fixes.tools import TEST_TOOLS, tool_kind_of
 
 _SKIPPED_FOLDERS = {"node_modules", "vendor", "dist", "build", "target", "site-packages", "third_party"}
@@ -33,7 +33,7 @@ _TEST_COMMAND = re.compile(
     r"(?i)(?:^|[\s/:_.-])(?:run_?)?tests?(?:$|[\s.:_-])|\b(?:unittest|tox|nox|mocha|ava|tape|ctest|spec)\b"
 )
 """Matches a command that runs tests, by its words."""
-ORDER = ("ruff", "eslint", "mypy", "tsc", "pytest", "jest", "vitest", "go", "cargo")
+TOOL_ORDER = ("ruff", "eslint", "mypy", "tsc", "pytest", "jest", "vitest", "go", "cargo")
 """Quick tools first."""
 
 
@@ -47,11 +47,11 @@ class _Folder:
     dependencies: set[str] = field(default_factory=set)
     """Names of packages that the project depends on."""
 
-    def has(self, *names: str) -> bool:
+    def has_file(self, *names: str) -> bool:
         """Return whether one of these files exists."""
         return any((self.path / name).is_file() for name in names)
 
-    def like(self, *patterns: str) -> bool:
+    def has_file_like(self, *patterns: str) -> bool:
         """Return whether a file matches one of these patterns."""
         return any(next(self.path.glob(pattern), None) is not None for pattern in patterns)
 
@@ -60,23 +60,29 @@ class _Folder:
         return text in _read_text(self.path / file)
 
 
-def configured_tools(top: Path, ci: Sequence[str], commands: Sequence[str] = ()) -> list[Tool]:
+def configured_tools(top: Path, ci: Sequence[str], commands: Sequence[str] = ()) -> list[CheckTool]:
     """Return the tools that the configured checks run, then those of the commands named for this run."""
     scripts = scripts_of(top)
     sources = dict.fromkeys(commands, FROM_OPTIONS) | dict.fromkeys(ci, FROM_CI)
-    return [Tool(tool_kind_of(text, scripts), text, source=sources[text]) for text in dict.fromkeys((*ci, *commands))]
+    return [
+        CheckTool(tool_kind_of(text, scripts), text, source=sources[text]) for text in dict.fromkeys((*ci, *commands))
+    ]
 
 
-def detect_tools(top: Path, configured: Sequence[Tool], *, tested: bool) -> list[Tool]:
+def detect_tools(top: Path, configured: Sequence[CheckTool], *, tested: bool) -> list[CheckTool]:
     """Return the tools of the project that the known ones do not cover. `tested`: the known ones have run tests."""
     top_folder = _read_folder(top)
-    texts = [full_text(top, tool.command, scripts_of(top)) for tool in configured]
-    covered = {tool.kind for tool in configured} | {kind for text in texts for kind in mentioned_programs(text, ORDER)}
+    texts = [expand_command(top, tool.command, scripts_of(top)) for tool in configured]
+    covered = {tool.kind for tool in configured} | {
+        kind for text in texts for kind in mentioned_programs(text, TOOL_ORDER)
+    }
     tested = tested or not covered.isdisjoint(TEST_TOOLS) or any(_TEST_COMMAND.search(text) for text in texts)
     known_commands = {tool.command for tool in configured}
     tools = [tool for tool in _command_tools(top, covered, tested) if tool.command not in known_commands]
     covered |= {
-        kind for tool in tools for kind in mentioned_programs(full_text(top, tool.command, scripts_of(top)), ORDER)
+        kind
+        for tool in tools
+        for kind in mentioned_programs(expand_command(top, tool.command, scripts_of(top)), TOOL_ORDER)
     }
     covered |= {tool.kind for tool in tools}
     if tested or not covered.isdisjoint(TEST_TOOLS):
@@ -88,12 +94,12 @@ def detect_tools(top: Path, configured: Sequence[Tool], *, tested: bool) -> list
     return sorted(dict.fromkeys([*tools, *further]), key=_sort_key)
 
 
-def _sort_key(tool: Tool) -> tuple[int, str]:
+def _sort_key(tool: CheckTool) -> tuple[int, str]:
     """Return the sort key of a tool: quick ones first, then by folder."""
-    return ORDER.index(tool.kind) if tool.kind in ORDER else len(ORDER), tool.folder
+    return TOOL_ORDER.index(tool.kind) if tool.kind in TOOL_ORDER else len(TOOL_ORDER), tool.folder
 
 
-def _command_tools(top: Path, covered: Iterable[str], tested: bool) -> list[Tool]:
+def _command_tools(top: Path, covered: Iterable[str], tested: bool) -> list[CheckTool]:
     """Return the project's own lint command, and its test command if no tests are run yet."""
     detections = detect_commands(top)
     lint = _without_missing_activation(top, next((commands.lint for commands in detections if commands.lint), ""))
@@ -101,19 +107,19 @@ def _command_tools(top: Path, covered: Iterable[str], tested: bool) -> list[Tool
     scripts = scripts_of(top)
     tools = []
     if lint:
-        tool = Tool(tool_kind_of(lint, scripts), lint, source=LINTER)
-        kinds = {tool.kind, *mentioned_programs(full_text(top, lint, scripts), ORDER)} - {"command"}
+        tool = CheckTool(tool_kind_of(lint, scripts), lint, source=LINTER)
+        kinds = {tool.kind, *mentioned_programs(expand_command(top, lint, scripts), TOOL_ORDER)} - {"command"}
         if (not kinds or not kinds <= set(covered)) and _has_own_program(top, lint):
             tools.append(tool)
     if test and not tested:
-        tools.append(Tool(tool_kind_of(test, scripts), test, source=DETECTED))
+        tools.append(CheckTool(tool_kind_of(test, scripts), test, source=DETECTED))
     return tools
 
 
 def _without_missing_activation(top: Path, command: str) -> str:
     """Return the command without activating an environment if that environment does not exist here."""
     has_environment = (top / ".venv" / "bin" / "activate").exists()
-    return command if has_environment else command.removeprefix(ACTIVATED)
+    return command if has_environment else command.removeprefix(ACTIVATE_VENV)
 
 
 def scripts_of(top: Path) -> dict[str, str]:
@@ -164,16 +170,16 @@ def _read_folder(path: Path) -> _Folder:
     return folder
 
 
-def _tools_of(folder: _Folder, name: str) -> list[Tool]:
+def _tools_of(folder: _Folder, name: str) -> list[CheckTool]:
     """Return the tools that are found in one folder; `name` is the folder's name below the top."""
     finders = {"pytest": _pytest, "ruff": _ruff, "mypy": _mypy, "eslint": _eslint, "tsc": _tsc} | {
         "jest": _jest,
         "vitest": _vitest,
-        "go": lambda candidate: "go test ./..." if candidate.has("go.mod") else "",
-        "cargo": lambda candidate: "cargo test" if candidate.has("Cargo.toml") else "",
+        "go": lambda candidate: "go test ./..." if candidate.has_file("go.mod") else "",
+        "cargo": lambda candidate: "cargo test" if candidate.has_file("Cargo.toml") else "",
     }
     return [
-        Tool(kind, command, name, DETECTED if kind in TEST_TOOLS else LINTER)
+        CheckTool(kind, command, name, DETECTED if kind in TEST_TOOLS else LINTER)
         for kind, find in finders.items()
         if (command := find(folder)) and _has_own_program(folder.path, command)
     ]
@@ -198,7 +204,7 @@ def _python_program(folder: _Folder, program: str) -> str:
         if (folder.path / environment / "bin" / program).exists():
             return f"{environment}/bin/{program}"
     for lock, manager in (("uv.lock", "uv"), ("poetry.lock", "poetry"), ("pdm.lock", "pdm")):
-        if folder.has(lock) and program in folder.dependencies:
+        if folder.has_file(lock) and program in folder.dependencies:
             return f"{manager} run {program}"
     return program
 
@@ -215,12 +221,14 @@ def _pytest(folder: _Folder) -> str:
     """Return the pytest command if pytest is configured or there are test files, else ""."""
     is_configured = (
         _pyproject_table(folder, "tool", "pytest") is not None
-        or folder.has("pytest.ini", ".pytest.ini", "conftest.py")
+        or folder.has_file("pytest.ini", ".pytest.ini", "conftest.py")
         or folder.mentions("tox.ini", "[pytest]")
         or folder.mentions("setup.cfg", "[tool:pytest]")
         or "pytest" in folder.dependencies
     )
-    has_tests = folder.like("test_*.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "tests/*_test.py")
+    has_tests = folder.has_file_like(
+        "test_*.py", "tests/test_*.py", "tests/*/test_*.py", "test/test_*.py", "tests/*_test.py"
+    )
     return _python_program(folder, "pytest") if is_configured or has_tests else ""
 
 
@@ -267,13 +275,13 @@ def _tsc(folder: _Folder) -> str:
 
 def _jest(folder: _Folder) -> str:
     """Return the jest command if a script runs it or it is configured, else ""."""
-    is_configured = "jest" in folder.dependencies or "jest" in folder.package or folder.like("jest.config.*")
+    is_configured = "jest" in folder.dependencies or "jest" in folder.package or folder.has_file_like("jest.config.*")
     return _script_command(folder, "jest") or "npx --no-install jest" if folder.package and is_configured else ""
 
 
 def _vitest(folder: _Folder) -> str:
     """Return the vitest command if a script runs it or it is configured, else ""."""
-    is_configured = "vitest" in folder.dependencies or folder.like("vitest.config.*")
+    is_configured = "vitest" in folder.dependencies or folder.has_file_like("vitest.config.*")
     return _script_command(folder, "vitest") or "npx --no-install vitest run" if is_configured else ""
 
 

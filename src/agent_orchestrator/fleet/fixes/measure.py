@@ -24,11 +24,11 @@ from pathlib import Path
 
 from agent_orchestrator.base.files import lock as locking
 from agent_orchestrator.base.host import LocalHost
+from agent_orchestrator.base.malformed_records import PARSE_ERRORS
 from agent_orchestrator.base.text.text_trees import map_texts
-from agent_orchestrator.base.tolerant import PARSE_ERRORS
 from agent_orchestrator.changes.checks import junit
 from agent_orchestrator.changes.checks.missing_environment import missing_environment
-from agent_orchestrator.changes.checks.results import write_atomically
+from agent_orchestrator.changes.checks.results import write_json
 from agent_orchestrator.changes.checks.runners import read_outcome
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.fleet.fixes import detection, suppressions
@@ -37,18 +37,18 @@ from agent_orchestrator.fleet.fixes.model import (
     DETECTED,
     FROM_CI,
     LINTER,
+    CheckTool,
     Report,
-    Tool,
     ToolResult,
-    as_json,
-    report_from,
+    report_from_json,
+    report_to_json,
     with_unique_names,
 )
 from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput
-from agent_orchestrator.fleet.fixes.parsers.text import PYTEST_REPORT, as_a_whole
-from agent_orchestrator.fleet.fixes.spec import Spec, spec_from
+from agent_orchestrator.fleet.fixes.parsers.unknown_command import PYTEST_REPORT, whole_command_failure
+from agent_orchestrator.fleet.fixes.spec import MeasurementSpec, spec_from_json
 from agent_orchestrator.fleet.fixes.tools import PARSERS, TEST_TOOLS, ToolCommand, pytest_options, tool_commands
-from agent_orchestrator.protocols.text import writable
+from agent_orchestrator.protocols.text import replace_lone_surrogates
 
 _NOT_STARTED = (126, 127)
 """Exit codes of a command that could not be run."""
@@ -58,7 +58,7 @@ NO_TESTS = "no tests were found"
 """What `missing_environment` returns if there are no tests."""
 
 
-async def measure(top: Path, spec: Spec) -> Report:
+async def measure(top: Path, spec: MeasurementSpec) -> Report:
     """Run every tool, one after the other: the configured ones first, then those found in the project's files."""
     host = LocalHost()
     if spec.tools is not None:
@@ -74,11 +74,11 @@ async def measure(top: Path, spec: Spec) -> Report:
             results += await _run_tools(host, top, detected_tools, spec, optional=bool(configured_tools))
     listing = await host.run(["git", "ls-files", "-z"], cwd=top)
     files = [name for name in os.fsdecode(listing.out).split("\0") if name]
-    return Report(tuple(results), suppressions.count_marks(top, files), suppressions.settings(top, files))
+    return Report(tuple(results), suppressions.count_marks(top, files), suppressions.settings_digests(top, files))
 
 
 async def _run_tools(
-    host: LocalHost, top: Path, tools: Sequence[Tool], spec: Spec, *, optional: bool = False
+    host: LocalHost, top: Path, tools: Sequence[CheckTool], spec: MeasurementSpec, *, optional: bool = False
 ) -> list[ToolResult]:
     """Run these tools and return their results.
 
@@ -113,7 +113,7 @@ def _summary(result: ToolResult) -> str:
     return f"{count} {'failure' if count == 1 else 'failures'}{tests} ({result.seconds:.1f} s)"
 
 
-async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> ToolResult:
+async def _run_tool(host: LocalHost, top: Path, tool: CheckTool, spec: MeasurementSpec) -> ToolResult:
     """Run a tool, and use its report if it agrees with the exit code; otherwise the failure is the command as a whole."""
     started_at = time.monotonic()
     scripts = detection.scripts_of(top / tool.folder)
@@ -124,7 +124,7 @@ async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> ToolR
             except AoError as error:
                 problem = f"it did not finish within {spec.timeout:g} s" if isinstance(error, Temporary) else error.text
                 return ToolResult(tool, problem=problem, seconds=time.monotonic() - started_at)
-            findings = read(output, plain=attempt.plain)
+            findings = parse_output(output, plain=attempt.plain)
             if output.code == 0 or (findings.failures and not findings.problem):
                 break
     seconds = round(time.monotonic() - started_at, 3)
@@ -133,7 +133,7 @@ async def _run_tool(host: LocalHost, top: Path, tool: Tool, spec: Spec) -> ToolR
     if missing_setup := _missing_setup(output, findings):
         problem, is_absent = f"environment not set up: {missing_setup}", _is_absent(output) or missing_setup == NO_TESTS
         return ToolResult(tool, problem=problem, lacks=missing_setup, absent=is_absent, seconds=seconds)
-    failures = findings.failures if findings.failures and not findings.problem else [as_a_whole(output)]
+    failures = findings.failures if findings.failures and not findings.problem else [whole_command_failure(output)]
     hidden = tuple(dict.fromkeys(findings.hidden))
     return ToolResult(
         tool,
@@ -158,18 +158,18 @@ def _missing_setup(output: ToolOutput, findings: ParseResult) -> str:
     return missing_environment(text, outcome, exit_code=output.code)
 
 
-def read(output: ToolOutput, *, plain: bool = True) -> ParseResult:
+def parse_output(output: ToolOutput, *, plain: bool = True) -> ParseResult:
     """Parse a tool's output; if it has an unknown shape, return that as the tool's problem."""
     try:
         findings = PARSERS["command" if plain or output.code in _NOT_STARTED else output.tool.kind](output)
     except PARSE_ERRORS as error:
         return ParseResult(problem=f"what it wrote is of no known shape ({type(error).__name__})")
-    tests = {writable(name): state for name, state in findings.tests.items()}
-    return replace(map_texts(findings, writable), tests=tests)
+    tests = {replace_lone_surrogates(name): state for name, state in findings.tests.items()}
+    return replace(map_texts(findings, replace_lone_surrogates), tests=tests)
 
 
 async def _tool_output(
-    host: LocalHost, top: Path, tool: Tool, attempt: ToolCommand, spec: Spec, pytest_report: Path
+    host: LocalHost, top: Path, tool: CheckTool, attempt: ToolCommand, spec: MeasurementSpec, pytest_report: Path
 ) -> ToolOutput:
     """Run a command of a tool and return its output and reports."""
     folder = top / tool.folder
@@ -188,7 +188,7 @@ async def _tool_output(
     return ToolOutput(tool, code, out, err, str(top), tuple(file for file in reports if file.is_file()))
 
 
-def _environment(folder: Path, tool: Tool, spec: Spec) -> dict[str, str]:
+def _environment(folder: Path, tool: CheckTool, spec: MeasurementSpec) -> dict[str, str]:
     """Return the environment of the project's checks; for other tools, the project's own programs come first on the path."""
     env = dict(os.environ)
     env.setdefault("MYPY_CACHE_DIR", str(spec.cache / "mypy"))
@@ -207,7 +207,7 @@ async def _restore(host: LocalHost, top: Path) -> None:
     await host.run(["git", "checkout", "-q", "--", "."], cwd=top)
 
 
-async def _retry_failures(top: Path, spec: Spec, report: Report, names: set[str]) -> Report:
+async def _retry_failures(top: Path, spec: MeasurementSpec, report: Report, names: set[str]) -> Report:
     """Run tools again whose test failures prevent the fix from counting; what passes the second time fails at random."""
     repeated_tools = [
         result for result in report.tools if result.tool.name in names and result.tool.kind in (*TEST_TOOLS, "command")
@@ -224,7 +224,7 @@ async def _retry_failures(top: Path, spec: Spec, report: Report, names: set[str]
     return replace(report, tools=tools)
 
 
-def verdict(reasons: list[Reason]) -> str:
+def not_fixed_text(reasons: list[Reason]) -> str:
     """Return the text that explains to the agent why the failures are not fixed."""
     return "\n".join(["", "not fixed:", *(reason.text for reason in reasons)])
 
@@ -238,7 +238,7 @@ def own_cache(folder: Path) -> Iterator[Path]:
         cache = folder / str(number)
         cache.mkdir(mode=0o700, parents=True, exist_ok=True)
         with (cache / "lock").open("a") as lock:
-            if not locking.take(lock):
+            if not locking.try_lock(lock):
                 continue
             yield cache
             return
@@ -246,25 +246,25 @@ def own_cache(folder: Path) -> Iterator[Path]:
 
 async def main(file: Path) -> int:
     """Carry out a spec file in the working directory, and return the exit code."""
-    spec = spec_from(json.loads(file.read_bytes()))
+    spec = spec_from_json(json.loads(file.read_bytes()))
     with own_cache(spec.cache) as cache:
         return await _measure_and_compare(Path.cwd(), replace(spec, cache=cache))
 
 
-async def _measure_and_compare(top: Path, spec: Spec) -> int:
+async def _measure_and_compare(top: Path, spec: MeasurementSpec) -> int:
     """Measure, write the report, and compare it with the base if the spec names targets; return the exit code."""
     report = await measure(top, spec)
     if spec.before is not None:
-        before = report_from(json.loads(spec.before.read_bytes()))
+        before = report_from_json(json.loads(spec.before.read_bytes()))
         report = await _retry_failures(top, spec, report, tools_to_retry(before, report, spec.targets))
-    write_atomically(spec.output, as_json(report))
+    write_json(spec.output, report_to_json(report))
     if spec.before is None:
         return 0
     reasons = reasons_not_fixed(before, report, spec.targets)
     if not reasons:
         _print_line(f"fixed: {len(spec.targets)} failures are gone, and there are no new ones")
         return 0
-    _print_line(verdict(reasons))
+    _print_line(not_fixed_text(reasons))
     return 1
 
 

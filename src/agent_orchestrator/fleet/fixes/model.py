@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-LONGEST_DETAIL = 4000
-LONGEST_MESSAGE = 400
-LONGEST_NAME = 40
+MAX_DETAIL_LENGTH = 4000
+MAX_MESSAGE_LENGTH = 400
+MAX_NAME_LENGTH = 40
 FROM_CI, FROM_OPTIONS, DETECTED, LINTER = "ci", "given", "found", "lint"
 EVERYTHING = ""
 """The scope of a tool that could not check anything."""
@@ -23,7 +23,7 @@ _VARYING_PARTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class CheckTool:
     """A program that finds failures, and how it is run."""
 
     kind: str
@@ -48,7 +48,7 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class StackFrame:
     """A place in the project's code that an error passed through."""
 
     file: str
@@ -57,7 +57,7 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ToolFailure:
     """One failure of a tool or test."""
 
     tool: str
@@ -71,21 +71,21 @@ class Failure:
     """The linter's rule, the compiler's code, or the exception's type."""
     test: bool = False
     """It is a failing test, which must exist and pass once it is fixed."""
-    frames: tuple[Frame, ...] = ()
+    frames: tuple[StackFrame, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """The result of one tool."""
 
-    tool: Tool
+    tool: CheckTool
     problem: str = ""
     """Why the tool could not be run, in which case there are no results; "" if it was run."""
     lacks: str = ""
     """What its environment lacks: `module humanize not found`; `problem` is set then."""
     absent: bool = False
     """The tool's own program is not installed."""
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[ToolFailure, ...] = ()
     tests: Mapping[str, str] = field(default_factory=dict)
     """Test → `passed`, `failed` or `skipped`; empty if not all tests are named."""
     executed: int = 0
@@ -111,7 +111,7 @@ class Report:
     """File → digest of the settings for tools in it."""
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[ToolFailure]:
         """The failures of all tools."""
         return [failure for result in self.tools for failure in result.failures]
 
@@ -130,12 +130,12 @@ class Report:
         """What the environment lacks, by the first tool that reports it."""
         return next((result.lacks for result in self.tools if result.lacks), "")
 
-    def result_of(self, tool: Tool) -> ToolResult | None:
+    def result_of(self, tool: CheckTool) -> ToolResult | None:
         """Return the result of a tool, or None if it was not run."""
         return next((result for result in self.tools if result.tool == tool), None)
 
 
-def with_unique_names(tools: Sequence[Tool]) -> list[Tool]:
+def with_unique_names(tools: Sequence[CheckTool]) -> list[CheckTool]:
     """Return the tools without repetitions, each with a unique name, because failures are counted by name."""
     names: set[str] = set()
     labelled_tools = []
@@ -155,7 +155,7 @@ def with_unique_names(tools: Sequence[Tool]) -> list[Tool]:
 def _shorten(command: str) -> str:
     """Return a command as a name of limited length."""
     text = " ".join(command.split())
-    return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+    return text if len(text) <= MAX_NAME_LENGTH else f"{text[: MAX_NAME_LENGTH - 1]}…"
 
 
 def stable_id(*parts: str) -> str:
@@ -166,12 +166,12 @@ def stable_id(*parts: str) -> str:
     return " ".join(text.split())[:500]
 
 
-def tally(failures: Sequence[Failure]) -> Counter[tuple[str, str]]:
+def tally(failures: Sequence[ToolFailure]) -> Counter[tuple[str, str]]:
     """Return how often each failure occurs, by tool and id."""
     return Counter((failure.tool, failure.id) for failure in failures)
 
 
-def shorten_middle(text: str, room: int = LONGEST_DETAIL) -> str:
+def shorten_middle(text: str, room: int = MAX_DETAIL_LENGTH) -> str:
     """Return a text of at most `room` characters: its beginning and its end."""
     if len(text) <= room:
         return text
@@ -179,32 +179,32 @@ def shorten_middle(text: str, room: int = LONGEST_DETAIL) -> str:
     return f"{text[:head]}\n…\n{text[-(room - head - 3) :]}"
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def report_to_json(report: Report) -> dict[str, Any]:
     """Return a report as JSON data."""
     return asdict(report)
 
 
-def tool_from(data: Mapping[str, Any]) -> Tool:
+def tool_from_json(data: Mapping[str, Any]) -> CheckTool:
     """Return a tool from the data that `asdict` made."""
     source, label = str(data.get("source") or DETECTED), str(data.get("label") or "")
-    return Tool(str(data["kind"]), str(data["command"]), str(data.get("folder") or ""), source, label)
+    return CheckTool(str(data["kind"]), str(data["command"]), str(data.get("folder") or ""), source, label)
 
 
-def failure_from(data: Mapping[str, Any]) -> Failure:
+def failure_from_json(data: Mapping[str, Any]) -> ToolFailure:
     """Return a failure from the data that `asdict` made."""
-    frames = tuple(Frame(**frame) for frame in data.get("frames") or ())
-    return Failure(**{**data, "frames": frames})
+    frames = tuple(StackFrame(**frame) for frame in data.get("frames") or ())
+    return ToolFailure(**{**data, "frames": frames})
 
 
-def report_from(data: Mapping[str, Any]) -> Report:
-    """Return a report from the data that `as_json` made."""
+def report_from_json(data: Mapping[str, Any]) -> Report:
+    """Return a report from the data that `report_to_json` made."""
     tools = tuple(
         ToolResult(
-            tool=tool_from(tool_data["tool"]),
+            tool=tool_from_json(tool_data["tool"]),
             problem=tool_data["problem"],
             lacks=str(tool_data.get("lacks") or ""),
             absent=bool(tool_data.get("absent")),
-            failures=tuple(failure_from(failure) for failure in tool_data["failures"]),
+            failures=tuple(failure_from_json(failure) for failure in tool_data["failures"]),
             tests=dict(tool_data["tests"]),
             executed=int(tool_data.get("executed") or 0),
             hidden=tuple(tool_data["hidden"]),

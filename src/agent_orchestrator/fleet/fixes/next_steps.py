@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from agent_orchestrator.changes.checks.required_checks import fix_check_name
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fixes import LATER, MERGED, READY, Fix, FixGroup, FixRound
+from agent_orchestrator.core.fixes import LATER_OUTCOME, MERGED_OUTCOME, READY_OUTCOME, Fix, FixGroup, FixRound
 from agent_orchestrator.core.pull_request import PASSING_STATES
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.status import derive_status
 
 SENDER = "ao fix"
 """The sender of the message that reminds an agent."""
@@ -47,7 +47,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class MergeFix:
     """A step: merge a verified fix."""
 
     session: str
@@ -85,7 +85,7 @@ class End:
     reason: str = ""
 
 
-Step = Measure | StartAgent | Settle | Merge | Verify | MakeReady | Remind | End
+Step = Measure | StartAgent | Settle | MergeFix | Verify | MakeReady | Remind | End
 
 
 def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> list[Step]:
@@ -112,8 +112,8 @@ def next_steps(fix: Fix, sessions: Mapping[str, SessionFacts], now: float) -> li
 
 def _end_of_run(fix: Fix, last: FixRound) -> End | None:
     """Return the end of the run if a new measurement ends it, else None."""
-    if last.lacks:
-        return End("not_set_up", last.lacks)
+    if last.missing_setup:
+        return End("not_set_up", last.missing_setup)
     if not fix.tools:
         return End(
             "failed", "no checks are configured, and no tests or linters were found; name a command: --command CMD"
@@ -127,7 +127,9 @@ def _end_of_run(fix: Fix, last: FixRound) -> End | None:
     if last.number > fix.request.max_rounds:
         return End("left", f"{_failures_text(last.total)} left after {_rounds_text(fix.request.max_rounds)}")
     before = fix.rounds[-2] if len(fix.rounds) > 1 else None
-    is_without_progress = before and not any(group.outcome in (MERGED, LATER) for group in before.groups)
+    is_without_progress = before and not any(
+        group.outcome in (MERGED_OUTCOME, LATER_OUTCOME) for group in before.groups
+    )
     if before and is_without_progress and last.commit == before.commit:
         return End("left", f"{_failures_text(last.total)} left, and the last round fixed none")
     return None
@@ -150,7 +152,7 @@ def _problems_text(last: FixRound) -> str:
 
 def _review_summary(last: FixRound) -> str:
     """Return which verified fixes are left for a person to merge."""
-    ready = [group.session for group in last.groups if group.outcome == READY and group.session]
+    ready = [group.session for group in last.groups if group.outcome == READY_OUTCOME and group.session]
     if not ready:
         return "no fix was verified"
     return f"verified, and left for you to merge: ao merge {' '.join(ready)}"
@@ -158,21 +160,21 @@ def _review_summary(last: FixRound) -> str:
 
 def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionFacts, now: float) -> list[Step]:
     """Return the next steps for a cause that has a session."""
-    pr, status = facts.pr, derive(facts, now)
+    pr, status = facts.pr, derive_status(facts, now)
 
     def settle(outcome: str, reason: str = "", commit: str | None = None) -> list[Step]:
         """Return the step that settles the cause."""
         return [Settle(last.number, group, outcome, reason, commit)]
 
     if pr and pr.state == "merged":
-        return settle(MERGED, commit=pr.landed)
-    if facts.stopped or facts.wanted == "stop":
+        return settle(MERGED_OUTCOME, commit=pr.merge_commit)
+    if facts.stopped or facts.requested_state == "stop":
         return settle("stopped", "its session was stopped")
     if pr and pr.state == "closed":
         return settle("stopped", "its pull request was closed")
     if status.name in ("failed", "exited"):
         return settle("failed", status.why)
-    if pr and status.called and status.name in ("ci_failed", "conflicted"):
+    if pr and status.needs_person and status.name in ("ci_failed", "conflicted"):
         failed_checks = pr.blocking_checks(facts.head)
         return settle("failed", _failure_summary(failed_checks[0].summary) if failed_checks else status.why)
     if status.name == "not_set_up":
@@ -184,14 +186,14 @@ def _steps_of_session(fix: Fix, last: FixRound, group: FixGroup, facts: SessionF
             status.name == "pr_open" and facts.activity.state == "idle" and now - facts.activity.at >= SETTLE_SECONDS
         )
         return [MakeReady(facts.id, f"fix:{fix.id}:{facts.head}")] if is_quiet else []
-    if pr and pr.is_green(facts.head) and pr.mergeable(facts.head, facts.base_head) == "yes":
+    if pr and pr.is_green(facts.head) and pr.mergeability(facts.head, facts.base_head) == "yes":
         if not _is_verified(fix, last, group, facts):
             return [Verify(facts.id, f"fix:{fix.id}:{facts.head}")]
         if not fix.request.merge:
-            return settle(READY)
-        if pr.refused and pr.refused_head == facts.head:
-            return settle("failed", pr.refused)
-        return [Merge(facts.id, f"fix:{fix.id}:{facts.head}:{facts.base_head}")]
+            return settle(READY_OUTCOME)
+        if pr.merge_failure and pr.merge_failure_head == facts.head:
+            return settle("failed", pr.merge_failure)
+        return [MergeFix(facts.id, f"fix:{fix.id}:{facts.head}:{facts.base_head}")]
     if pr is None and status.name == "idle" and now - facts.activity.at >= SETTLE_SECONDS:
         reminders = [message for message in facts.messages if message.sender == SENDER]
         if not reminders:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agent_orchestrator.changes.checks.summary import strip_escapes
-from agent_orchestrator.fleet.fixes.causes import ALL, Group
-from agent_orchestrator.fleet.fixes.model import Failure, Tool, shorten_middle
+from agent_orchestrator.fleet.fixes.causes import ALL_FAILURES_KEY, FailureGroup
+from agent_orchestrator.fleet.fixes.model import CheckTool, ToolFailure, shorten_middle
 
-MOST_LISTED = 40
-MOST_DETAILED = 8
-DETAIL = 1500
+MAX_LISTED_FAILURES = 40
+MAX_DETAILED_FAILURES = 8
+MAX_DETAIL_LENGTH = 1500
 
 RULES = """\
 What counts as fixed is measured, in a clean checkout of your commit, by the same commands:
@@ -23,33 +23,33 @@ Fix the cause, not each symptom, and change nothing unrelated: other agents work
 repository at the same time. Where whole commands are to pass before you finish, that means your failures: the others are theirs."""
 
 
-def title(group: Group) -> str:
+def session_title(group: FailureGroup) -> str:
     """Return the session's title."""
     return f"Fix: {group.title}"
 
 
-def prompt(group: Group, tools: Sequence[Tool], commit: str, base: str) -> str:
+def task_text(group: FailureGroup, tools: Sequence[CheckTool], commit: str, base: str) -> str:
     """Return the text of the task: the failures, how to reproduce them, and what counts as fixed."""
     count = len(group.failures)
     subject = "this failure" if count == 1 else f"these {count} failures, which likely have one cause"
-    subject = "everything that fails" if group.key == ALL else subject
+    subject = "everything that fails" if group.key == ALL_FAILURES_KEY else subject
     lines = [f"Fix {subject}: {group.title}", "", f"Measured on {base} at {commit[:12]}.", ""]
-    for number, failure in enumerate(group.failures[:MOST_LISTED], 1):
+    for number, failure in enumerate(group.failures[:MAX_LISTED_FAILURES], 1):
         lines += _failure_lines(number, failure)
-    if count > MOST_LISTED:
-        lines.append(f"… and {count - MOST_LISTED} more.")
+    if count > MAX_LISTED_FAILURES:
+        lines.append(f"… and {count - MAX_LISTED_FAILURES} more.")
     lines += ["", "Reproduce them by:"]
     matching_tools = [tool for tool in tools if tool.name in group.tools]
     lines += [f"    {f'cd {tool.folder} && ' if tool.folder else ''}{tool.command}" for tool in matching_tools or tools]
     return "\n".join([*lines, "", RULES])
 
 
-def _failure_lines(number: int, failure: Failure) -> list[str]:
+def _failure_lines(number: int, failure: ToolFailure) -> list[str]:
     """Return the lines that describe one failure."""
     position = f" ({failure.file}:{failure.line})" if failure.file and failure.line else ""
     identity = f"{failure.rule} {failure.file}" if failure.rule and not failure.test else failure.id
     lines = [f"{number}. {failure.tool}: {' '.join(identity.split())}{position}"]
     detail = strip_escapes(failure.detail).strip("\n")
-    if number > MOST_DETAILED or not detail:
+    if number > MAX_DETAILED_FAILURES or not detail:
         detail = failure.message
-    return [*lines, *(f"   > {line}".rstrip() for line in shorten_middle(detail, DETAIL).split("\n"))]
+    return [*lines, *(f"   > {line}".rstrip() for line in shorten_middle(detail, MAX_DETAIL_LENGTH).split("\n"))]

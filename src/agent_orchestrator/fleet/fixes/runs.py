@@ -18,31 +18,31 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.base.progress import Progress
+from agent_orchestrator.base.progress import ProgressTexts
 from agent_orchestrator.changes.checks.assessment import set_up_remedy
-from agent_orchestrator.changes.checks.required_checks import fix_folder, measure_command, verification_file
-from agent_orchestrator.changes.checks.results import write_atomically
+from agent_orchestrator.changes.checks.required_checks import fix_folder, verification_command, verification_file
+from agent_orchestrator.changes.checks.results import write_json
 from agent_orchestrator.changes.checks.runner import Checks
-from agent_orchestrator.changes.checks.spec import CheckSpec, file_name
+from agent_orchestrator.changes.checks.spec import CheckSpec, safe_file_name
 from agent_orchestrator.changes.reviews.reviews import Reviews
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
+from agent_orchestrator.config.projects.projects import NO_CONTEXT, CommandContext
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.fixes import LATER, Fix, FixGroup, FixRequest, FixRound
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.fixes import LATER_OUTCOME, Fix, FixGroup, FixRequest, FixRound
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.signals import FixProgressed
 from agent_orchestrator.errors import AoError, Conflict, NotFound, UsageError
 from agent_orchestrator.fleet.fixes import prompt
-from agent_orchestrator.fleet.fixes.causes import Group, group, merge_groups
-from agent_orchestrator.fleet.fixes.comparison import Target
-from agent_orchestrator.fleet.fixes.model import Report, report_from, tool_from
+from agent_orchestrator.fleet.fixes.causes import FailureGroup, group_failures, merge_groups
+from agent_orchestrator.fleet.fixes.comparison import TargetFailure
+from agent_orchestrator.fleet.fixes.model import Report, report_from_json, tool_from_json
 from agent_orchestrator.fleet.fixes.next_steps import (
     SENDER,
     End,
     MakeReady,
     Measure,
-    Merge,
+    MergeFix,
     Remind,
     Settle,
     StartAgent,
@@ -50,20 +50,20 @@ from agent_orchestrator.fleet.fixes.next_steps import (
     Verify,
     next_steps,
 )
-from agent_orchestrator.fleet.fixes.spec import Spec, spec_json
+from agent_orchestrator.fleet.fixes.spec import MeasurementSpec, spec_to_json
 from agent_orchestrator.fleet.fixes.views import fix_json
 from agent_orchestrator.sessions.agents.sign_in import require_sign_in
 from agent_orchestrator.sessions.creation.new_session import NewSession
-from agent_orchestrator.sessions.isolation.containers import RUNTIME as CONTAINED
+from agent_orchestrator.sessions.isolation.docker_container import DOCKER_RUNTIME as CONTAINED
 from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS, agent_environment
 from agent_orchestrator.sessions.messages import Inbox
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.sessions.session_view import SessionViews
 from agent_orchestrator.sessions.sessions import Sessions
 
-MOST_GROUPS = 16
+MAX_CAUSES_PER_ROUND = 16
 """Causes that get an agent in one round; the others wait for the next round."""
-MOST_KEPT = 200
+MAX_RECORDED_CAUSES = 200
 """Causes of one measurement that are recorded."""
 RECHECK_SECONDS = 1.0
 """Seconds after which a run is checked again without any event, because a decision may depend on time alone."""
@@ -80,7 +80,7 @@ class Fixes(Part):
     """The fixing runs of a home."""
 
     def __init__(
-        self, core: Core, sessions: Sessions, reviews: Reviews, inbox: Inbox, checks: Checks, views: Views
+        self, core: Core, sessions: Sessions, reviews: Reviews, inbox: Inbox, checks: Checks, views: SessionViews
     ) -> None:
         super().__init__(core)
         self.sessions = sessions
@@ -91,19 +91,19 @@ class Fixes(Part):
         self._start_lock = asyncio.Lock()
         self._run_tasks: dict[str, asyncio.Task[None]] = {}
         self._wake_events: dict[str, asyncio.Event] = {}
-        self.progress = Progress(lambda: self.emit(FixProgressed()))
+        self.progress = ProgressTexts(lambda: self.emit(FixProgressed()))
         """Run id → what is being done for it."""
 
     def start(self) -> None:
         """Continue every run that has not ended."""
         self.on(self._wake_runs)
         for fix in self.flow.home.fixes.values():
-            self._drive(fix)
+            self._start_run_task(fix)
 
     # -- requests of people --------------------------------------------------------------------------------------------
 
     async def create(
-        self, request: FixRequest, project: str | None, key: str | None, context: Context
+        self, request: FixRequest, project: str | None, key: str | None, context: CommandContext
     ) -> dict[str, Any]:
         """Start a run and return its view; the same key returns the run that it started before.
 
@@ -127,9 +127,9 @@ class Fixes(Part):
                     f"follow it: ao fix {running.id}, or stop it: ao fix --stop {running.id}",
                 )
             number = max((int(fix_id[1:]) for fix_id in self.flow.home.fixes), default=0) + 1
-            body = e.FixStarted(f"F{number}", complete_request.stored())
+            body = e.FixStarted(f"F{number}", complete_request.to_json())
             await self.flow.append(Event(body, self.clock(), "person", event_key, project_id))
-        self._drive(self.flow.home.fixes[body.fix])
+        self._start_run_task(self.flow.home.fixes[body.fix])
         return self.view(body.fix)
 
     async def _view_by_key(self, key: str) -> dict[str, Any] | None:
@@ -144,9 +144,9 @@ class Fixes(Part):
         self.core.plugins.agent(project, settings)
         await self.core.projects.check_trust(project, settings.profile, ci=True)
         if not request.dry_run and settings.runtime != CONTAINED:
-            await self.core.sites.here.login_ready.wait()
+            await self.core.sites.local.login_ready.wait()
             secrets = AGENT_SECRETS.get(settings.tool, ())
-            env = agent_environment(self.core.sites.here.login, settings.env, {}, secrets)
+            env = agent_environment(self.core.sites.local.login, settings.env, {}, secrets)
             await require_sign_in(self.host, settings.tool, env)
         forge = await self.sessions.forges.choose(project)
         if forge.hosted and not request.dry_run:
@@ -164,7 +164,7 @@ class Fixes(Part):
             request,
             base=base,
             commands=tuple(commands or project.fix.commands),
-            together=project.red_base == "forbid",
+            is_one_agent_for_all=project.red_base == "forbid",
         )
 
     async def _default_base(self, project: ProjectConfig) -> str:
@@ -200,7 +200,7 @@ class Fixes(Part):
         if fix_round is None:
             raise NotFound(f"{fix.id} has no round {number}", f"it has {len(fix.rounds)}")
         report = self._read_report(fix, fix_round.number)
-        groups = _cause_groups(report, together=fix.request.together) if report else []
+        groups = _cause_groups(report, together=fix.request.is_one_agent_for_all) if report else []
         keys = ("tool", "id", "file", "line", "message", "detail")
         group_rows = [
             {
@@ -234,14 +234,14 @@ class Fixes(Part):
 
     # -- carrying out steps --------------------------------------------------------------------------------------------
 
-    def _wake_runs(self, changes: Sequence[Change]) -> None:
+    def _wake_runs(self, changes: Sequence[FactsChange]) -> None:
         """Wake the runs whose sessions changed."""
         for change in changes:
             name = change.after.spec.group if change.after else ""
             if name in self._wake_events:
                 self._wake_events[name].set()
 
-    def _drive(self, fix: Fix) -> None:
+    def _start_run_task(self, fix: Fix) -> None:
         """Start the task that carries out a run, unless the run has ended or the task is there already."""
         if not fix.ended and fix.id not in self._run_tasks:
             self._wake_events[fix.id] = asyncio.Event()
@@ -269,7 +269,7 @@ class Fixes(Part):
                 except Exception:
                     log.exception("a fixing run met a defect", fix=fix_id, step=str(step))
                     await asyncio.sleep(RETRY_SECONDS)
-            if not steps or all(isinstance(step, Merge | Verify | MakeReady | Remind) for step in steps):
+            if not steps or all(isinstance(step, MergeFix | Verify | MakeReady | Remind) for step in steps):
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), RECHECK_SECONDS)
 
@@ -294,12 +294,12 @@ class Fixes(Part):
                 await self._measure(fix, step.round)
             case StartAgent():
                 await self._start_agent(fix, step.round, step.group)
-            case Merge():
-                await self.reviews.merge(step.session, None, key=step.key)
+            case MergeFix():
+                await self.reviews.request_merge(step.session, None, key=step.key)
             case Verify():
-                await self.reviews.check(step.session, key=step.key)
+                await self.reviews.request_checks(step.session, key=step.key)
             case MakeReady():
-                await self.reviews.ready(step.session, key=step.key)
+                await self.reviews.mark_ready(step.session, key=step.key)
             case Remind():
                 await self.inbox.send(step.session, REMINDER, key=f"fix:{fix.id}:{step.session}", sender=SENDER)
             case Settle():
@@ -327,20 +327,20 @@ class Fixes(Part):
         """Measure the base branch as a check, and record the failures by cause."""
         project = self.core.settings.project(fix.project)
         await self.core.projects.check_trust(project, None, ci=True)
-        await self.core.sites.here.login_ready.wait()
+        await self.core.sites.local.login_ready.wait()
         commit = await Git(self.host, project.path).resolve(f"refs/heads/{fix.request.base}")
         if commit is None:
             raise NotFound(f"{project.path} has no branch {fix.request.base} any more", "begin anew: ao fix")
-        spec = Spec(
+        spec = MeasurementSpec(
             output=self._report_file(fix, round_number),
             cache=self._cache(fix),
-            tools=tuple(tool_from(tool) for tool in fix.tools) or None,
+            tools=tuple(tool_from_json(tool) for tool in fix.tools) or None,
             commands=fix.request.commands,
             ci=tuple(check.command for check in project.ci.values()),
             timeout=project.fix.timeout,
         )
         spec_file = self._folder(fix) / f"measure-{round_number}.json"
-        write_atomically(spec_file, spec_json(spec))
+        write_json(spec_file, spec_to_json(spec))
         await self._run_measurement(fix, project, commit, spec_file, again=False)
         report = self._read_report(fix, round_number)
         if report is None:  # it was measured before, and its report was deleted
@@ -357,13 +357,13 @@ class Fixes(Part):
         self, fix: Fix, project: ProjectConfig, commit: str, spec_file: Path, *, again: bool
     ) -> None:
         """Run the measurement as a check on a commit; raise `AoError` if it does not succeed. `again`: ignore a cached result."""
-        env = agent_environment(self.core.sites.here.login, project.env, {})
+        env = agent_environment(self.core.sites.local.login, project.env, {})
         check = CheckSpec(
             project=fix.project,
             repo=project.path,
             commit=commit,
             name=f"fix-{fix.id}",
-            command=measure_command(spec_file),
+            command=verification_command(spec_file),
             timeout=project.fix.timeout * 10,
             env={key: value for key, value in env.items() if not key.startswith(("AO_", "GIT_"))},
             copy=project.copy,
@@ -392,9 +392,9 @@ class Fixes(Part):
         """Return the event that records a measurement: its causes, those that failed in earlier rounds last."""
         failed_keys = {item.key for fix_round in fix.rounds for item in fix_round.groups if item.outcome == "failed"}
         groups = sorted(
-            _cause_groups(report, together=fix.request.together), key=lambda cause: cause.key in failed_keys
+            _cause_groups(report, together=fix.request.is_one_agent_for_all), key=lambda cause: cause.key in failed_keys
         )  # causes that failed before come last
-        agent_limit = MOST_GROUPS
+        agent_limit = MAX_CAUSES_PER_ROUND
         group_data = [
             {
                 "key": item.key,
@@ -402,9 +402,9 @@ class Fixes(Part):
                 "count": len(item.failures),
                 "tools": item.tools,
                 "files": list(item.files[:20]),
-                **({"outcome": LATER} if index >= agent_limit and not fix.request.dry_run else {}),
+                **({"outcome": LATER_OUTCOME} if index >= agent_limit and not fix.request.dry_run else {}),
             }
-            for index, item in enumerate(groups[:MOST_KEPT])
+            for index, item in enumerate(groups[:MAX_RECORDED_CAUSES])
         ]
         tools = tuple(asdict(item.tool) for item in report.tools)
         lacks = f"environment not set up: {report.lacks}. {remedy}" if report.lacks else ""
@@ -417,7 +417,7 @@ class Fixes(Part):
     async def _start_agent(self, fix: Fix, round_number: int, fix_group: FixGroup) -> None:
         """Create the session of a cause. The key names the cause and its round, so there is never a second session."""
         report = self._read_report(fix, round_number)
-        groups = _cause_groups(report, together=fix.request.together) if report else []
+        groups = _cause_groups(report, together=fix.request.is_one_agent_for_all) if report else []
         cause = next((item for item in groups if item.key == fix_group.key), None)
         if report is None or cause is None:
             raise NotFound(f"what was measured for {fix.id} is not there any more", "begin anew: ao fix")
@@ -426,8 +426,8 @@ class Fixes(Part):
         tools = [item.tool for item in report.tools if not item.problem]
         request = NewSession(
             project=fix.project,
-            title=prompt.title(cause),
-            prompt=prompt.prompt(cause, tools, fix_round.commit, fix.request.base),
+            title=prompt.session_title(cause),
+            prompt=prompt.task_text(cause, tools, fix_round.commit, fix.request.base),
             agent=fix.request.agent,
             model=fix.request.model,
             base=fix.request.base,
@@ -439,12 +439,14 @@ class Fixes(Part):
         body = e.FixAgentStarted(fix.id, round_number, fix_group.number, session["id"])
         await self._record(fix, body, f"{round_number}:{fix_group.number}:started")
 
-    def _write_spec(self, fix: Fix, fix_round: FixRound, fix_group: FixGroup, cause: Group, report: Report) -> None:
+    def _write_spec(
+        self, fix: Fix, fix_round: FixRound, fix_group: FixGroup, cause: FailureGroup, report: Report
+    ) -> None:
         """Write the file that specifies for the verification of a cause which tools to run and which failures must be gone."""
-        targets = tuple(dict.fromkeys(Target(item.tool, item.id) for item in cause.failures))
+        targets = tuple(dict.fromkeys(TargetFailure(item.tool, item.id) for item in cause.failures))
         project = self.core.settings.project(fix.project)
         file = verification_file(self.home, fix, fix_round.number, fix_group.number)
-        spec = Spec(
+        spec = MeasurementSpec(
             output=file.with_suffix(".last.json"),
             cache=self._cache(fix),
             tools=tuple(item.tool for item in report.tools if not item.problem),
@@ -452,7 +454,7 @@ class Fixes(Part):
             before=self._report_file(fix, fix_round.number),
             targets=targets,
         )
-        write_atomically(file, spec_json(spec))
+        write_json(file, spec_to_json(spec))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -464,7 +466,7 @@ class Fixes(Part):
 
     def _cache(self, fix: Fix) -> Path:
         """Return the folder where tools keep their caches for a project."""
-        return self.home.path / "fixes" / "cache" / file_name(fix.project)
+        return self.home.path / "fixes" / "cache" / safe_file_name(fix.project)
 
     def _report_file(self, fix: Fix, round_number: int) -> Path:
         """Return the path of a round's measurement."""
@@ -473,12 +475,12 @@ class Fixes(Part):
     def _read_report(self, fix: Fix, round_number: int) -> Report | None:
         """Return the report of a round, or None if it cannot be read."""
         try:
-            return report_from(json.loads(self._report_file(fix, round_number).read_bytes()))
+            return report_from_json(json.loads(self._report_file(fix, round_number).read_bytes()))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
 
-def _cause_groups(report: Report, *, together: bool) -> list[Group]:
+def _cause_groups(report: Report, *, together: bool) -> list[FailureGroup]:
     """Return the failures of a report by cause, or as one group if they are to be fixed together."""
-    groups = group(report.failures, {result.tool.name: result.tool.kind for result in report.tools})
+    groups = group_failures(report.failures, {result.tool.name: result.tool.kind for result in report.tools})
     return [merge_groups(groups)] if together and len(groups) > 1 else groups

@@ -1,4 +1,4 @@
-"""What `measure.py` is asked to do, and how that is written to a file: `Spec`, `spec_json(spec)`, `spec_from(data)`."""
+"""What `measure.py` is asked to do, and how that is written to a file: `MeasurementSpec`, `spec_to_json(spec)`, `spec_from_json(data)`."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.fleet.fixes.comparison import Target
-from agent_orchestrator.fleet.fixes.model import Tool, tool_from
+from agent_orchestrator.fleet.fixes.comparison import TargetFailure
+from agent_orchestrator.fleet.fixes.model import CheckTool, tool_from_json
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class MeasurementSpec:
     """What to measure."""
 
     output: Path
     """The file to write the report to."""
     cache: Path
     """The folder where tools keep their caches."""
-    tools: tuple[Tool, ...] | None = None
+    tools: tuple[CheckTool, ...] | None = None
     """The tools to run; None: find them."""
     commands: tuple[str, ...] = ()
     """Commands to run instead of the tools found in the project's files."""
@@ -29,11 +29,11 @@ class Spec:
     """Seconds that a tool may take."""
     before: Path | None = None
     """The report of the base, for a verification."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[TargetFailure, ...] = ()
     """The failures that must be gone, for a verification."""
 
 
-def spec_json(spec: Spec) -> dict[str, Any]:
+def spec_to_json(spec: MeasurementSpec) -> dict[str, Any]:
     """Return a spec as JSON data."""
     return {
         "output": str(spec.output),
@@ -47,15 +47,15 @@ def spec_json(spec: Spec) -> dict[str, Any]:
     }
 
 
-def spec_from(data: Mapping[str, Any]) -> Spec:
-    """Return a spec from the data that `spec_json` made."""
-    return Spec(
+def spec_from_json(data: Mapping[str, Any]) -> MeasurementSpec:
+    """Return a spec from the data that `spec_to_json` made."""
+    return MeasurementSpec(
         output=Path(data["output"]),
         cache=Path(data["cache"]),
-        tools=None if data["tools"] is None else tuple(tool_from(tool) for tool in data["tools"]),
+        tools=None if data["tools"] is None else tuple(tool_from_json(tool) for tool in data["tools"]),
         commands=tuple(data["commands"]),
         ci=tuple(data["ci"]),
         timeout=float(data["timeout"]),
         before=Path(data["before"]) if data["before"] else None,
-        targets=tuple(Target(**target) for target in data["targets"]),
+        targets=tuple(TargetFailure(**target) for target in data["targets"]),
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import read_regular_file
 
-MARKS = {
+SUPPRESSION_MARKS = {
     "# type: ignore": r"#\s*type:\s*ignore",
     "# noqa": r"#\s*(?:ruff:\s*|flake8:\s*)?noqa",
     "# mypy: ignore-errors": r"#\s*mypy:\s*(?:ignore-errors|disable-error-code)",
@@ -33,7 +33,7 @@ MARKS = {
 }
 """Name → pattern of each mark that silences a tool."""
 
-_MARK_PATTERNS = [(name, re.compile(pattern)) for name, pattern in MARKS.items()]
+_MARK_PATTERNS = [(name, re.compile(pattern)) for name, pattern in SUPPRESSION_MARKS.items()]
 _CODE_FILE = re.compile(r"\.(?:py|pyi|js|mjs|cjs|jsx|ts|tsx|mts|cts|vue|svelte|go|rs)$")
 _SETTINGS_FILE = re.compile(
     r"(?:^|/)(?:\.?ruff\.toml|\.?mypy\.ini|\.?pytest\.ini|tox\.ini|setup\.cfg|\.flake8|\.coveragerc|eslint\.config\.\w+|\.eslintrc(?:\.\w+)?"
@@ -41,7 +41,7 @@ _SETTINGS_FILE = re.compile(
 )
 _TOML_TABLES = {"pyproject.toml": ("ruff", "mypy", "pytest", "coverage"), "Cargo.toml": ("lints",)}
 _PACKAGE_KEYS = ("jest", "eslintConfig", "scripts")
-LARGEST = 2 << 20
+MAX_FILE_BYTES = 2 << 20
 
 
 def count_marks(top: Path, files: Iterable[str]) -> dict[str, int]:
@@ -57,7 +57,7 @@ def count_marks(top: Path, files: Iterable[str]) -> dict[str, int]:
     return dict(counts)
 
 
-def settings(top: Path, files: Iterable[str]) -> dict[str, str]:
+def settings_digests(top: Path, files: Iterable[str]) -> dict[str, str]:
     """Return a digest of the tool settings in each file; of files with other content too, only the tools' part counts."""
     digests: dict[str, str] = {}
     for name in files:
@@ -106,6 +106,6 @@ def _package_settings(text: str) -> str:
 def _read_text(file: Path) -> str:
     """Return the text of a file, or "" if it cannot be read."""
     try:
-        return read_regular_file(file, LARGEST).decode(errors="replace")
+        return read_regular_file(file, MAX_FILE_BYTES).decode(errors="replace")
     except OSError:
         return ""

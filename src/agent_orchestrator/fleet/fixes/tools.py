@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent_orchestrator.fleet.fixes.model import Tool
-from agent_orchestrator.fleet.fixes.parsers import compiled, node, python, text
+from agent_orchestrator.fleet.fixes.model import CheckTool
+from agent_orchestrator.fleet.fixes.parsers import compiled, node, python, unknown_command
 from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput
 
 _PLAIN_WORD = r"[^\s;&|<>`()$*?]+"
@@ -94,16 +94,16 @@ class _ToolPosition:
 
 Parser = Callable[[ToolOutput], ParseResult]
 PARSERS: Mapping[str, Parser] = {
-    "pytest": python.pytest,
-    "ruff": python.ruff,
-    "mypy": python.mypy,
-    "eslint": node.eslint,
-    "tsc": node.tsc,
-    "jest": node.jest,
-    "vitest": node.jest,
-    "go": compiled.go,
-    "cargo": compiled.cargo,
-    "command": text.command,
+    "pytest": python.parse_pytest,
+    "ruff": python.parse_ruff,
+    "mypy": python.parse_mypy,
+    "eslint": node.parse_eslint,
+    "tsc": node.parse_tsc,
+    "jest": node.parse_jest,
+    "vitest": node.parse_jest,
+    "go": compiled.parse_go,
+    "cargo": compiled.parse_cargo,
+    "command": unknown_command.parse_command,
 }
 TEST_TOOLS = frozenset({"pytest", "jest", "vitest", "go", "cargo"})
 
@@ -158,7 +158,7 @@ def _find_tool(command: str) -> _ToolPosition | None:
     return None
 
 
-def tool_commands(tool: Tool, report: str, scripts: Mapping[str, str] | None = None) -> list[ToolCommand]:
+def tool_commands(tool: CheckTool, report: str, scripts: Mapping[str, str] | None = None) -> list[ToolCommand]:
     """Return how to run a tool, the best way first and the unchanged command last, for versions that support none of the others."""
     plain = ToolCommand(tool.command, plain=True)
     if tool.kind == "command":

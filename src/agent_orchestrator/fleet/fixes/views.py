@@ -9,7 +9,7 @@ from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fixes import Fix, FixGroup, FixRound
 from agent_orchestrator.core.status import Status
-from agent_orchestrator.fleet.fixes.model import tool_from
+from agent_orchestrator.fleet.fixes.model import tool_from_json
 
 
 def fix_json(
@@ -51,7 +51,7 @@ def _progress(last: FixRound | None) -> str | None:
 
 def _tool(data: Mapping[str, Any], first: FixRound | None, last: FixRound | None) -> dict[str, Any]:
     """Return one tool with its failures in the first and the last round."""
-    tool = tool_from(data)
+    tool = tool_from_json(data)
     return {
         "name": tool.name,
         "command": tool.command,

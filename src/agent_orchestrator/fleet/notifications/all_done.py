@@ -10,23 +10,22 @@ import structlog
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.dependencies import is_over
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.core.reactions import COORDINATOR
+from agent_orchestrator.core.facts import COORDINATOR_KIND, SessionFacts
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.part import Part
 
 log = structlog.get_logger()
 
 
-class Completion(Part):
+class CompletionReporter(Part):
     """Records the event that all sessions of a project are done."""
 
     def start(self) -> None:
         """Check whenever a session is done."""
         self.on(self._check_ended)
 
-    def _check_ended(self, changes: Sequence[Change]) -> None:
+    def _check_ended(self, changes: Sequence[FactsChange]) -> None:
         ended_sessions = {
             change.after.project: change.after
             for change in changes
@@ -38,7 +37,7 @@ class Completion(Part):
 
     def _completion_event(self, last: SessionFacts) -> Event | None:
         project_sessions = {facts.id: facts for facts in self.flow.sessions.values() if facts.project == last.project}
-        body = all_complete(project_sessions, self.flow.home.completed.get(last.project, ()))
+        body = all_complete_event(project_sessions, self.flow.home.completed_sessions.get(last.project, ()))
         if body is None:
             return None
         runs = ",".join(f"{name}:{project_sessions[name].run}" for name in sorted(project_sessions))
@@ -52,7 +51,7 @@ class Completion(Part):
             log.warning("the end of all work could not be recorded", error=str(error))
 
 
-def all_complete(sessions: Mapping[str, SessionFacts], reported: Sequence[str]) -> e.AllComplete | None:
+def all_complete_event(sessions: Mapping[str, SessionFacts], reported: Sequence[str]) -> e.AllComplete | None:
     """Return the event that all sessions are done, or None while one is not or if no session is new since the last event.
 
     A session without a task does not count, and a coordinating agent is never done.
@@ -60,7 +59,7 @@ def all_complete(sessions: Mapping[str, SessionFacts], reported: Sequence[str]) 
     counted = [
         facts
         for facts in sessions.values()
-        if facts.spec.kind != COORDINATOR and (facts.launch or not facts.spec.defer or facts.stopped)
+        if facts.spec.kind != COORDINATOR_KIND and (facts.launch or not facts.spec.defer or facts.stopped)
     ]
     if not counted or not all(is_over(facts) for facts in counted):
         return None
@@ -73,5 +72,5 @@ def all_complete(sessions: Mapping[str, SessionFacts], reported: Sequence[str]) 
 def _line(facts: SessionFacts) -> str:
     pr = facts.pr
     outcome = f"{pr.state} (#{pr.number})" if pr and pr.state != "open" else "stopped" if facts.stopped else "done"
-    summary = (facts.done or "").partition("\n")[0]
+    summary = (facts.done_summary or "").partition("\n")[0]
     return f"- {facts.id}: {outcome}{f', {summary}' if summary else ''}"

@@ -16,28 +16,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.base.api_tokens import Tokens
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.actor import current
+from agent_orchestrator.core.actor import current_actor
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.notices import Notice
-from agent_orchestrator.core.status import WAITS_FOR
+from agent_orchestrator.core.status import PERMISSION_REASON_PREFIX
 from agent_orchestrator.errors import Conflict, Denied, NotFound
 from agent_orchestrator.protocols import NotificationAction
 from agent_orchestrator.protocols.text import one_line
-from agent_orchestrator.sessions.permissions.requests import request_of
-from agent_orchestrator.sessions.permissions.rules import is_whole
+from agent_orchestrator.sessions.permissions.request_ids import request_id
+from agent_orchestrator.sessions.permissions.rules import is_complete
 
 if TYPE_CHECKING:
-    from agent_orchestrator.fleet.notifications.targets import Target
+    from agent_orchestrator.fleet.notifications.targets import NotifierTarget
     from agent_orchestrator.sessions.messages import Inbox
 
 VALID_SECONDS = 12 * 3600.0
 """Seconds for which a link is valid."""
-PREFIX = "aoa_"
-_PERMISSION = ("agent-blocked", "agent-needs-input")
+TOKEN_PREFIX = "aoa_"
+_PERMISSION_TRIGGERS = ("agent-blocked", "agent-needs-input")
 _LABELS = {"merge": "Merge", "raise-budget": "Let it use as much again"}
 
 
@@ -53,7 +53,7 @@ class LinkContent:
     notifier: str
     notice: str
     until: float
-    pressed: bool
+    is_button: bool
     """Whether it is valid only as a button, pressed by a person who may press it."""
 
 
@@ -61,7 +61,7 @@ class LinkContent:
 class LinkPreview:
     """A request, for the person who is to confirm the answer."""
 
-    word: LinkContent
+    link: LinkContent
     title: str
     text: str
     note: str = ""
@@ -78,7 +78,7 @@ class AnswerLinks:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
-    def reference(self, facts: SessionFacts, trigger: str) -> str:
+    def request_reference(self, facts: SessionFacts, trigger: str) -> str:
         """Return the reference of the offer or permission request that a notification of this trigger is about, or ""
         if none can be answered by yes or no.
         """
@@ -86,20 +86,20 @@ class AnswerLinks:
         if offer is not None:
             return f"offer {offer.id}"
         permission = facts.permission
-        if permission is None or trigger not in _PERMISSION or facts.activity.state != "blocked":
+        if permission is None or trigger not in _PERMISSION_TRIGGERS or facts.activity.state != "blocked":
             return ""
-        return f"permission {request_of(facts, 'permission', '')}"
+        return f"permission {request_id(facts, 'permission', '')}"
 
-    def offered(self, notice: Notice, target: Target, url: str) -> tuple[Notice, list[NotificationAction]]:
+    def with_actions(self, notice: Notice, target: NotifierTarget, url: str) -> tuple[Notice, list[NotificationAction]]:
         """Return the notice with the full request in its text, and the actions by which its reader may answer."""
         facts = self.flow.sessions.get(notice.session)
-        reference = self.reference(facts, notice.trigger) if facts else ""
+        reference = self.request_reference(facts, notice.trigger) if facts else ""
         if facts is None or not reference or not target.settings.actions or not url:
             return notice, []
         request_text = self._request_text(facts, reference)
         is_full = notice.message in (
             request_text,
-            f"{WAITS_FOR}{request_text}",
+            f"{PERMISSION_REASON_PREFIX}{request_text}",
         )  # a part of it may be another request's
         message = notice.message if is_full else f"{notice.message}\n{request_text}".strip()
         allow_label = "Allow"
@@ -108,9 +108,9 @@ class AnswerLinks:
             allow_label = _LABELS.get(action, f"Do it: {action}")
         until = self.flow.clock() + VALID_SECONDS
         actions = []
-        verbs = {"allow": allow_label, "deny": "Deny"} if is_whole(request_text) else {"deny": "Deny"}
+        verbs = {"allow": allow_label, "deny": "Deny"} if is_complete(request_text) else {"deny": "Deny"}
         for verb, label in verbs.items():
-            token = self._token(
+            token = self._create_token(
                 LinkContent(facts.id, reference, verb, target.name, notice.id, until, target.uses_buttons)
             )
             name = "merge" if label == "Merge" else verb
@@ -126,26 +126,26 @@ class AnswerLinks:
 
     # -- answering ---------------------------------------------------------------------------------------------------------
 
-    def show(self, token: str) -> LinkPreview:
+    def preview(self, token: str) -> LinkPreview:
         """Return what a link would answer. Raises Denied or Conflict if it is not valid."""
         link = self._read_link(token)
         facts = self._require_pending(link)
         verb = "Allow" if link.verb == "allow" else "Deny"
         request_text = self._request_text(facts, link.reference)
-        note = "" if is_whole(request_text) else f"This is not all of it: {_terminal_remedy(facts)}"
+        note = "" if is_complete(request_text) else f"This is not all of it: {_terminal_remedy(facts)}"
         return LinkPreview(link, f"{verb}: {facts.id}", request_text, note)
 
-    def sent_by(self, token: str) -> tuple[str, str]:
+    def origin_of(self, token: str) -> tuple[str, str]:
         """Return the project and the notifier that a token was sent for."""
-        link = self._word(token)
+        link = self._read_token(token)
         return self._require_pending(link).project, link.notifier
 
     async def answer(self, token: str, by: str = "") -> dict[str, Any]:
         """Give the answer, once; `by` is the person who pressed, if known. Raises Denied or Conflict if the token is not valid."""
-        link = self._word(token) if by else self._read_link(token)
+        link = self._read_token(token) if by else self._read_link(token)
         facts = self._require_pending(link)
         answerer = by or f"link {link.notifier}"
-        if (actor := current()) is not None:
+        if (actor := current_actor()) is not None:
             actor.actor = answerer
         link_used = e.AnswerLinkUsed(link.verb, answerer, link.notice)
         key = f"answer-link:{link.session}:{link.reference}"
@@ -159,8 +159,8 @@ class AnswerLinks:
 
     def _read_link(self, token: str) -> LinkContent:
         """Return what a link says. Raises Denied for a token that was sent as a button."""
-        link = self._word(token)
-        if link.pressed:
+        link = self._read_token(token)
+        if link.is_button:
             raise Denied("this is no link, but a button", f"press it, or answer by: ao answer {link.session}")
         return link
 
@@ -173,27 +173,27 @@ class AnswerLinks:
         is_pending = (
             any(offer.id == reference for offer in facts.offers)
             if kind == "offer"
-            else self.reference(facts, _PERMISSION[0]) == link.reference
+            else self.request_reference(facts, _PERMISSION_TRIGGERS[0]) == link.reference
         )
         if not is_pending:
             raise Conflict(f"{facts.id} does not ask this any more", f"see what it does now: ao status {facts.id}")
-        if link.verb == "allow" and not is_whole(self._request_text(facts, link.reference)):
+        if link.verb == "allow" and not is_complete(self._request_text(facts, link.reference)):
             raise Conflict(f"what {facts.id} asks is too long to be shown here", _terminal_remedy(facts))
         return facts
 
     # -- signing -----------------------------------------------------------------------------------------------------------
 
-    def _token(self, link: LinkContent) -> str:
+    def _create_token(self, link: LinkContent) -> str:
         fields: Sequence[Any] = (
             *(link.session, link.reference, link.verb, link.notifier, link.notice, int(link.until)),
-            *([1] if link.pressed else []),
+            *([1] if link.is_button else []),
         )
         body = base64.urlsafe_b64encode(json.dumps(fields, separators=(",", ":")).encode()).decode().rstrip("=")
-        return f"{PREFIX}{body}.{self.tokens.seal(body)}"
+        return f"{TOKEN_PREFIX}{body}.{self.tokens.seal(body)}"
 
-    def _word(self, token: str) -> LinkContent:
-        body, _, seal = token.removeprefix(PREFIX).partition(".")
-        is_well_formed = token.startswith(PREFIX) and token.isascii() and len(token) < 2000
+    def _read_token(self, token: str) -> LinkContent:
+        body, _, seal = token.removeprefix(TOKEN_PREFIX).partition(".")
+        is_well_formed = token.startswith(TOKEN_PREFIX) and token.isascii() and len(token) < 2000
         if not is_well_formed or not hmac.compare_digest(self.tokens.seal(body).encode(), seal.encode()):
             raise Denied("this link was not made here, or is not whole", "open it from the notification itself")
         try:
@@ -212,4 +212,4 @@ class AnswerLinks:
 
 def _terminal_remedy(facts: SessionFacts) -> str:
     """Return how to allow a request that cannot be shown in full."""
-    return f"look at it in its terminal, then: ao answer {facts.id} --allow --request {request_of(facts, 'permission', '')}"
+    return f"look at it in its terminal, then: ao answer {facts.id} --allow --request {request_id(facts, 'permission', '')}"

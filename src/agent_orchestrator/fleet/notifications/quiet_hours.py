@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
-from agent_orchestrator.config import values
+from agent_orchestrator.config import units
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.listeners import Change
-from agent_orchestrator.core.rules import PRIORITIES
+from agent_orchestrator.core.listeners import FactsChange
+from agent_orchestrator.core.rules.model import PRIORITIES
 from agent_orchestrator.protocols import Timer
 from agent_orchestrator.sessions.part import Core, Part
 
-LONGEST_WAIT = 300.0
+MAX_TIMER_WAIT = 300.0
 """Seconds after which the clock is checked again at the latest: it may be set, or the machine may sleep."""
 
 
@@ -49,7 +49,7 @@ class QuietHours(Part):
             return notice
         return e.NotificationHeld(notice.trigger, notice.title, notice.message, notice.level, until)
 
-    def _plan_release(self, _changes: Sequence[Change]) -> None:
+    def _plan_release(self, _changes: Sequence[FactsChange]) -> None:
         """Release held notifications when their time comes."""
         self._release_or_wait()
 
@@ -57,12 +57,12 @@ class QuietHours(Part):
         if self._timer:
             self._timer.cancel()
             self._timer = None
-        moments = [notice.until for notices in self.flow.home.quiet.values() for notice in notices]
+        moments = [notice.until for notices in self.flow.home.held_notices.values() for notice in notices]
         if not moments:
             return
         wait = min(moments) - self.clock()
         if wait > 0:
-            self._timer = self.clock.call_later(min(wait, LONGEST_WAIT), self._release_or_wait)
+            self._timer = self.clock.call_later(min(wait, MAX_TIMER_WAIT), self._release_or_wait)
             return
         self.spawn(self._release()).add_done_callback(self._on_released)
 
@@ -72,7 +72,7 @@ class QuietHours(Part):
 
     async def _release(self) -> None:
         now = self.clock()
-        for project, notices in self.flow.home.quiet.items():
+        for project, notices in self.flow.home.held_notices.items():
             due = [notice for notice in notices if notice.until <= now]
             if not due:
                 continue
@@ -91,7 +91,7 @@ def _urgency_rank(level: str) -> int:
     return PRIORITIES.index(level) if level in PRIORITIES else len(PRIORITIES)
 
 
-def quiet_until(hours: values.Quiet | None, now: float, zone: tzinfo | None = None) -> float | None:
+def quiet_until(hours: units.QuietPeriod | None, now: float, zone: tzinfo | None = None) -> float | None:
     """Return when the quiet hours end that `now` is in, or None if it is in none."""
     if hours is None:
         return None

@@ -14,17 +14,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from agent_orchestrator.base.tasks import Tasks
-from agent_orchestrator.changes.forge_sync.webhooks import Unsigned
+from agent_orchestrator.base.background_tasks import Tasks
+from agent_orchestrator.changes.forge_sync.webhooks import RejectedWebhook
 from agent_orchestrator.errors import AoError, UsageError
-from agent_orchestrator.fleet.notifications.answer_links import PREFIX, AnswerLinks
-from agent_orchestrator.fleet.notifications.targets import Target, Targets
+from agent_orchestrator.fleet.notifications.answer_links import TOKEN_PREFIX, AnswerLinks
+from agent_orchestrator.fleet.notifications.targets import NotifierTarget, NotifierTargets
 from agent_orchestrator.plugins.notifiers import http
 from agent_orchestrator.protocols.text import one_line
 
-OLDEST = 300.0
+MAX_REQUEST_AGE_SECONDS = 300.0
 """Seconds after which a request that Slack signed is rejected: it may be a recorded one."""
-HOSTS = ("hooks.slack.com",)
+REPLY_HOSTS = ("hooks.slack.com",)
 """Hosts of Slack to which replies are posted."""
 
 log = structlog.get_logger()
@@ -33,7 +33,7 @@ log = structlog.get_logger()
 class SlackButtons:
     """Receives answers from Slack."""
 
-    def __init__(self, targets: Targets, answers: AnswerLinks, clock: Callable[[], float]) -> None:
+    def __init__(self, targets: NotifierTargets, answers: AnswerLinks, clock: Callable[[], float]) -> None:
         self.targets = targets
         self.answers = answers
         self.clock = clock
@@ -55,7 +55,7 @@ class SlackButtons:
         with other people may share an app.
         """
         try:
-            project, name = self.answers.sent_by(token)
+            project, name = self.answers.origin_of(token)
             target = self.targets.find(project, name)
             if target is None or _secret(target) != secret:
                 return "Nothing was done: this button is of another app."
@@ -66,7 +66,7 @@ class SlackButtons:
             return f"Nothing was done: {one_line(str(error), 300)}"
         return f"{answer['verb']}: {answer['session']}"
 
-    def _verified_target(self, headers: Mapping[str, str], body: bytes) -> Target:
+    def _verified_target(self, headers: Mapping[str, str], body: bytes) -> NotifierTarget:
         """Return the notifier whose app signed the request. Raises Unsigned if none did, or too long ago."""
         stamp, signature = headers.get("x-slack-request-timestamp", ""), headers.get("x-slack-signature", "")
         targets = [
@@ -76,7 +76,7 @@ class SlackButtons:
         ]
         reason = "its signature matches no signingSecret" if targets else "no signingSecret is configured"
         if targets and stamp.isascii() and stamp.isdigit() and len(stamp) < 16:
-            if abs(self.clock() - int(stamp)) > OLDEST:
+            if abs(self.clock() - int(stamp)) > MAX_REQUEST_AGE_SECONDS:
                 reason, targets = "it is too old", []
             signed = b":".join((b"v0", stamp.encode(), body))
             for target in targets:
@@ -86,14 +86,14 @@ class SlackButtons:
                 )
                 if hmac.compare_digest(expected.encode(), signature.encode(errors="replace")):
                     return target
-        raise Unsigned(
+        raise RejectedWebhook(
             f"this slack request is not taken: {reason}", "set signingSecret of the notifier: docs/notifiers.md"
         )
 
-    def _reply_in_background(self, url: str, text: str, target: Target) -> None:
+    def _reply_in_background(self, url: str, text: str, target: NotifierTarget) -> None:
         """Reply to the person who pressed, and only to that person; a failure is only logged."""
         configured_host = urlsplit(str(target.settings.options.get("apiUrl") or "")).hostname
-        if http.host_of(url) not in (*HOSTS, configured_host):
+        if http.host_of(url) not in (*REPLY_HOSTS, configured_host):
             return
         reply = {"response_type": "ephemeral", "replace_original": False, "text": text}
         self._tasks.spawn(self._reply(url, reply))
@@ -105,11 +105,11 @@ class SlackButtons:
             log.info("nobody could be told what came of a button", error=error.text)
 
 
-def _secret(target: Target) -> str:
+def _secret(target: NotifierTarget) -> str:
     return str(target.settings.options.get("signingSecret") or "")
 
 
-def _allowed_users(target: Target) -> list[str]:
+def _allowed_users(target: NotifierTarget) -> list[str]:
     users = target.settings.options.get("users") or ()
     return [str(user) for user in users] if isinstance(users, list | tuple) else [str(users)]
 
@@ -125,5 +125,5 @@ def _parse_button(body: bytes) -> tuple[str, str, str] | None:
         raise UsageError(
             "this is no interaction of Slack", "set the address as the app's interactivity request URL"
         ) from None
-    token = next((value for value in values if value.startswith(PREFIX)), "")
+    token = next((value for value in values if value.startswith(TOKEN_PREFIX)), "")
     return (token, user, reply_to) if kind == "block_actions" and token else None

@@ -8,25 +8,25 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from agent_orchestrator.base.malformed_records import parse_turn_line
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.base.threads import run_in_own_thread
-from agent_orchestrator.base.tolerant import parse_turn_line
 from agent_orchestrator.config.prices import Prices
-from agent_orchestrator.core.plans import Spent
+from agent_orchestrator.core.plans import PlanUsage
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.protocols import Agent, AgentContext
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.protocols.host import Host
 
-GRACE = 3.0
+STOP_TIMEOUT = 3.0
 """Seconds that a cancelled run gets to end before it is killed."""
-MARK = "AO_PLANNING"
+PLAN_VARIABLE = "AO_PLANNING"
 """The environment variable by which the processes of a planning are found, even after its daemon has died."""
-LONGEST_WORDS = 500
+MAX_ERROR_LENGTH = 500
 
 
-class Limited(Conflict):
+class UsageLimitReached(Conflict):
     """The agent's account has reached a usage limit; `limit` says until when, if known."""
 
     def __init__(self, name: str, limit: r.LimitReport) -> None:
@@ -54,56 +54,57 @@ class Conversation:
         self.host = host
         self.prices = prices
         self.progress = progress
-        self.spent = Spent()
+        self.spent = PlanUsage()
         self.id: str | None = None
         """The id under which the agent continues the conversation; None: each run starts a new one."""
 
-    def end_leftovers(self) -> None:
+    def kill_leftovers(self) -> None:
         """Kill all remaining processes of this plan's conversations: an earlier daemon or the agent may have left some."""
-        for process in self.host.marked(MARK, self.context.env[MARK]):
+        for process in self.host.processes_with_variable(PLAN_VARIABLE, self.context.env[PLAN_VARIABLE]):
             self.host.kill(process, signal.SIGKILL)
 
-    async def say(self, prompt: str, seconds: float) -> str:
+    async def send(self, prompt: str, seconds: float) -> str:
         """Send a prompt and return the agent's last text.
 
-        Raises `Temporary` if it does not answer in time, `Limited` at a usage limit, and `AoError` with its last line if it fails.
+        Raises `Temporary` if it does not answer in time, `UsageLimitReached` at a usage limit, and `AoError` with its last line if it
+        fails.
         """
-        output = _AgentOutput(self)
-        turn = await run_in_own_thread(self.agent.turn, self.context, REDACTOR.text(prompt), self.id)
+        output = _RunOutput(self)
+        turn = await run_in_own_thread(self.agent.turn, self.context, REDACTOR.redact_text(prompt), self.id)
         try:
             async with asyncio.timeout(seconds):
                 code = await self.host.stream(
                     turn.argv,
-                    output.line,
+                    output.read_line,
                     cwd=self.context.workspace,
                     env={**self.context.env, **turn.env},
                     input=None if turn.stdin is None else turn.stdin.encode(errors="replace"),
-                    grace=GRACE,
+                    grace=STOP_TIMEOUT,
                 )
         except TimeoutError:
             raise Temporary(
                 f"{self.name} did not finish in time", "raise orchestrator.planner.timeout, or ask for less"
             ) from None
-        if output.limited:
-            raise Limited(self.name, output.limited)
+        if output.limit_report:
+            raise UsageLimitReached(self.name, output.limit_report)
         if code:
             raise AoError(
-                f"{self.name} ended with exit code {code}: {output.words() or 'it said nothing'}",
+                f"{self.name} ended with exit code {code}: {output.last_output() or 'it said nothing'}",
                 "run it once by hand: it may have to be logged in",
             )
         return output.text
 
 
-class _AgentOutput:
+class _RunOutput:
     """The output of one run."""
 
     def __init__(self, conversation: Conversation) -> None:
         self.conversation = conversation
         self.text = ""
-        self.limited: r.LimitReport | None = None
+        self.limit_report: r.LimitReport | None = None
         self._last_lines: list[str] = []
 
-    def line(self, text: str) -> None:
+    def read_line(self, text: str) -> None:
         """Read a line that the agent's command printed."""
         record = parse_turn_line(self.conversation.agent, text)
         if visible_text := clean_text(record.show).strip():
@@ -121,26 +122,26 @@ class _AgentOutput:
             case r.TurnReport():
                 self.text = report.text or self.text
             case r.LimitReport():
-                self.limited = report
+                self.limit_report = report
             case r.ProgressReport() if report.step:
                 conversation.progress(report.step)
             case r.UsageReport():
                 conversation.spent = _add_usage(conversation.spent, report, conversation.prices)
 
-    def words(self) -> str:
+    def last_output(self) -> str:
         """Return the end of the last output, on one line."""
-        return " ".join(self._last_lines[-1].split())[-LONGEST_WORDS:] if self._last_lines else ""
+        return " ".join(self._last_lines[-1].split())[-MAX_ERROR_LENGTH:] if self._last_lines else ""
 
 
-def _add_usage(spent: Spent, report: r.UsageReport, prices: Prices) -> Spent:
+def _add_usage(spent: PlanUsage, report: r.UsageReport, prices: Prices) -> PlanUsage:
     """Return the usage with that of one report added; its price is computed if the report has none."""
     tokens = (report.input, report.output, report.cache_read, report.cache_write)
-    usd = report.usd if report.usd is not None else prices.usd(report.model, *tokens)
+    usd = report.usd if report.usd is not None else prices.cost_usd(report.model, *tokens)
     total_usd = spent.usd if usd is None else (spent.usd or 0.0) + usd
     input_tokens = report.input + report.cache_read + report.cache_write
-    return Spent(spent.input + input_tokens, spent.output + report.output, total_usd)
+    return PlanUsage(spent.input + input_tokens, spent.output + report.output, total_usd)
 
 
-def environment(base: Mapping[str, str], home: Path, plan: str) -> dict[str, str]:
+def environment_with_plan(base: Mapping[str, str], home: Path, plan: str) -> dict[str, str]:
     """Return the agent's environment with the variable that identifies the plan."""
-    return {**base, MARK: f"{home}#{plan}"}
+    return {**base, PLAN_VARIABLE: f"{home}#{plan}"}

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent_orchestrator.base.git.commands import Git
-from agent_orchestrator.changes.checks.checkout import Checkouts, resolve_commit, set_up_commit
+from agent_orchestrator.changes.checks.checkout import Checkouts, choose_set_up_commit, resolve_commit
 from agent_orchestrator.changes.checks.spec import CheckSpec, Limits
 from agent_orchestrator.config.detection.repository import default_branch
 from agent_orchestrator.config.effective import ProjectConfig
@@ -24,7 +24,7 @@ from agent_orchestrator.protocols.host import Host
 
 
 @dataclass(frozen=True, slots=True)
-class Scratch:
+class ScratchCopy:
     """The copy, and a folder next to it for our own files."""
 
     tree: Path
@@ -35,30 +35,30 @@ class Scratch:
     initial_state: tuple[str, ...]
     """What differed from the commit when the copy was made."""
 
-    async def changed(self) -> list[str]:
+    async def find_changes(self) -> list[str]:
         """Return what has been changed in the copy although it is read-only."""
         return sorted(set(await _repository_state(self.git)) - set(self.initial_state))
 
 
-class Scratches:
+class ScratchCopies:
     """The copies of a home."""
 
     def __init__(self, folder: Path, host: Host) -> None:
         self.host = host
         self._checkouts = Checkouts(folder, host, Limits())
 
-    async def recover(self) -> None:
+    async def remove_leftovers(self) -> None:
         """Remove copies that an earlier daemon left."""
         await self._checkouts.recover()
 
     @asynccontextmanager
-    async def of(self, project: ProjectConfig) -> AsyncIterator[Scratch]:
+    async def open(self, project: ProjectConfig) -> AsyncIterator[ScratchCopy]:
         """Yield a copy of the project's base branch as it is now."""
         branch, commit = await self._base_commit(project)
         spec = CheckSpec(project.id, project.path, commit, "plan", "", base=branch)
         resolved = await resolve_commit(self.host, spec)
-        checkout = await self._checkouts.take(
-            spec, resolved, await set_up_commit(spec, resolved), _skip_setup, lambda _line: None
+        checkout = await self._checkouts.acquire(
+            spec, resolved, await choose_set_up_commit(spec, resolved), _skip_setup, lambda _line: None
         )
         try:
             git = Git(self.host, checkout.tree)
@@ -66,7 +66,7 @@ class Scratches:
             private.mkdir(mode=0o700)
             initial_state = tuple(await _repository_state(git))
             await asyncio.to_thread(_make_read_only, checkout.tree)
-            yield Scratch(checkout.tree, private, branch, commit, git, initial_state)
+            yield ScratchCopy(checkout.tree, private, branch, commit, git, initial_state)
         finally:
             await asyncio.shield(self._checkouts.discard(checkout))
 

@@ -1,4 +1,4 @@
-"""Check a plan: `check(answer, known) -> tasks, faults, notes`. Pure. Look here for the rules that a plan's tasks must follow.
+"""Check a plan: `check_plan(answer, known) -> tasks, faults, notes`. Pure. Look here for the rules that a plan's tasks must follow.
 
 A *fault* makes a plan unusable: its author gets the list of faults and is asked again. A *note* is something that a person should know
 before applying the plan.
@@ -15,38 +15,38 @@ from typing import Any
 
 from agent_orchestrator.base.text.globs import has_wildcard, matching_paths, parent_folders
 from agent_orchestrator.core.plans import EFFORTS, PlannedTask
-from agent_orchestrator.protocols.text import UNSEEN
+from agent_orchestrator.protocols.text import INVISIBLE_CHARACTERS
 
-LONGEST_TITLE, LONGEST_TEXT, LONGEST_LINE, LONGEST_LABEL = 200, 20_000, 500, 80
-MOST_LINES = 50
+MAX_TITLE_LENGTH, MAX_TEXT_LENGTH, MAX_LINE_LENGTH, MAX_LABEL_LENGTH = 200, 20_000, 500, 80
+MAX_LINES = 50
 """Acceptance criteria, labels, files or dependencies of one task."""
-MOST_PRIORITY, MOST_NUMBER = 1000, 1_000_000_000
+MAX_PRIORITY, MAX_ISSUE_NUMBER = 1000, 1_000_000_000
 """The highest absolute priority of a task, and the highest issue number."""
-MOST_FENCED = 20
+MAX_FENCED_DOCUMENTS = 20
 """Fenced documents of an answer that are tried, from its end."""
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 """Faults of one answer that are listed."""
-MOST_COMPARED = 50_000
+MAX_COMPARISONS = 50_000
 """Patterns times files; if there are more, they are not compared."""
-MOST_OVERLAPS = 100
+MAX_OVERLAP_NOTES = 100
 """Pairs of tasks that are listed because they change the same file."""
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}", re.ASCII)
 _FENCE = re.compile(r"^[ \t]*```[a-zA-Z]*[ \t]*$", re.MULTILINE)
-LONGEST_ANSWER = 2_000_000
+MAX_ANSWER_LENGTH = 2_000_000
 """Characters of an answer, from its end, that are read."""
-_CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{UNSEEN}]")
+_CONTROL = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{INVISIBLE_CHARACTERS}]")
 
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
     """What a plan is checked against."""
 
-    most: int = 20
+    max_tasks: int = 20
     """The number of tasks that a plan may have."""
     profiles: frozenset[str] = frozenset()
     issues: Mapping[int, str] = field(default_factory=dict)
     """Open issues: number → title."""
-    after: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    prerequisites: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     """Open issues: number → numbers of the issues that must be closed first."""
 
 
@@ -59,10 +59,10 @@ class CheckedPlan:
     notes: tuple[str, ...] = ()
 
 
-def json_in(text: str) -> Any:
+def extract_json(text: str) -> Any:
     """Return the JSON document that a text is, or the last one in it, fenced or bare. Raises `ValueError` if there is none."""
-    text = text[-LONGEST_ANSWER:]
-    fences = list(_FENCE.finditer(text))[-2 * MOST_FENCED :]
+    text = text[-MAX_ANSWER_LENGTH:]
+    fences = list(_FENCE.finditer(text))[-2 * MAX_FENCED_DOCUMENTS :]
     fenced = [text[begin.end() : end.start()] for begin, end in pairwise(fences)]
     for candidate in (text, *reversed(fenced), text[text.find("{") : text.rfind("}") + 1]):
         try:
@@ -74,7 +74,7 @@ def json_in(text: str) -> Any:
     raise ValueError("there is no JSON document in it")
 
 
-def check(answer: Any, context: PlanContext) -> CheckedPlan:
+def check_plan(answer: Any, context: PlanContext) -> CheckedPlan:
     """Check a whole answer: `{"tasks": […], "notes": […]}`, or the tasks alone."""
     data = answer if isinstance(answer, Mapping) else {"tasks": answer}
     task_items = data.get("tasks")
@@ -82,21 +82,21 @@ def check(answer: Any, context: PlanContext) -> CheckedPlan:
         return CheckedPlan(faults=("it has no list `tasks`",))
     if not task_items:
         return CheckedPlan(faults=("it has no task",))
-    if len(task_items) > context.most:
+    if len(task_items) > context.max_tasks:
         return CheckedPlan(
-            faults=(f"it has {len(task_items)} tasks, and {context.most} at most are wanted: make larger ones",)
+            faults=(f"it has {len(task_items)} tasks, and {context.max_tasks} at most are wanted: make larger ones",)
         )
     reader = _TaskReader(context)
     tasks = tuple(
-        task for position, item in enumerate(task_items, 1) if (task := reader.task(position, item)) is not None
+        task for position, item in enumerate(task_items, 1) if (task := reader.read_task(position, item)) is not None
     )
     reader.faults += _reference_faults(tasks, context)
     notes = [*_clean_notes(data.get("notes")), *reader.notes]
     if not reader.faults:
         notes += [*_overlap_notes(tasks), *_duplicate_notes(tasks, context)]
-    faults = reader.faults[:MOST_FAULTS]
-    if len(reader.faults) > MOST_FAULTS:
-        faults.append(f"and {len(reader.faults) - MOST_FAULTS} more like these")
+    faults = reader.faults[:MAX_FAULTS]
+    if len(reader.faults) > MAX_FAULTS:
+        faults.append(f"and {len(reader.faults) - MAX_FAULTS} more like these")
     return CheckedPlan(tasks, tuple(faults), tuple(dict.fromkeys(notes)))
 
 
@@ -108,7 +108,7 @@ class _TaskReader:
         self.faults: list[str] = []
         self.notes: list[str] = []
 
-    def task(self, place: int, item: Any) -> PlannedTask | None:
+    def read_task(self, place: int, item: Any) -> PlannedTask | None:
         """Return a task of the plan, or None if the data is not an object; `place` is its position, counted from 1."""
         if not isinstance(item, Mapping):
             self.faults.append(f"task {place} is no object")
@@ -120,20 +120,20 @@ class _TaskReader:
         return PlannedTask(
             id=name,
             title=self._title(called, item.get("title")),
-            description=self._text(called, "description", item.get("description"), LONGEST_TEXT),
+            description=self._text(called, "description", item.get("description"), MAX_TEXT_LENGTH),
             acceptance=self._list(called, "acceptance", item.get("acceptance")),
             dependencies=self._list(called, "dependencies", item.get("dependencies")),
             effort=self._effort(called, item.get("effort")),
-            labels=self._list(called, "labels", item.get("labels"), LONGEST_LABEL),
+            labels=self._list(called, "labels", item.get("labels"), MAX_LABEL_LENGTH),
             files=self._files(called, item.get("files")),
             profile=self._profile(called, item.get("profile")),
-            priority=self._whole(called, "priority", item.get("priority"), MOST_PRIORITY) or 0,
+            priority=self._whole(called, "priority", item.get("priority"), MAX_PRIORITY) or 0,
             issue=self._issue(called, item.get("issue")),
         )
 
     def _title(self, label: str, value: Any) -> str:
         """Return the title on one line; an empty one is a fault."""
-        title = " ".join(self._text(label, "title", value, LONGEST_TITLE).split())
+        title = " ".join(self._text(label, "title", value, MAX_TITLE_LENGTH).split())
         if not title:
             self.faults.append(f"{label} has no title")
         return title
@@ -149,7 +149,7 @@ class _TaskReader:
             self.faults.append(f"{label}: {key} has {len(value)} characters, {max_length} at most")
         return _without_control_characters(value)[:max_length]
 
-    def _list(self, label: str, key: str, value: Any, max_length: int = LONGEST_LINE) -> tuple[str, ...]:
+    def _list(self, label: str, key: str, value: Any, max_length: int = MAX_LINE_LENGTH) -> tuple[str, ...]:
         """Return a list of one-line texts without repetitions; a single text counts as a list of one."""
         if value is None:
             return ()
@@ -161,9 +161,9 @@ class _TaskReader:
         lines = tuple(
             dict.fromkeys(line for item in value if (line := " ".join(_without_control_characters(str(item)).split())))
         )
-        if len(lines) > MOST_LINES or any(len(line) > max_length for line in lines):
-            self.faults.append(f"{label}: {key} is too long: {MOST_LINES} at most, of {max_length} characters")
-        return lines[:MOST_LINES]
+        if len(lines) > MAX_LINES or any(len(line) > max_length for line in lines):
+            self.faults.append(f"{label}: {key} is too long: {MAX_LINES} at most, of {max_length} characters")
+        return lines[:MAX_LINES]
 
     def _files(self, label: str, value: Any) -> tuple[str, ...]:
         """Return the expected files; a path outside the repository is left out with a note."""
@@ -186,7 +186,7 @@ class _TaskReader:
 
     def _profile(self, label: str, value: Any) -> str | None:
         """Return the profile, or None if none is named; one that does not exist is left out with a note."""
-        name = self._text(label, "profile", value, LONGEST_LABEL).strip()
+        name = self._text(label, "profile", value, MAX_LABEL_LENGTH).strip()
         if not name:
             return None
         if name not in self.context.profiles:
@@ -205,7 +205,7 @@ class _TaskReader:
 
     def _issue(self, label: str, value: Any) -> int | None:
         """Return the number of an open issue, or None; an issue that is not open is a fault."""
-        number = self._whole(label, "issue", value, MOST_NUMBER)
+        number = self._whole(label, "issue", value, MAX_ISSUE_NUMBER)
         if number is not None and number not in self.context.issues:
             self.faults.append(f"{label}: there is no open issue {number}")
         return number
@@ -220,7 +220,7 @@ def _clean_notes(value: Any) -> list[str]:
     """Return the notes of an answer, each on one line, 20 at most."""
     items = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
     return [
-        " ".join(_without_control_characters(item).split())[:LONGEST_LINE]
+        " ".join(_without_control_characters(item).split())[:MAX_LINE_LENGTH]
         for item in items
         if isinstance(item, str) and item.strip()
     ][:20]
@@ -243,7 +243,7 @@ def _reference_faults(tasks: Sequence[PlannedTask], context: PlanContext) -> lis
             faults.append(f"task {task.id} depends on itself")
         unknown = [name for name in task.dependencies if name not in task_ids]
         faults += [f"task {task.id} depends on {name}, and there is no such task" for name in unknown]
-    loop = cycle(_edges(tasks, context))
+    loop = find_cycle(_edges(tasks, context))
     if loop and len(loop) > 2:
         faults.append(f"these tasks wait for one another: {' → '.join(loop)}")
     return faults
@@ -255,7 +255,7 @@ def _edges(tasks: Sequence[PlannedTask], context: PlanContext) -> dict[str, tupl
     edges: dict[str, tuple[str, ...]] = {}
     for task in tasks:
         predecessors = list(task.dependencies)
-        pending_issues, visited_issues = list(context.after.get(task.issue or 0, ())), set[int]()
+        pending_issues, visited_issues = list(context.prerequisites.get(task.issue or 0, ())), set[int]()
         while pending_issues:
             number = pending_issues.pop()
             if number in visited_issues:
@@ -264,12 +264,12 @@ def _edges(tasks: Sequence[PlannedTask], context: PlanContext) -> dict[str, tupl
             if number in by_issue:
                 predecessors.append(by_issue[number])
             else:
-                pending_issues += context.after.get(number, ())
+                pending_issues += context.prerequisites.get(number, ())
         edges[task.id] = tuple(dict.fromkeys(name for name in predecessors if name != task.id))
     return edges
 
 
-def cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
+def find_cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
     """Return a path from a task back to itself, which both begins and ends with it, or an empty list if there is no cycle."""
     finished: set[str] = set()
     for start in edges:
@@ -289,7 +289,7 @@ def cycle(edges: Mapping[str, Sequence[str]]) -> list[str]:
     return []
 
 
-def in_order(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
+def sort_by_dependencies(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
     """Return the tasks so that each comes after its dependencies, otherwise in their given order."""
     remaining, done_ids, ordered = list(tasks), set[str](), list[PlannedTask]()
     while remaining:
@@ -303,7 +303,7 @@ def in_order(tasks: Sequence[PlannedTask]) -> list[PlannedTask]:
 def stages(tasks: Sequence[PlannedTask]) -> list[list[str]]:
     """Return the ids of tasks in stages: first those without dependencies, then those that depend on these only, and so on."""
     depth: dict[str, int] = {}
-    for task in in_order(tasks):
+    for task in sort_by_dependencies(tasks):
         depth[task.id] = max((depth.get(name, 0) + 1 for name in task.dependencies), default=0)
     return [
         [name for name, task_depth in depth.items() if task_depth == level]
@@ -314,7 +314,7 @@ def stages(tasks: Sequence[PlannedTask]) -> list[list[str]]:
 def all_predecessors(tasks: Sequence[PlannedTask]) -> dict[str, frozenset[str]]:
     """Return task → all tasks that come before it, directly or indirectly."""
     predecessors: dict[str, frozenset[str]] = {}
-    for task in in_order(tasks):
+    for task in sort_by_dependencies(tasks):
         predecessors[task.id] = frozenset(task.dependencies).union(
             *(predecessors.get(name, ()) for name in task.dependencies)
         )
@@ -330,7 +330,7 @@ def _overlap_notes(tasks: Sequence[PlannedTask]) -> list[str]:
         for later_task in tasks[index + 1 :]:
             if task.id in earlier[later_task.id] or later_task.id in earlier[task.id]:
                 continue
-            if len(notes) >= MOST_OVERLAPS:
+            if len(notes) >= MAX_OVERLAP_NOTES:
                 return [*notes, "more of them may change the same files"]
             shared = [path for path in task.files if not files[later_task.id].isdisjoint(matching_paths[path])]
             if shared:
@@ -355,7 +355,7 @@ def _overlapping_paths(paths: Collection[str]) -> tuple[dict[str, set[str]], lis
         for container in by_plain_path.get(name, ())
     ]
     patterns = [path for path in paths if has_wildcard(path)]
-    is_comparable = len(patterns) * len(paths) <= MOST_COMPARED
+    is_comparable = len(patterns) * len(paths) <= MAX_COMPARISONS
     for pattern in patterns if is_comparable else ():
         pairs += [(path, pattern) for path in matching_paths([pattern], paths)]
     for path_a, path_b in pairs:

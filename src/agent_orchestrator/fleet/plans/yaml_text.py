@@ -30,7 +30,7 @@ _HEAD = """\
 """
 
 
-def as_yaml(plan: Plan, profiles: Iterable[str]) -> str:
+def plan_to_yaml(plan: Plan, profiles: Iterable[str]) -> str:
     """Return a plan as YAML, with a description of its keys."""
     profile_names = ", ".join(profiles)
     head = _HEAD.format(
@@ -52,7 +52,7 @@ def as_yaml(plan: Plan, profiles: Iterable[str]) -> str:
 def _task_data(task: PlannedTask) -> dict[str, Any]:
     """Return the data of a task, without empty values."""
     non_empty = {
-        key: value for key, value in task.data().items() if value or key in ("title", "dependencies", "effort")
+        key: value for key, value in task.to_json().items() if value or key in ("title", "dependencies", "effort")
     }
     return {key: _yaml_string(value) if isinstance(value, str) else value for key, value in non_empty.items()}
 
@@ -62,7 +62,7 @@ def _yaml_string(text: str) -> str:
     return LiteralScalarString(f"{text}\n") if "\n" in text else text
 
 
-def from_yaml(text: str) -> tuple[str | None, Any]:
+def tasks_from_yaml(text: str) -> tuple[str | None, Any]:
     """Return the goal, or None if there is none, and the unchecked tasks. Raises `UsageError` with the line that is wrong."""
     try:
         data = YAML(typ="safe", pure=True).load(text)

@@ -21,7 +21,7 @@ from agent_orchestrator.core.effects import Effect
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.core.rules.model import Rule
 from agent_orchestrator.errors import AoError, Conflict, Temporary
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
@@ -30,7 +30,7 @@ from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
 from agent_orchestrator.sessions.part import Core, Part
 
 LAST_LINES = 20
-LONGEST_LOG = 4 << 20
+MAX_LOG_BYTES = 4 << 20
 """The most bytes of output that are kept in the log."""
 
 
@@ -40,7 +40,7 @@ class CommandAction(Part):
     def __init__(self, core: Core, specs: SessionSpecs, quiet: QuietHours) -> None:
         super().__init__(core)
         self.specs = specs
-        self.quiet = quiet
+        self.quiet_hours = quiet
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -66,7 +66,7 @@ class CommandAction(Part):
             text = f"the command {outcome if body.log else 'did not run'}\n{body.output}".strip()
             title = f"{facts.id}: the command of rule {rule.name} failed"
             events.append(
-                self.quiet.gate(facts.project, e.Notified(rule.trigger, title, text, rule.priority or "warning"))
+                self.quiet_hours.gate(facts.project, e.Notified(rule.trigger, title, text, rule.priority or "warning"))
             )
         now, source = self.clock(), f"rule {rule.name}"
         return [
@@ -82,7 +82,7 @@ class CommandAction(Part):
 
     async def _stop_leftover(self, reaction_file: Path) -> None:
         """Stop the processes of this command that an earlier daemon left running; they have the file's name in their environment."""
-        while processes := self.host.marked("AO_REACTION_FILE", str(reaction_file)):
+        while processes := self.host.processes_with_variable("AO_REACTION_FILE", str(reaction_file)):
             await asyncio.gather(*(stop_process_tree(self.host, process, 0.0) for process in processes))
 
     async def _run(
@@ -90,10 +90,14 @@ class CommandAction(Part):
     ) -> e.CommandFinished:
         project = self.core.settings.project(facts.project)
         await self.core.projects.check_trust(project, facts.spec.profile, reactions=True)
-        site = self.core.sites.of(facts)
-        if facts.place is None or not facts.place.present or not await site.present(Path(facts.place.path)):
+        site = self.core.sites.for_session(facts)
+        if (
+            facts.workspace is None
+            or not facts.workspace.present
+            or not await site.folder_exists(Path(facts.workspace.path))
+        ):
             raise Conflict(f"{facts.id} has no workspace", f"bring it back: ao restore {facts.id}")
-        await self.core.sites.here.login_ready.wait()
+        await self.core.sites.local.login_ready.wait()
         reaction_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = reaction_file.with_suffix(".log")
         reaction_file.write_text(
@@ -117,19 +121,19 @@ class CommandAction(Part):
                 nonlocal logged_bytes
                 last.append(clean_text(line)[:500])
                 logged_bytes += len(line) + 1
-                if logged_bytes <= LONGEST_LOG:
+                if logged_bytes <= MAX_LOG_BYTES:
                     file.write(f"{line}\n")
 
-            output = REDACTOR.lines(write_line)
+            output = REDACTOR.line_filter(write_line)
             try:
                 code = await site.host.stream(
-                    rule.command, output.feed, cwd=Path(facts.place.path), env=env, timeout=rule.timeout, grace=2.0
+                    rule.command, output.feed, cwd=Path(facts.workspace.path), env=env, timeout=rule.timeout, grace=2.0
                 )
             except Temporary:
                 code = None
                 output.feed(f"ended: it ran for over {rule.timeout:g} s")
             finally:
-                output.rest()
+                output.finish()
         return e.CommandFinished(
             rule.name, code, "\n".join(last), str(log), round(loop.time() - started_at, 3), repeated=repeated
         )

@@ -2,7 +2,7 @@
 the action.
 
 What takes time or touches the outside is only requested by an event and has its own effect (`command_action.py`,
-`spawn_action.py`). Message texts are in `message_text.py`.
+`spawn_action.py`). Message texts are in `message_variables.py`.
 """
 
 from __future__ import annotations
@@ -24,35 +24,48 @@ from agent_orchestrator.core.reactions import (
     is_undelivered,
     limited_until,
     message_id,
-    stuck_after,
     trigger_still_applies,
 )
-from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
-from agent_orchestrator.core.status import derive
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import Rule
+from agent_orchestrator.core.rules.stuck_threshold import stuck_after_seconds
+from agent_orchestrator.core.status import derive_status
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
-from agent_orchestrator.fleet.reactions.message_text import AttachmentCollector, MessageText
+from agent_orchestrator.fleet.reactions.message_variables import AttachmentCollector, MessageText
 from agent_orchestrator.fleet.usage.account_limits import (
     CLAIM_HOLD_SECONDS,
     CLAIM_INTERVAL,
     AccountLimits,
     account_of,
     holds_at_once,
-    is_read,
+    is_limit_read_by_plugin,
     limit_to_claim,
     next_hold,
 )
 from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate
 from agent_orchestrator.sessions.part import Core, Part
 
-_INPUTS = ("trigger", "project", "branch", "base", "label", "author", "by", "reason", "attempt", "summary", "question")
+_COMMAND_VARIABLES = (
+    "trigger",
+    "project",
+    "branch",
+    "base",
+    "label",
+    "author",
+    "by",
+    "reason",
+    "attempt",
+    "summary",
+    "question",
+)
 """The template variables that are passed to a command."""
 
 
 MAX_HELD_MESSAGES = 20
 """The most messages of a session that wait for a person's approval, so that persistent untrusted authors cannot fill the queue."""
-LONGEST_WAIT = 30.0
+MAX_LIMIT_WAIT_SECONDS = 30.0
 """Seconds after which a session that reached a usage limit asks again whether it may continue."""
-LOOK_AGAIN = 1.0
+RECHECK_SECONDS = 1.0
 """Seconds, at least, after which it is checked again whether a person still watches the session or its agent is still
 in its turn; a rule's own delay may be longer.
 """
@@ -63,39 +76,43 @@ _AGENT_ACTIONS = ("send-to-agent", "spawn", "restart")
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedReaction:
     """What a rule would do now."""
 
     applies: bool
     """Whether the rule's condition holds."""
     text: str
-    offered: bool
-    hold: str
+    is_offer: bool
+    approval_reason: str
     """Why the message waits for a person's approval, or ""."""
     variables: Mapping[str, Any]
 
 
-class Actions:
+class RuleActions:
     """Turns a session and a rule into the events to record."""
 
     def __init__(self, flow: Flow, limits: AccountLimits) -> None:
         self.flow = flow
         self.limits = limits
 
-    def bodies(
-        self, facts: SessionFacts, rule: Rule, planned: Planned, args: Mapping[str, Any], key: str
+    def event_bodies(
+        self, facts: SessionFacts, rule: Rule, planned: PlannedReaction, args: Mapping[str, Any], key: str
     ) -> list[e.Body]:
         """Return the bodies of the events that carry out a rule's action."""
         text = planned.text
         match rule.action:
             case "send-to-agent":
-                held_count = len(facts.held_messages) if planned.hold else 0
+                held_count = len(facts.held_messages) if planned.approval_reason else 0
                 if held_count >= MAX_HELD_MESSAGES:
                     return []
-                message = e.MessageQueued(message_id(key), text, f"rule {rule.name}", hold=planned.hold)
+                message = e.MessageQueued(message_id(key), text, f"rule {rule.name}", hold=planned.approval_reason)
                 return [
                     message,
-                    *([self._held_notification(facts, rule, planned.hold)] if planned.hold and not held_count else []),
+                    *(
+                        [self._held_notification(facts, rule, planned.approval_reason)]
+                        if planned.approval_reason and not held_count
+                        else []
+                    ),
                 ]
             case "merge":
                 return self._merge_bodies(facts, rule)
@@ -112,7 +129,7 @@ class Actions:
             case "escalate":
                 return self.escalation(facts, rule, text, "the rule calls you")
             case "command":
-                variables = {name: planned.variables.get(name, "") for name in _INPUTS}
+                variables = {name: planned.variables.get(name, "") for name in _COMMAND_VARIABLES}
                 event = {"type": "", **dict(args.get("event") or {})}
                 command_input = {**variables, "session": facts.id, "event": event, "message": text}
                 return [e.CommandRequested(rule.name, rule.trigger, int(args.get("attempt", 1)), command_input)]
@@ -154,7 +171,7 @@ class Actions:
         return [e.MergeRequested(rule.strategy or "squash", delete_after=rule.delete_after)]
 
     def _restart_bodies(self, facts: SessionFacts, rule: Rule, text: str, key: str) -> list[e.Body]:
-        if facts.wanted == "stop" and not facts.stopped:
+        if facts.requested_state == "stop" and not facts.stopped:
             return []
         message = e.MessageQueued(message_id(key), text, f"rule {rule.name}")
         return [e.RestoreRequested(), message, *self._notification_bodies(facts, rule, "its agent is started again")]
@@ -166,12 +183,12 @@ class Actions:
         holds = self.limits.holds()
         current_hold = holds.get(name)
         bodies: list[e.Body] = []
-        if current_hold is not None and current_hold.released is None and current_hold.until > now:
+        if current_hold is not None and current_hold.released_at is None and current_hold.until > now:
             until = current_hold.until
         else:
             resets, model = (facts.limit_until, facts.limit_model) if limited else (None, "")
             body = next_hold(holds, account, model, resets, now)
-            if limited and not is_read(facts):
+            if limited and not is_limit_read_by_plugin(facts):
                 body = limit_to_claim(body, now, now + CLAIM_HOLD_SECONDS)
                 at_once = holds_at_once(self.flow.rules(facts.project, facts.spec.profile))
                 if at_once or (
@@ -213,7 +230,7 @@ class Actions:
     def notification(self, facts: SessionFacts, rule: Rule, text: str) -> e.Notified:
         """Return the notification of a rule for a session, with the session's status as its title."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        status = derive(facts, self.flow.clock(), stuck_after(rules))
+        status = derive_status(facts, self.flow.clock(), stuck_after_seconds(rules))
         return e.Notified(rule.trigger, f"{facts.id}: {status.name}", text, rule.priority or "info")
 
 
@@ -230,7 +247,7 @@ def merge_blocker(facts: SessionFacts) -> str:
         return blocker
     if not pr.is_green(head):
         return "its checks are not known to be good"
-    if pr.mergeable(head, facts.base_head) != "yes":
+    if pr.mergeability(head, facts.base_head) != "yes":
         return f"it is not known to go together with {pr.base}"
     return ""
 
@@ -243,16 +260,16 @@ class RuleExecutor(Part):
         core: Core,
         wording: MessageText,
         gathering: AttachmentCollector,
-        actions: Actions,
+        actions: RuleActions,
         quiet: QuietHours,
         usage: UsageGate,
     ) -> None:
         super().__init__(core)
-        self.wording = wording
-        self.gathering = gathering
+        self.message_text = wording
+        self.attachment_collector = gathering
         self.actions = actions
-        self.quiet = quiet
-        self.usage = usage
+        self.quiet_hours = quiet
+        self.usage_gate = usage
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -260,33 +277,35 @@ class RuleExecutor(Part):
             "react": Effect(self.react),
             "escalate": Effect(self.escalate),
             "take-offer": Effect(self.take_offer),
-            "limit": Effect(self.limit),
+            "limit": Effect(self.continue_after_limit),
         }
 
     def _find_rule(self, facts: SessionFacts, name: str) -> Rule | None:
         rules = self.flow.rules(facts.project, facts.spec.profile)
         return next((rule for rule in rules if rule.name == name), None)
 
-    async def plan(self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], *, keep: bool = True) -> Planned:
+    async def plan(
+        self, facts: SessionFacts, rule: Rule, args: Mapping[str, Any], *, keep: bool = True
+    ) -> PlannedReaction:
         """Return what a rule would do for a session now, with the full text, without doing it; `keep` is whether logs
         are copied for the agent.
         """
-        material = await self.gathering.material(facts, rule.trigger, keep=keep)
-        variables = self.wording.variables(facts, rule, args, material)
+        material = await self.attachment_collector.collect(facts, rule.trigger, keep=keep)
+        variables = self.message_text.variables(facts, rule, args, material)
         applies = not rule.condition or is_true(rule.condition, variables)
         event = args.get("event") or {}
-        template = self.wording.restart_text(rule) if rule.action == "restart" else own_message(rule)
+        template = self.message_text.restart_text(rule) if rule.action == "restart" else own_message(rule)
         text = render(template, variables) if template else self._default_text(facts, rule, event)
         offered = not rule.auto or (rule.approval_after is not None and args.get("attempt", 1) > rule.approval_after)
-        approval_reason = self.wording.hold(facts, rule, args) if rule.action in _AGENT_ACTIONS else ""
+        approval_reason = self.message_text.approval_reason(facts, rule, args) if rule.action in _AGENT_ACTIONS else ""
         if rule.action != "send-to-agent":
             offered = offered or bool(approval_reason)
         hold = approval_reason if rule.action == "send-to-agent" and not offered else ""
-        return Planned(applies, text, offered, hold, variables)
+        return PlannedReaction(applies, text, offered, hold, variables)
 
     def _default_text(self, facts: SessionFacts, rule: Rule, event: Mapping[str, Any]) -> str:
         """Return the text of a rule without a message: the task for a spawned session, otherwise what happened."""
-        return facts.spec.prompt if rule.action == "spawn" else self.wording.plain(facts, rule, event)
+        return facts.spec.prompt if rule.action == "spawn" else self.message_text.describe_trigger(facts, rule, event)
 
     async def react(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Follow a rule: return the events of its action together with the event of the reaction itself."""
@@ -295,20 +314,22 @@ class RuleExecutor(Part):
         if rule is None or not self._still_applies(intent, facts):
             return []
         if rule.unless_watched and await self.core.plugins.is_watched(facts):
-            raise RetryLater(max(rule.delay or 0.0, LOOK_AGAIN))
+            raise RetryLater(max(rule.delay or 0.0, RECHECK_SECONDS))
         if rule.action == "merge" and self._is_working(facts):
-            raise RetryLater(LOOK_AGAIN)
+            raise RetryLater(RECHECK_SECONDS)
         planned = await self.plan(facts, rule, intent.args)
         facts = self.flow.sessions[intent.session]
         if not planned.applies or not self._still_applies(intent, facts):
             return []
-        if planned.offered:
+        if planned.is_offer:
             bodies = self._offer_bodies(facts, rule, planned.text, intent)
         else:
-            bodies = self.actions.bodies(facts, rule, planned, intent.args, intent.key)
+            bodies = self.actions.event_bodies(facts, rule, planned, intent.args, intent.key)
         reacted = e.Reacted(rule.name, rule.trigger, intent.args["occurrence"], rule.action, intent.args["attempt"])
         escalation = (
-            [e.Escalated(rule.name, rule.trigger, planned.hold or e.OFFERED)] if planned.offered or planned.hold else []
+            [e.Escalated(rule.name, rule.trigger, planned.approval_reason or e.OFFER_REASON)]
+            if planned.is_offer or planned.approval_reason
+            else []
         )
         return self._events(facts, rule, intent.key, [*bodies, reacted, *escalation])
 
@@ -319,12 +340,15 @@ class RuleExecutor(Part):
         is_open_comment = (
             facts.pr is not None and facts.pr.state == "open" and intent.args["trigger"] == "review-comment"
         )
-        return is_open_comment and self.wording.overtaken(facts, str(intent.args["occurrence"])) is not None
+        return (
+            is_open_comment
+            and self.message_text.unseen_untrusted_comment(facts, str(intent.args["occurrence"])) is not None
+        )
 
     def _is_working(self, facts: SessionFacts) -> bool:
         """Return whether the session's agent is working: it may still add to the change, and a merge would cut it short."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
-        return derive(facts, self.clock(), stuck_after(rules)).name == "working"
+        return derive_status(facts, self.clock(), stuck_after_seconds(rules)).name == "working"
 
     def _offer_bodies(self, facts: SessionFacts, rule: Rule, text: str, intent: Intent) -> list[e.Body]:
         """Return the offer of the action to a person and its notification; for the action `notify` only the notification."""
@@ -343,7 +367,10 @@ class RuleExecutor(Part):
         )
         if rule.trigger == "approved-and-green" and offer.attempt > 1:
             return [offer]  # only the base branch moved since the person was notified
-        offer_text = f"{self.wording.plain(facts, rule, event)} — your word is asked: {rule.action}. Take it: ao answer {facts.id} --allow"
+        offer_text = (
+            f"{self.message_text.describe_trigger(facts, rule, event)} — your word is asked: {rule.action}."
+            f" Take it: ao answer {facts.id} --allow"
+        )
         return [offer, self.actions.notification(facts, rule, offer_text)]
 
     async def take_offer(self, intent: Intent, _attempts: int) -> Sequence[Event]:
@@ -357,16 +384,16 @@ class RuleExecutor(Part):
         if not isinstance(body, e.ActionOffered) or rule is None or body.trigger == DEPENDENCY_ENDED:
             return []  # nothing is left to do: the acceptance itself counts
         args = {"occurrence": body.occurrence, "attempt": body.attempt, "event": dict(body.event)}
-        variables = self.wording.variables(facts, rule, args)
-        planned = Planned(True, body.text, False, "", variables)
-        return self._events(facts, rule, intent.key, self.actions.bodies(facts, rule, planned, args, intent.key))
+        variables = self.message_text.variables(facts, rule, args)
+        planned = PlannedReaction(True, body.text, False, "", variables)
+        return self._events(facts, rule, intent.key, self.actions.event_bodies(facts, rule, planned, args, intent.key))
 
     def _raise_budget_events(self, facts: SessionFacts, offer: e.ActionOffered, intent: Intent) -> list[Event]:
         """Return the events that let the session use as much again and restore it with its conversation. Raises Again
         while it is still stopping.
         """
-        if facts.wanted == "stop" and not facts.stopped and facts.failure is None:
-            raise RetryLater(LOOK_AGAIN)
+        if facts.requested_state == "stop" and not facts.stopped and facts.failure is None:
+            raise RetryLater(RECHECK_SECONDS)
         event = offer.event
         raised = e.BudgetRaised(str(event.get("scope")), str(event.get("budget")), str(event.get("day") or ""))
         message = e.MessageQueued(message_id(intent.key), _BUDGET_RAISED_TEXT, "person")
@@ -389,21 +416,23 @@ class RuleExecutor(Part):
             intent.args["attempt"] == 1 and self._state_and_condition_hold(intent, facts, rules, rule)
         ):
             return []  # it is over, or the rule's condition never held
-        if ":since:" in intent.key and episode and episode.first not in ("", intent.args["occurrence"]):
+        if ":since:" in intent.key and episode and episode.first_occurrence not in ("", intent.args["occurrence"]):
             return []  # that was an earlier episode; this one has its own clock
         if ":since:" not in intent.key and not self._still_applies(intent, facts):
             return []  # its agent works on it again, or moved on
         reason = str(intent.args["reason"])
-        bodies = self.actions.escalation(facts, rule, f"{self.wording.plain(facts, rule)}; {reason}", reason)
+        bodies = self.actions.escalation(
+            facts, rule, f"{self.message_text.describe_trigger(facts, rule)}; {reason}", reason
+        )
         return self._events(facts, rule, intent.key, bodies)
 
     def _state_and_condition_hold(self, intent: Intent, facts: SessionFacts, rules: Sequence[Rule], rule: Rule) -> bool:
         """Return whether the trigger and the rule's condition still apply."""
         if not trigger_still_applies(intent, facts, rules, self.clock()):
             return False
-        return not rule.condition or is_true(rule.condition, self.wording.variables(facts, rule, intent.args))
+        return not rule.condition or is_true(rule.condition, self.message_text.variables(facts, rule, intent.args))
 
-    async def limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
+    async def continue_after_limit(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Let the agent that was held continue after the usage limit's reset time, when it is its turn. Raises Again until then."""
         facts = self.flow.sessions[intent.session]
         now = self.clock()
@@ -419,12 +448,12 @@ class RuleExecutor(Part):
         )
         if rule is None or not facts.limited:
             return [due]
-        if wait := self.usage.wait(facts):
-            raise RetryLater(max(LOOK_AGAIN, min(wait.until - now, LONGEST_WAIT)))
+        if wait := self.usage_gate.claim_turn_or_wait(facts):
+            raise RetryLater(max(RECHECK_SECONDS, min(wait.until - now, MAX_LIMIT_WAIT_SECONDS)))
         limit_over = [due] if facts.live else []  # a session that ended is limited until it is started again
         if facts.next_message is not None:
             return limit_over
-        text = render(self.wording.restart_text(rule), self.wording.variables(facts, rule, {}))
+        text = render(self.message_text.restart_text(rule), self.message_text.variables(facts, rule, {}))
         message = e.MessageQueued(message_id(intent.key), text, f"rule {rule.name}")
         return [*limit_over, *self._events(facts, rule, intent.key, [message])]
 
@@ -433,7 +462,7 @@ class RuleExecutor(Part):
         events = []
         for number, body in enumerate(bodies):
             event_key = f"offer:{body.offer}" if isinstance(body, e.ActionOffered) else f"{key}:{number}"
-            gated_body = self.quiet.gate(facts.project, body) if isinstance(body, e.Notified) else body
+            gated_body = self.quiet_hours.gate(facts.project, body) if isinstance(body, e.Notified) else body
             events.append(Event(gated_body, self.clock(), f"rule {rule.name}", event_key, facts.project, facts.id))
         return events
 

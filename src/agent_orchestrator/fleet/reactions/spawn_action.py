@@ -13,15 +13,15 @@ from agent_orchestrator.base.text.templates import is_true, render
 from agent_orchestrator.changes.reviews.agent_reviews import AgentReviews
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.authors import WRITES, Author, approval_reason, kind_of
+from agent_orchestrator.core.authors import HAS_WRITE_ACCESS, TextAuthor, approval_reason, author_kind
 from agent_orchestrator.core.dependencies import session_working_on
 from agent_orchestrator.core.effects import Effect
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import TEMPLATE_VARIABLES, Rule
+from agent_orchestrator.core.rules.model import TEMPLATE_VARIABLES, Rule
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
 from agent_orchestrator.sessions.creation.names import title_of
@@ -40,7 +40,7 @@ class SpawnAction(Part):
         super().__init__(core)
         self.sessions = sessions
         self.reviews = reviews
-        self.quiet = quiet
+        self.quiet_hours = quiet
 
     def effects(self) -> dict[str, Effect]:
         """Return the effects by kind of intent."""
@@ -57,7 +57,7 @@ class SpawnAction(Part):
         try:
             if settings is not None and settings.role == "reviewer":
                 instructions = "" if text == facts.spec.prompt else text
-                await self.reviews.request(facts.id, agent, instructions, key=intent.key, rule=rule)
+                await self.reviews.request_review(facts.id, agent, instructions, key=intent.key, rule=rule)
             else:
                 await self.sessions.create(self._request(facts, agent, text, rule), intent.key, NO_CONTEXT)
         except AoError as error:
@@ -99,14 +99,14 @@ class SpawnAction(Part):
         if rule.action == "spawn":
             description += f"; take it up: ao new {issue.number}"
         level = rule.priority or ("action" if rule.action == "spawn" else "info")
-        notice = self.quiet.gate(
+        notice = self.quiet_hours.gate(
             project, e.Notified(rule.trigger, f"issue {issue.number}: {rule.trigger}", description, level)
         )
         return [Event(notice, self.clock(), f"rule {rule.name}", f"{intent.key}:told", project)]
 
     def _approval_reason(self, project: str, event: Mapping[str, Any]) -> str:
         """Return why the event needs a person's approval, or "": text by untrusted authors, even a title alone, creates no session."""
-        text = Author(str(event.get("author", "person")), str(event.get("writeAccess", WRITES)))
+        text = TextAuthor(str(event.get("author", "person")), str(event.get("writeAccess", HAS_WRITE_ACCESS)))
         return approval_reason([text], self.core.settings.project(project).trusted_authors)
 
     def _refusal(self, facts: SessionFacts, rule: str) -> str:
@@ -121,7 +121,7 @@ class SpawnAction(Part):
 
     def _request(self, facts: SessionFacts, agent: str | None, text: str, rule: str) -> NewSession:
         """Return the request for the new session; it begins on this session's branch while its change is not on the base branch."""
-        is_unmerged = facts.committed and (facts.pr is None or facts.pr.state == "open")
+        is_unmerged = facts.has_commits and (facts.pr is None or facts.pr.state == "open")
         return NewSession(
             project=facts.project,
             title=title_of(text) or facts.spec.title,
@@ -135,7 +135,7 @@ class SpawnAction(Part):
 
     def _notification_events(self, facts: SessionFacts, intent: Intent, text: str) -> Sequence[Event]:
         rule, trigger = str(intent.args["rule"]), str(intent.args["trigger"])
-        body = self.quiet.gate(facts.project, e.Notified(trigger, f"{facts.id}: rule {rule}", text, "warning"))
+        body = self.quiet_hours.gate(facts.project, e.Notified(trigger, f"{facts.id}: rule {rule}", text, "warning"))
         return [Event(body, self.clock(), f"rule {rule}", f"{intent.key}:refused", facts.project, facts.id)]
 
 
@@ -151,7 +151,7 @@ def issue_variables(issue: Issue, rule: Rule, event_data: Mapping[str, Any]) -> 
         "label": event_data.get("label", ""),
         "comment": "\n".join(f"> {line}" for line in str(event_data.get("body", "")).splitlines()),
         "author": author,
-        "by": kind_of(author) if author else "",
+        "by": author_kind(author) if author else "",
         "event": dict(event_data),
         "attempt": 1,
         "retries": rule.retries,

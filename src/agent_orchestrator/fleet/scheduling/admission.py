@@ -1,4 +1,4 @@
-"""Start waiting sessions: asks `slots.py` for verdicts whenever something changed that they depend on, and records them.
+"""Start waiting sessions: asks `start_decision.py` for verdicts whenever something changed that they depend on, and records them.
 
 Look here if a session is not started although it could be.
 """
@@ -17,18 +17,18 @@ import structlog
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.signals import AccountsReviewed, ConfigurationReloaded, NodesChanged
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.fleet.scheduling.slots import (
+from agent_orchestrator.fleet.scheduling.start_decision import (
     CHOOSING_NODE_REASON,
-    Gate,
-    Resources,
+    FreeResources,
     StartDecision,
-    admit,
+    StartGate,
+    decide_starts,
     holds_slot,
-    same_reason,
-    waiting,
+    is_same_reason,
+    list_waiting,
 )
 from agent_orchestrator.protocols import Timer
 from agent_orchestrator.sessions.part import Core, Part
@@ -66,7 +66,7 @@ _IRRELEVANT_EVENTS = (
 class Admission(Part):
     """Starts sessions when the limits and the machine allow it."""
 
-    def __init__(self, core: Core, expected: ExpectedFiles, gates: Sequence[Gate]) -> None:
+    def __init__(self, core: Core, expected: ExpectedFiles, gates: Sequence[StartGate]) -> None:
         """`gates` are further conditions that may delay a start."""
         super().__init__(core)
         self.expected = expected
@@ -93,12 +93,12 @@ class Admission(Part):
     def schedule_check(self) -> None:
         """Schedule a check of the waiting sessions; several calls before it runs cause one check."""
         if not self._is_due and any(
-            not session.admitted and session.wanted == "run" for session in self.flow.sessions.values()
+            not session.admitted and session.requested_state == "run" for session in self.flow.sessions.values()
         ):
             self._is_due = True
             self.spawn(self._decide())
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         """Schedule a check if one of the changes may let a session start or wait."""
         if any(_affects_admission(change) for change in changes):
             self.schedule_check()
@@ -113,29 +113,31 @@ class Admission(Part):
         async with self._decision_lock:  # two decisions at the same time would assign the same slot twice
             self._is_due = False
             try:
-                await self._record(await self.verdicts())
+                await self._record(await self.decide_starts())
             except (AoError, OSError) as error:
                 log.warning("nobody could be let start; it is tried again", error=str(error))
                 self._check_later()
 
-    async def verdicts(self) -> list[StartDecision]:
+    async def decide_starts(self) -> list[StartDecision]:
         """Return a verdict for each waiting session.
 
         The expected files are asked for only if some sessions may start and others wait for their turn: only then they matter.
         """
         verdicts = self._admit(self._expected_files)
-        if len({bool(verdict.reason) for verdict in verdicts if verdict.turn or not verdict.reason}) < 2:
+        if len({bool(verdict.reason) for verdict in verdicts if verdict.waits_for_turn or not verdict.reason}) < 2:
             return verdicts
         sessions = list(self.flow.sessions.values())
         working = [facts for facts in sessions if holds_slot(facts)]
-        self._expected_files = await self.expected([*waiting(sessions), *working])
+        self._expected_files = await self.expected([*list_waiting(sessions), *working])
         return self._admit(self._expected_files)
 
     def _admit(self, expected: Mapping[str, frozenset[str]]) -> list[StartDecision]:
         """Return the verdicts, given the files that sessions are expected to change."""
-        sessions, free_resources = list(self.flow.sessions.values()), resources(self.home.path)
+        sessions, free_resources = list(self.flow.sessions.values()), measure_free_resources(self.home.path)
         issues, now = self.flow.home.issues, self.clock()
-        return admit(sessions, self.core.config.limits(), free_resources, issues, expected, self.gates, now)
+        return decide_starts(
+            sessions, self.core.config.parallel_limits(), free_resources, issues, expected, self.gates, now
+        )
 
     async def _record(self, verdicts: Sequence[StartDecision]) -> None:
         """Append the events for sessions that may start or whose reason to wait changed."""
@@ -148,10 +150,10 @@ class Admission(Part):
                 key = f"admitted:{facts.id}:{facts.run}{move_suffix}"
                 events.append(self._event(e.SessionAdmitted(), facts.project, facts.id, key))
             elif verdict.reason != CHOOSING_NODE_REASON and (
-                not same_reason(verdict.reason, facts.waiting_for)
-                or verdict.turn != (facts.slot_wait_since is not None)
+                not is_same_reason(verdict.reason, facts.waiting_for)
+                or verdict.waits_for_turn != (facts.slot_wait_since is not None)
             ):
-                body = e.SessionWaiting(verdict.reason, verdict.turn)
+                body = e.SessionWaiting(verdict.reason, verdict.waits_for_turn)
                 events.append(self._event(body, facts.project, facts.id, uuid.uuid4().hex))
         if events:
             await self.flow.append(*events)
@@ -169,7 +171,7 @@ class Admission(Part):
         return Event(body, self.clock(), "scheduler", key, project, session)
 
 
-def _affects_admission(change: Change) -> bool:
+def _affects_admission(change: FactsChange) -> bool:
     """Return whether a change may let a session start, or make one wait."""
     body = change.event.body
     if isinstance(body, _IRRELEVANT_EVENTS):
@@ -179,9 +181,9 @@ def _affects_admission(change: Change) -> bool:
     return change.after is not change.before or isinstance(body, e.IssueChanged | e.IssuePlanned)
 
 
-def resources(folder: Path) -> Resources:
+def measure_free_resources(folder: Path) -> FreeResources:
     """Return the free memory and disk space of this machine, in bytes."""
-    return Resources(_free_memory(), shutil.disk_usage(folder).free)
+    return FreeResources(_free_memory(), shutil.disk_usage(folder).free)
 
 
 def _free_memory() -> int:

@@ -15,24 +15,24 @@ import structlog
 
 from agent_orchestrator.config.projects.projects import NO_CONTEXT
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.dependencies import is_past
+from agent_orchestrator.core.dependencies import is_stopped_or_closed
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.core.outbox import retry_pause
 from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.fleet.scheduling.assignment import Entry
 from agent_orchestrator.fleet.scheduling.backlog import Backlog, Refusal
-from agent_orchestrator.fleet.scheduling.slots import holds_slot
+from agent_orchestrator.fleet.scheduling.issue_assignment import AssignmentEntry
+from agent_orchestrator.fleet.scheduling.start_decision import holds_slot
 from agent_orchestrator.protocols import Timer
 from agent_orchestrator.sessions.creation.new_session import NewSession
 from agent_orchestrator.sessions.part import Core, Part
 from agent_orchestrator.sessions.sessions import Sessions
 
-FIRST_PAUSE, LONGEST_PAUSE = 10.0, 600.0
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 10.0, 600.0
 """Seconds after which an issue that could not be taken is retried: the first and the longest pause. It doubles, with random variation."""
 
 log = structlog.get_logger()
@@ -71,7 +71,7 @@ class AutoAssigner(Part):
         self.backlog.refusals.clear()
         self.schedule_check()
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         """Check the backlog if one of the changes may free a slot or an issue."""
         if any(_affects_backlog(change) for change in changes):
             self.schedule_check()
@@ -87,20 +87,22 @@ class AutoAssigner(Part):
         if any(project.auto_assign for project in self.backlog.config.projects()):
             return True
         issues = self.flow.home.issues.values()
-        return any(issue.planned is not None and issue.planned.start and issue.state == "open" for issue in issues)
+        return any(
+            issue.plan_entry is not None and issue.plan_entry.start and issue.state == "open" for issue in issues
+        )
 
     async def _take_ready_issues(self) -> None:
         """Take all issues that are ready, until nothing has changed meanwhile."""
         try:
             while self._is_due:
                 self._is_due = False
-                entries = [entry for entry in self.backlog.entries(None) if entry.ready and not entry.is_requested]
+                entries = [entry for entry in self.backlog.entries(None) if entry.is_ready and not entry.is_requested]
                 for entry in entries:
                     await self._take_issue(entry)
         finally:
             self._task = None
 
-    async def _take_issue(self, entry: Entry) -> None:
+    async def _take_issue(self, entry: AssignmentEntry) -> None:
         """Create the session of an issue; if that fails, schedule another attempt and notify a person if necessary."""
         issue = entry.issue
         key = issue_key(issue.project, issue.number)
@@ -111,16 +113,16 @@ class AutoAssigner(Part):
             log.warning("an issue could not be taken", project=issue.project, issue=issue.name, error=str(error))
             earlier_refusal = self.backlog.refusals.get(key)
             attempts = earlier_refusal.attempts + 1 if earlier_refusal else 1
-            delay = retry_pause(attempts - 1, FIRST_PAUSE, LONGEST_PAUSE)
+            delay = retry_pause(attempts - 1, MIN_RETRY_SECONDS, MAX_RETRY_SECONDS)
             self.backlog.refusals[key] = Refusal(str(error), self.clock() + delay, attempts)
             self._is_due = True  # its slot is free for another issue
             self._check_later(delay)
             if not error.retryable or attempts > 1:
                 await self._notify(entry, error)
 
-    def _request(self, entry: Entry) -> NewSession:
+    def _request(self, entry: AssignmentEntry) -> NewSession:
         """Return the request that creates the session of an issue."""
-        issue, planned = entry.issue, entry.issue.planned
+        issue, planned = entry.issue, entry.issue.plan_entry
         request = NewSession(project=issue.project, issue=issue.name, agent=entry.taker, parent=entry.parent or None)
         if planned is None:
             return request
@@ -137,7 +139,7 @@ class AutoAssigner(Part):
         self._check_due = due
         self._check_timer = self.clock.call_later(due - self.clock(), self.schedule_check)
 
-    async def _notify(self, entry: Entry, error: AoError) -> None:
+    async def _notify(self, entry: AssignmentEntry, error: AoError) -> None:
         """Notify a person that an issue could not be taken, once for each reason."""
         issue, reason = entry.issue, str(error)
         text = f"{reason}; it is tried again, or take it yourself: ao new {issue.name} --agent A"
@@ -151,7 +153,7 @@ class AutoAssigner(Part):
 _ISSUE_EVENTS = (e.IssueOpened, e.IssueChanged, e.IssuePlanned, e.LabelAdded, e.LabelRemoved)
 
 
-def _affects_backlog(change: Change) -> bool:
+def _affects_backlog(change: FactsChange) -> bool:
     """Return whether a change may free a slot or an issue."""
     before, after = change.before, change.after
     if isinstance(change.event.body, _ISSUE_EVENTS):
@@ -161,4 +163,10 @@ def _affects_backlog(change: Change) -> bool:
 
 def _slot_state(facts: SessionFacts) -> tuple[bool, ...]:
     """Return the parts of a session's state that decide whether it uses a slot or an issue."""
-    return holds_slot(facts), is_past(facts), facts.admitted, facts.slot_wait_since is None, bool(facts.waiting_for)
+    return (
+        holds_slot(facts),
+        is_stopped_or_closed(facts),
+        facts.admitted,
+        facts.slot_wait_since is None,
+        bool(facts.waiting_for),
+    )

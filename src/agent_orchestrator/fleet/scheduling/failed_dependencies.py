@@ -16,10 +16,11 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.dependencies import decision_reason, failure_text, session_working_on
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Offer, SessionFacts
-from agent_orchestrator.core.fold.pull_requests import issue_of
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.fold.issues import issue_of
+from agent_orchestrator.core.issues import Issue
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.notices import NoticeGate
-from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED, Issue
+from agent_orchestrator.core.pull_request import DEPENDENCY_ENDED
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.part import Core, Part
 
@@ -50,7 +51,7 @@ class DependencyOffers(Part):
         for dependency in facts.spec.after:
             self._dependents.setdefault(dependency, []).append(facts.id)
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         """Check the sessions that are new, ended, or were admitted."""
         changed: dict[str, SessionFacts] = {}
         for change in changes:
@@ -90,7 +91,7 @@ class DependencyOffers(Part):
         facts, dependency = self.flow.sessions[session_id], self.flow.sessions.get(dependency_id)
         if dependency is None:
             return []
-        is_waiting = not facts.admitted and facts.wanted == "run" and not facts.stopped
+        is_waiting = not facts.admitted and facts.requested_state == "run" and not facts.stopped
         why = decision_reason(facts, dependency) if is_waiting and not self._is_restarted_by_rule(dependency) else ""
         offers = [
             offer
@@ -164,7 +165,7 @@ class DependencyOffers(Part):
 
     def _is_restarted_by_rule(self, facts: SessionFacts) -> bool:
         """Return whether a rule restarts the session's agent automatically."""
-        if facts.stopped or facts.failure is not None or facts.wanted == "stop":
+        if facts.stopped or facts.failure is not None or facts.requested_state == "stop":
             return False
         episode = facts.episodes.get("agent-exited")
         if episode is not None and episode.escalated:

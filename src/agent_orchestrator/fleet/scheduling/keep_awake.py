@@ -17,19 +17,19 @@ from typing import Any
 
 import structlog
 
-from agent_orchestrator.base.health import finding
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.base.finding import finding
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.signals import ConfigurationReloaded
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 from agent_orchestrator.errors import AoError, Missing, resource_shortage
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.part import Core, Part
 
 log = structlog.get_logger()
 
-REST = 30.0
+REST_SECONDS = 30.0
 """Seconds without a turn after which the machine may sleep: often the next turn follows at once."""
-AGAIN = 600.0
+RETRY_SECONDS = 600.0
 """Seconds after which a failed attempt is repeated: an attempt starts programs, and it fails again on most machines."""
 _REMEDY = "set power.preventIdleSleep to false, or keep it awake by other means"
 _INHIBIT_COMMAND = (
@@ -40,19 +40,19 @@ _INHIBIT_COMMAND = (
     "--why=agents are at work",
 )
 
-Hold = Callable[[], contextlib.AbstractAsyncContextManager[str]]
+HoldAwake = Callable[[], contextlib.AbstractAsyncContextManager[str]]
 """Keeps the machine awake within the block, and yields the name of what does so. Raises `Missing` if nothing can."""
 
 
-class Power(Part):
+class SleepPrevention(Part):
     """Keeps the machine awake while agents work."""
 
-    def __init__(self, core: Core, hold: Hold, rest: float = REST) -> None:
+    def __init__(self, core: Core, hold: HoldAwake, rest: float = REST_SECONDS) -> None:
         super().__init__(core)
         self._hold = hold
         self._rest = rest
         self._change_event = asyncio.Event()
-        self.held = ""
+        self.holder = ""
         """The name of what keeps the machine awake; "" if it may sleep."""
         self.problem: AoError | None = None
         """Why it cannot be kept awake."""
@@ -77,10 +77,10 @@ class Power(Part):
         if self.problem:
             text = f"idle sleep is not held off: {self.problem.text}"
             return [finding("power", "warning", text, self.problem.remedy)]
-        status_text = f"kept awake by {self.held}" if self.held else "may sleep: no agent is in a turn"
+        status_text = f"kept awake by {self.holder}" if self.holder else "may sleep: no agent is in a turn"
         return [finding("power", "ok", status_text)]
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
         """Wake the watching task if a turn began or ended."""
         if any(_changes_turn(change) for change in changes):
             self._change_event.set()
@@ -88,7 +88,7 @@ class Power(Part):
     def _is_needed(self) -> bool:
         """Return whether idle sleep is to be prevented: the setting is on, and an agent on this machine is in a turn."""
         return self.core.config.daemon.power.prevent_idle_sleep and any(
-            facts.live and facts.activity.state in IN_TURN and not self.flow.owner_home(facts.id)
+            facts.live and facts.activity.state in IN_TURN_ACTIVITIES and not self.flow.owner_home(facts.id)
             for facts in self.flow.sessions.values()
         )
 
@@ -104,7 +104,7 @@ class Power(Part):
         """Keep the machine awake until no agent has been in a turn for a while; after a failure, note when to retry."""
         try:
             async with self._hold() as holder:
-                self.held, self.problem = holder, None
+                self.holder, self.problem = holder, None
                 while self._is_needed() or not await self._has_rested():
                     await self._change_event.wait()
                     self._change_event.clear()
@@ -112,12 +112,12 @@ class Power(Part):
             problem = error if isinstance(error, AoError) else resource_shortage(error) or Missing(str(error), _REMEDY)
             if self.problem is None or self.problem.text != problem.text:
                 log.warning("the machine is not kept awake while agents work", error=str(problem))
-            self.problem, self._retry_at = problem, self.clock() + AGAIN
+            self.problem, self._retry_at = problem, self.clock() + RETRY_SECONDS
         finally:
-            self.held = ""
+            self.holder = ""
 
     async def _has_rested(self) -> bool:
-        """Return whether nothing changed for `REST` seconds, or the setting is off. A change stays set, so that the caller sees it."""
+        """Return whether nothing changed for `REST_SECONDS`, or the setting is off. A change stays set, so that the caller sees it."""
         if not self.core.config.daemon.power.prevent_idle_sleep:
             return True
         with contextlib.suppress(TimeoutError):
@@ -127,15 +127,16 @@ class Power(Part):
         return True
 
 
-def _changes_turn(change: Change) -> bool:
+def _changes_turn(change: FactsChange) -> bool:
     """Return whether an agent's turn begins or ends with a change."""
     before, after = (
-        bool(facts and facts.live and facts.activity.state in IN_TURN) for facts in (change.before, change.after)
+        bool(facts and facts.live and facts.activity.state in IN_TURN_ACTIVITIES)
+        for facts in (change.before, change.after)
     )
     return before != after
 
 
-class Machine:
+class SleepInhibitor:
     """Keeps this machine awake, by the first way that works."""
 
     def __init__(self, host: Host, platform: str = sys.platform, bus: str | None = None) -> None:

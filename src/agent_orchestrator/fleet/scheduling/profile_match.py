@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from agent_orchestrator.base.text.globs import matching_paths
-from agent_orchestrator.changes.conflicts.merge_order import words
-from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.changes.conflicts.named_files import path_words
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
 
-LABEL, PATHS, LANGUAGES, SKILL = 4, 3, 2, 1
+LABEL_POINTS, PATHS_POINTS, LANGUAGES_POINTS, SKILL_POINTS = 4, 3, 2, 1
 
 _WORD = re.compile(r"[a-z0-9+#]{2,}")
 _GENERIC_WORDS = frozenset({"development", "engineering", "programming", "coding", "and", "the", "for", "with"})
@@ -29,28 +29,28 @@ _GENERIC_WORDS = frozenset({"development", "engineering", "programming", "coding
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class IssueTaker:
     """A profile, or a project's own agent, and the work that it takes."""
 
     name: str
-    profile: bool = True
+    is_profile: bool = True
     labels: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
+    excluded_labels: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
     paths: tuple[str, ...] = ()
     skills: tuple[str, ...] = ()
-    held: bool = False
+    has_held_account: bool = False
     """Its account has reached a usage limit: any other agent that fits goes first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskTraits:
     """What is known of a task that is to be assigned."""
 
     labels: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
     """The files that it is about, as far as known."""
-    planned: bool = False
+    has_planned_files: bool = False
     """The files come from a plan and are complete; otherwise they come from its text, and there may be others."""
     title: str = ""
     profile: str | None = None
@@ -67,23 +67,23 @@ class Fit:
     """It matches something that the profile names, not only because the profile takes any work."""
 
 
-def work_of(issue: Issue) -> Work:
+def task_traits(issue: Issue) -> TaskTraits:
     """Return what an issue and its plan say about the work; if the plan names no files, those in the issue's text count."""
-    planned = issue.planned
+    planned = issue.plan_entry
     profile = planned.profile if planned else None
     if planned and planned.files:
-        return Work(issue.labels, frozenset(planned.files), True, issue.title, profile)
-    return Work(issue.labels, _mentioned_paths(issue.title, issue.body), False, issue.title, profile)
+        return TaskTraits(issue.labels, frozenset(planned.files), True, issue.title, profile)
+    return TaskTraits(issue.labels, _mentioned_paths(issue.title, issue.body), False, issue.title, profile)
 
 
 @lru_cache(maxsize=4096)
 def _mentioned_paths(title: str, body: str) -> frozenset[str]:
     """Return the words of a text that may be paths, without URLs."""
-    return frozenset(word for word in words(f"{title}\n{body}") if "://" not in word)
+    return frozenset(word for word in path_words(f"{title}\n{body}") if "://" not in word)
 
 
 @lru_cache(maxsize=16384)
-def match(taker: Candidate, work: Work) -> Fit | None:
+def match_taker(taker: IssueTaker, work: TaskTraits) -> Fit | None:
     """Return how well an agent fits some work, or None if it does not take it."""
     if _excludes(taker, work):
         return None
@@ -93,10 +93,15 @@ def match(taker: Candidate, work: Work) -> Fit | None:
     work_languages = {language for path in work.files for language in languages_of(path)} if taker.languages else set()
     languages = [language for language in taker.languages if language_named(language) in work_languages]
     has_explicit_match = bool(labels or paths or languages)
-    if not has_explicit_match and (taker.labels or (work.planned and (taker.paths or taker.languages))):
+    if not has_explicit_match and (taker.labels or (work.has_planned_files and (taker.paths or taker.languages))):
         return None
     skills = _matching_skills(taker.skills, work_labels, work.title)
-    points = LABEL * len(labels) + PATHS * bool(paths) + LANGUAGES * bool(languages) + SKILL * len(skills)
+    points = (
+        LABEL_POINTS * len(labels)
+        + PATHS_POINTS * bool(paths)
+        + LANGUAGES_POINTS * bool(languages)
+        + SKILL_POINTS * len(skills)
+    )
     matches = {"labels": labels, "paths": paths, "languages": languages, "skills": skills}
     reason = "; ".join(f"{name} {', '.join(values)}" for name, values in matches.items() if values)
     return Fit(points, reason or "it takes any work", has_explicit_match)
@@ -108,21 +113,23 @@ def _matching_skills(skills: Iterable[str], labels: Iterable[str], title: str) -
     return [skill for skill in skills if (set(_WORD.findall(skill.casefold())) - _GENERIC_WORDS) & work_words]
 
 
-def choose(takers: Iterable[Candidate], work: Work, load: Mapping[str, int]) -> tuple[Candidate, Fit] | None:
+def choose_taker(
+    takers: Iterable[IssueTaker], work: TaskTraits, load: Mapping[str, int]
+) -> tuple[IssueTaker, Fit] | None:
     """Return the best agent and its fit, or None if none fits.
 
     That is the profile that the plan names, unless it excludes the work; else the best match, first among agents with a free account.
     """
     candidates = []
     for taker in takers:
-        if taker.profile and taker.name == work.profile and not _excludes(taker, work):
+        if taker.is_profile and taker.name == work.profile and not _excludes(taker, work):
             return taker, Fit(0, "its plan names it", True)
-        if (fit := match(taker, work)) is not None:
-            candidates.append((taker.held, -fit.points, load.get(taker.name, 0), taker.name, taker, fit))
+        if (fit := match_taker(taker, work)) is not None:
+            candidates.append((taker.has_held_account, -fit.points, load.get(taker.name, 0), taker.name, taker, fit))
     return min(candidates, key=lambda candidate: candidate[:4])[4:] if candidates else None
 
 
-def _excludes(taker: Candidate, work: Work) -> bool:
+def _excludes(taker: IssueTaker, work: TaskTraits) -> bool:
     """Return whether a label of the work is one that the agent excludes."""
-    excluded = {label.casefold() for label in taker.excluded}
+    excluded = {label.casefold() for label in taker.excluded_labels}
     return any(label.casefold() in excluded for label in work.labels)

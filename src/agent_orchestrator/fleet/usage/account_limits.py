@@ -26,26 +26,26 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import AccountHold, SessionFacts, hold_key
 from agent_orchestrator.core.fold.usage import MAX_LIMIT_SECONDS, plausible_reset_time
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.reactions import limited_until
-from agent_orchestrator.core.rules import Rule
+from agent_orchestrator.core.rules.model import Rule
 from agent_orchestrator.core.signals import AccountsReviewed
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.fleet.scheduling.slots import holds_slot, waiting
+from agent_orchestrator.fleet.scheduling.start_decision import holds_slot, list_waiting
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.sessions.lifecycle.usage_wait import Wait
+from agent_orchestrator.sessions.lifecycle.usage_wait import SessionWait
 from agent_orchestrator.sessions.part import Core, Part
 
 UNKNOWN_RESET_HOLD = 1800.0
 """Seconds that an account is held if no reset time is known; doubled after each refusal in a row."""
-LONGEST_UNKNOWN = 4 * 3600.0
-TRIAL = 60.0
+MAX_UNKNOWN_RESET_HOLD_SECONDS = 4 * 3600.0
+TRIAL_SECONDS = 60.0
 """Seconds after which the first session that tries counts as not refused."""
 SESSION_INTERVAL = 3.0
 """Seconds between two sessions that continue after a limit; each waits up to half as long in addition."""
 ONE_BY_ONE_SECONDS = 900.0
 """Seconds after the end of a hold in which sessions continue one after the other."""
-IN_ORDER = 300.0
+LIMITED_FIRST_SECONDS = 300.0
 """Seconds after the end of a hold in which sessions that reached the limit precede all others; one that cannot continue
 blocks no longer.
 """
@@ -58,29 +58,29 @@ CLAIM_SOURCES = frozenset({"spool", "screen"})
 RECHECK_SECONDS = 30.0
 """Seconds after which a hold is checked again at the latest, so that a clock that jumps is noticed."""
 
-SHORTEST_DATE = 6
+MIN_DATE_DIGITS = 6
 _PART = re.compile(r"[a-z]+|\d+")
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _LimitRefusal:
     """A session's report that it reached a usage limit; `read` is whether its plugin read it, otherwise the session claims it."""
 
     facts: SessionFacts
     resets_at: float | None
     model: str
     at: float
-    read: bool
+    is_read: bool
 
 
 @dataclass(slots=True)
-class _Queue:
+class _ContinuationQueue:
     """The sessions that continued since the end of a hold, in order, each with the time."""
 
     hold: AccountHold
-    went: dict[str, float] = field(default_factory=dict)
+    continued_at: dict[str, float] = field(default_factory=dict)
 
 
 def account_of(facts: SessionFacts) -> str:
@@ -89,11 +89,11 @@ def account_of(facts: SessionFacts) -> str:
 
 
 @lru_cache(maxsize=1024)
-def same_model(held: str, mine: str) -> bool:
+def is_same_model(held: str, mine: str) -> bool:
     """Return whether `mine` may be the held model. An unknown one may be any; `opus` is any opus, but `gpt-5` is not `gpt-5-mini`."""
     if not held or not mine:
         return True
-    short, long = sorted((_parts(held), _parts(mine)), key=len)
+    short, long = sorted((_model_parts(held), _model_parts(mine)), key=len)
     return any(
         long[start : start + len(short)] == short
         and _is_version_suffix(long[start + len(short) :], allow_versions="".join(short).isalpha())
@@ -101,7 +101,7 @@ def same_model(held: str, mine: str) -> bool:
     )
 
 
-def _parts(model: str) -> list[str]:
+def _model_parts(model: str) -> list[str]:
     """Return the words and numbers of a model's name, without a part in brackets, as in `opus[1m]`."""
     return _PART.findall(model.lower().partition("[")[0])
 
@@ -109,18 +109,18 @@ def _parts(model: str) -> list[str]:
 def _is_version_suffix(suffix: Sequence[str], *, allow_versions: bool) -> bool:
     """Return whether what follows a model's name is only its version, or a date where the name already has a version."""
     return all(
-        part == "latest" or (part.isdigit() and (allow_versions or len(part) >= SHORTEST_DATE)) for part in suffix
+        part == "latest" or (part.isdigit() and (allow_versions or len(part) >= MIN_DATE_DIGITS)) for part in suffix
     )
 
 
 def applies_to(hold: AccountHold, account: str, model: str) -> bool:
     """Return whether a hold applies to this account and model."""
-    return hold.account == account and same_model(hold.model, model)
+    return hold.account == account and is_same_model(hold.model, model)
 
 
-def end_of(hold: AccountHold, now: float) -> float:
+def hold_end(hold: AccountHold, now: float) -> float:
     """Return when a hold ends. A time that cannot be right by the current clock counts as over: the next session that tries finds out."""
-    if hold.until > now + MAX_LIMIT_SECONDS or (not hold.named and now < hold.since - 1.0):
+    if hold.until > now + MAX_LIMIT_SECONDS or (not hold.is_reset_time_reported and now < hold.since - 1.0):
         return now
     return hold.until
 
@@ -130,7 +130,7 @@ def active_hold(holds: Mapping[str, AccountHold], account: str, model: str, now:
     active_holds = [
         hold
         for hold in holds.values()
-        if hold.released is None and applies_to(hold, account, model) and end_of(hold, now) > now
+        if hold.released_at is None and applies_to(hold, account, model) and hold_end(hold, now) > now
     ]
     return max(active_holds, key=lambda hold: hold.until, default=None)
 
@@ -140,18 +140,18 @@ def next_hold(
 ) -> e.AccountHeld:
     """Return the hold that a refusal at time `at` causes: until the reset time, or for a period that grows with each refusal."""
     previous = holds.get(hold_key(account, model))
-    is_repeated = previous is not None and previous.released is None and at >= previous.until
+    is_repeated = previous is not None and previous.released_at is None and at >= previous.until
     times = (
-        previous.times + 1
+        previous.consecutive_holds + 1
         if previous and is_repeated
-        else previous.times
-        if previous and previous.released is None
+        else previous.consecutive_holds
+        if previous and previous.released_at is None
         else 1
     )
     until = plausible_reset_time(resets_at, at)
     if until is not None:
         return e.AccountHeld(account, until, "the usage limit is reached", model, True, times)
-    pause = min(LONGEST_UNKNOWN, UNKNOWN_RESET_HOLD * 2.0 ** min(times - 1, 10))
+    pause = min(MAX_UNKNOWN_RESET_HOLD_SECONDS, UNKNOWN_RESET_HOLD * 2.0 ** min(times - 1, 10))
     reason = "the usage limit is reached; nobody said until when"
     return e.AccountHeld(account, at + pause, reason, model, False, times)
 
@@ -165,7 +165,7 @@ def limit_to_claim(hold: e.AccountHeld, at: float, until: float) -> e.AccountHel
     )
 
 
-def is_read(facts: SessionFacts) -> bool:
+def is_limit_read_by_plugin(facts: SessionFacts) -> bool:
     """Return whether the session's limit was read by its plugin, not claimed by the session itself."""
     return facts.activity.state == "limited" and facts.activity.source not in CLAIM_SOURCES
 
@@ -189,8 +189,8 @@ class AccountLimits(Part):
 
     def __init__(self, core: Core) -> None:
         super().__init__(core)
-        self._queues: dict[str, _Queue] = {}
-        self._recording: dict[str, AccountHold] = {}
+        self._queues: dict[str, _ContinuationQueue] = {}
+        self._unrecorded_holds: dict[str, AccountHold] = {}
         """Holds that are being recorded; they count already."""
         self._limited_sessions: dict[str, tuple[int, Sequence[SessionFacts]]] = {}
         self._claimed_at: dict[str, float] = {}
@@ -210,7 +210,9 @@ class AccountLimits(Part):
         for facts in limited:
             if await self.flow.store.event_by_key(_hold_event_key(facts, facts.limited_at or 0.0)) is None:
                 at = facts.limited_at or 0.0
-                self._hold([_Refusal(facts, facts.limit_until, facts.limit_model, at, is_read(facts))])
+                self._hold(
+                    [_LimitRefusal(facts, facts.limit_until, facts.limit_model, at, is_limit_read_by_plugin(facts))]
+                )
 
     async def close(self) -> None:
         """Cancel the timer and all recordings under way."""
@@ -222,7 +224,7 @@ class AccountLimits(Part):
 
     def model_of(self, facts: SessionFacts) -> str:
         """Return the session's model: the configured one, else the one it used last."""
-        return facts.spec.model or self._configured_model(facts) or max(facts.spent, default="").partition(" ")[2]
+        return facts.spec.model or self._configured_model(facts) or max(facts.daily_usage, default="").partition(" ")[2]
 
     def _configured_model(self, facts: SessionFacts) -> str:
         """Return the model that a session's profile or agent is configured with, or ""."""
@@ -231,15 +233,15 @@ class AccountLimits(Part):
 
     def holds(self) -> Mapping[str, AccountHold]:
         """Return all holds, including those that are being recorded."""
-        return {**self.flow.home.accounts, **self._recording}
+        return {**self.flow.home.account_holds, **self._unrecorded_holds}
 
-    def wait(self, facts: SessionFacts) -> Wait | None:
+    def wait(self, facts: SessionFacts) -> SessionWait | None:
         """Return why a session may not use its account now, and until when, or None if it may."""
-        if not self.flow.home.accounts and not self._recording:
+        if not self.flow.home.account_holds and not self._unrecorded_holds:
             return None
         now, own_holds = self.clock(), self._holds_of(facts)
         for hold in own_holds:
-            if hold.released is None and (until := end_of(hold, now)) > now:
+            if hold.released_at is None and (until := hold_end(hold, now)) > now:
                 return self._wait_until(f"the usage limit of {hold.key} to end at {rfc3339(until)[:19]}Z", until)
         for hold in own_holds:
             if wait := self._wait_for_turn(facts, hold, now):
@@ -252,24 +254,24 @@ class AccountLimits(Part):
         holds = [hold for hold in self.holds().values() if hold.account == account]
         if any(hold.model for hold in holds):
             model = self.model_of(facts)
-            holds = [hold for hold in holds if same_model(hold.model, model)]
+            holds = [hold for hold in holds if is_same_model(hold.model, model)]
         return holds
 
-    def _wait_until(self, reason: str, until: float) -> Wait:
+    def _wait_until(self, reason: str, until: float) -> SessionWait:
         """Return a wait and schedule a review of the holds for its end."""
         self._schedule_review(until)
-        return Wait(reason, until)
+        return SessionWait(reason, until)
 
-    def _wait_for_turn(self, facts: SessionFacts, hold: AccountHold, now: float) -> Wait | None:
+    def _wait_for_turn(self, facts: SessionFacts, hold: AccountHold, now: float) -> SessionWait | None:
         """Return why a session waits for its turn after a hold, or None: sessions continue one after the other, the
         first one alone as a trial.
         """
-        if hold.released is not None and now > hold.released + ONE_BY_ONE_SECONDS:
+        if hold.released_at is not None and now > hold.released_at + ONE_BY_ONE_SECONDS:
             return None
-        went = self._queue_since(hold).went
+        went = self._queue_since(hold).continued_at
         if facts.id in went:
             return None
-        in_order = now < (hold.until if hold.released is None else hold.released) + IN_ORDER
+        in_order = now < (hold.until if hold.released_at is None else hold.released_at) + LIMITED_FIRST_SECONDS
         if in_order and any(
             _precedes(other, facts, now) for other in self._sessions_limited_by(hold) if other.id not in went
         ):
@@ -277,15 +279,16 @@ class AccountLimits(Part):
         if not went:
             return None
         first_session, trial_started = next(iter(went.items()))
-        if hold.released is None and now < trial_started + TRIAL:
+        if hold.released_at is None and now < trial_started + TRIAL_SECONDS:
             return self._wait_until(
-                f"the usage limit of {hold.key}: {first_session} tries whether it is over", trial_started + TRIAL
+                f"the usage limit of {hold.key}: {first_session} tries whether it is over",
+                trial_started + TRIAL_SECONDS,
             )
         last_session, last_time = max(went.items(), key=lambda entry: entry[1])
         turn = last_time + delay_after(last_session)
         return self._wait_until(f"its turn after the usage limit of {hold.key}", turn) if now < turn else None
 
-    def take(self, facts: SessionFacts) -> Wait | None:
+    def claim_turn_or_wait(self, facts: SessionFacts) -> SessionWait | None:
         """Return as `wait` does; if the session may use the account, count it as having continued."""
         if wait := self.wait(facts):
             return wait
@@ -294,14 +297,14 @@ class AccountLimits(Part):
 
     def gate(self, facts: SessionFacts, at_work: Sequence[SessionFacts]) -> str:
         """Return why a waiting session must not start now, or ""; `at_work` includes the sessions that start in the same round."""
-        if not self.flow.home.accounts and not self._recording:
+        if not self.flow.home.account_holds and not self._unrecorded_holds:
             return ""
         if wait := self.wait(facts):
             return wait.reason
         now = self.clock()
         for hold in self._holds_of(facts):
-            is_over = hold.released is not None and now > hold.released + ONE_BY_ONE_SECONDS
-            if is_over or facts.id in self._queue_since(hold).went:
+            is_over = hold.released_at is not None and now > hold.released_at + ONE_BY_ONE_SECONDS
+            if is_over or facts.id in self._queue_since(hold).continued_at:
                 continue
             for other in at_work:
                 if not other.admitted and hold in self._holds_of(other):
@@ -310,34 +313,34 @@ class AccountLimits(Part):
                     ).reason
         return ""
 
-    def _queue_since(self, hold: AccountHold) -> _Queue:
+    def _queue_since(self, hold: AccountHold) -> _ContinuationQueue:
         """Return the sessions that continued since this hold; a new hold begins an empty list."""
         queue = self._queues.get(hold.key)
         if queue is None or (queue.hold.until, queue.hold.since) != (hold.until, hold.since):
-            queue = self._queues[hold.key] = _Queue(hold)
+            queue = self._queues[hold.key] = _ContinuationQueue(hold)
         return queue
 
     def _note_continued(self, facts: SessionFacts) -> None:
         now = self.clock()
         for hold in self._holds_of(facts):
-            if hold.released is not None or end_of(hold, now) <= now:
-                self._queue_since(hold).went.setdefault(facts.id, now)
+            if hold.released_at is not None or hold_end(hold, now) <= now:
+                self._queue_since(hold).continued_at.setdefault(facts.id, now)
 
     # -- holding accounts ----------------------------------------------------------------------------------------------
 
-    def _check_changed(self, changes: Sequence[Change]) -> None:
-        refusals: list[_Refusal] = []
+    def _check_changed(self, changes: Sequence[FactsChange]) -> None:
+        refusals: list[_LimitRefusal] = []
         is_released = False
         for change in changes:
             body, facts, event = change.event.body, change.after, change.event
             if isinstance(body, e.AccountHeld):
-                self._recording.pop(hold_key(body.account, body.model), None)
+                self._unrecorded_holds.pop(hold_key(body.account, body.model), None)
             is_released = is_released or isinstance(body, e.AccountReleased)
             if facts is None:
                 continue
             if isinstance(body, e.AgentLimit):
                 refusals.append(
-                    _Refusal(facts, body.resets_at, body.model, event.time, event.source not in CLAIM_SOURCES)
+                    _LimitRefusal(facts, body.resets_at, body.model, event.time, event.source not in CLAIM_SOURCES)
                 )
             elif isinstance(body, e.SessionAdmitted):
                 self._note_continued(facts)
@@ -348,7 +351,7 @@ class AccountLimits(Part):
         if is_released:
             self.emit(AccountsReviewed())
 
-    def _hold(self, refusals: Sequence[_Refusal]) -> None:
+    def _hold(self, refusals: Sequence[_LimitRefusal]) -> None:
         events: list[Event] = []
         for refusal in refusals:
             facts, account, key = (
@@ -364,15 +367,15 @@ class AccountLimits(Part):
             if body is None:
                 continue
             current_hold = self.holds().get(key)
-            if current_hold and current_hold.released is None and current_hold.until > max(refusal.at, body.until):
+            if current_hold and current_hold.released_at is None and current_hold.until > max(refusal.at, body.until):
                 body = replace(
                     body,
                     until=current_hold.until,
                     reason=current_hold.reason,
-                    named=current_hold.named,
-                    times=current_hold.times,
+                    named=current_hold.is_reset_time_reported,
+                    times=current_hold.consecutive_holds,
                 )
-            self._recording[key] = AccountHold(
+            self._unrecorded_holds[key] = AccountHold(
                 account, refusal.model, body.until, refusal.at, body.named, body.times, body.reason, facts.id
             )
             now, body_for_others = self.clock(), replace(body, waits=None)
@@ -385,15 +388,15 @@ class AccountLimits(Part):
         if events:
             self._record(events)
 
-    def _limit_to_evidence(self, refusal: _Refusal, hold: e.AccountHeld) -> e.AccountHeld | None:
+    def _limit_to_evidence(self, refusal: _LimitRefusal, hold: e.AccountHeld) -> e.AccountHeld | None:
         """Return the hold that a refusal justifies: in full if it was read or two sessions claim it, else a short one,
         and None if that is too soon.
         """
-        if refusal.read:
+        if refusal.is_read:
             return hold
         key, session = hold_key(hold.account, hold.model), refusal.facts.id
         current_hold = self.holds().get(key)
-        active_hold = current_hold if current_hold and current_hold.released is None else None
+        active_hold = current_hold if current_hold and current_hold.released_at is None else None
         other = self.flow.sessions.get(active_hold.session) if active_hold and active_hold.session != session else None
         if active_hold and other and other.limited:
             return limit_to_claim(
@@ -423,7 +426,7 @@ class AccountLimits(Part):
             if facts.id != except_session
             and facts.limited
             and account_of(facts) == account
-            and same_model(model, self.model_of(facts))
+            and is_same_model(model, self.model_of(facts))
         ]
 
     # -- releasing accounts --------------------------------------------------------------------------------------------
@@ -431,10 +434,10 @@ class AccountLimits(Part):
     def _release_if_over(self, facts: SessionFacts, at: float) -> None:
         """Release the hold of an account that a session works with again after the hold's time is up."""
         now = self.clock()
-        for hold in self._holds_of(facts) if self.flow.home.accounts else ():
-            if hold.released is not None or hold.key in self._recording or end_of(hold, now) > now:
+        for hold in self._holds_of(facts) if self.flow.home.account_holds else ():
+            if hold.released_at is not None or hold.key in self._unrecorded_holds or hold_end(hold, now) > now:
                 continue
-            continued_at = self._queue_since(hold).went.get(facts.id)
+            continued_at = self._queue_since(hold).continued_at.get(facts.id)
             if continued_at is not None and at >= continued_at:
                 self._release(hold, f"{facts.id} works with it again")
 
@@ -458,7 +461,7 @@ class AccountLimits(Part):
         Raises NotFound if none is held.
         """
         now = self.clock()
-        active_holds = [active_hold for active_hold in self.holds().values() if active_hold.released is None]
+        active_holds = [active_hold for active_hold in self.holds().values() if active_hold.released_at is None]
         chosen = [active_hold for active_hold in active_holds if name in (active_hold.key, active_hold.account)]
         if not chosen:
             held_names = ", ".join(sorted(active_hold.key for active_hold in active_holds))
@@ -466,19 +469,19 @@ class AccountLimits(Part):
             raise NotFound(f"no account {name} is held", remedy)
         events = [event for hold in chosen for event in self._release_events(hold, "a person says so", "person")]
         await self.flow.append(*events)
-        self._recording = {
-            key: active_hold for key, active_hold in self._recording.items() if active_hold not in chosen
+        self._unrecorded_holds = {
+            key: active_hold for key, active_hold in self._unrecorded_holds.items() if active_hold not in chosen
         }
         return {"released": [active_hold.key for active_hold in chosen], "at": rfc3339(now)}
 
     def _review_holds(self) -> None:
         """Release the holds that no session tried for long or whose time cannot be right, and schedule the next review."""
         now = self.clock()
-        for hold in self.flow.home.accounts.values():
-            if hold.released is not None or hold.key in self._recording:
+        for hold in self.flow.home.account_holds.values():
+            if hold.released_at is not None or hold.key in self._unrecorded_holds:
                 continue
-            until = end_of(hold, now)
-            trial_started = next(iter(self._queue_since(hold).went.values()), until)
+            until = hold_end(hold, now)
+            trial_started = next(iter(self._queue_since(hold).continued_at.values()), until)
             holding_session = self.flow.sessions.get(hold.session)
             if (
                 holding_session is not None and holding_session.limited
@@ -516,14 +519,14 @@ class AccountLimits(Part):
         if not stored_events:  # it was recorded before
             for event in events:
                 if isinstance(event.body, e.AccountHeld):
-                    self._recording.pop(hold_key(event.body.account, event.body.model), None)
+                    self._unrecorded_holds.pop(hold_key(event.body.account, event.body.model), None)
 
     # -- showing -------------------------------------------------------------------------------------------------------
 
     def accounts(self) -> list[dict[str, Any]]:
         """Return every account that is in use or held, with its hold, as JSON."""
         now, sessions = self.clock(), [facts for facts in self.flow.sessions.values() if not facts.stopped]
-        rows = [self._row(hold, sessions, now) for hold in self.holds().values() if hold.released is None]
+        rows = [self._row(hold, sessions, now) for hold in self.holds().values() if hold.released_at is None]
         held_accounts = {row["account"] for row in rows if row["model"] is None}
         for account in sorted({account_of(facts) for facts in sessions} - held_accounts):
             account_sessions = [facts for facts in sessions if account_of(facts) == account]
@@ -532,9 +535,9 @@ class AccountLimits(Part):
 
     def _row(self, hold: AccountHold, sessions: Iterable[SessionFacts], now: float) -> dict[str, Any]:
         held_sessions = [facts for facts in sessions if hold in self._holds_of(facts)]
-        until = end_of(hold, now)
+        until = hold_end(hold, now)
         row = _account_json(hold.account, hold.model or None, "held" if until > now else "trying", held_sessions)
-        return {**row, "until": rfc3339(until), "resetKnown": hold.named, "reason": hold.reason}
+        return {**row, "until": rfc3339(until), "resetKnown": hold.is_reset_time_reported, "reason": hold.reason}
 
 
 def _account_json(account: str, model: str | None, state: str, sessions: Sequence[SessionFacts]) -> dict[str, Any]:
@@ -548,7 +551,7 @@ def _account_json(account: str, model: str | None, state: str, sessions: Sequenc
         "reason": None,
         "agents": sorted({facts.spec.agent for facts in sessions}),
         "working": sum(holds_slot(facts) for facts in sessions) - sum(holds_slot(facts) for facts in limited_sessions),
-        "waiting": len(waiting(sessions)) + len(limited_sessions),
+        "waiting": len(list_waiting(sessions)) + len(limited_sessions),
     }
 
 
@@ -556,7 +559,7 @@ def _precedes(other: SessionFacts, facts: SessionFacts, now: float) -> bool:
     """Return whether `other`, which reached a limit, continues before this session after the hold: its reset time has come,
     and this session did not reach the limit or did so later.
     """
-    if other.id == facts.id or other.wanted != "run" or other.failure or (other.limit_until or now) > now:
+    if other.id == facts.id or other.requested_state != "run" or other.failure or (other.limit_until or now) > now:
         return False
     if not facts.limited:
         return True

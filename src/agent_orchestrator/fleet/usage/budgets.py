@@ -15,22 +15,22 @@ from typing import Any
 import structlog
 
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.values import Amount
+from agent_orchestrator.config.units import Amount
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.episodes import RAISE_BUDGET
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import Offer, SessionFacts, Usage
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.core.notices import NoticeGate
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.fleet.scheduling.slots import holds_slot
+from agent_orchestrator.fleet.scheduling.start_decision import holds_slot
 from agent_orchestrator.protocols import Timer
-from agent_orchestrator.sessions.lifecycle.usage_wait import Wait
+from agent_orchestrator.sessions.lifecycle.usage_wait import SessionWait
 from agent_orchestrator.sessions.part import Core, Part
 
-WARN_AT = 0.8
+WARNING_SHARE = 0.8
 """The part of a budget at which a person is notified."""
-EXPECTED = {"USD": 0.25, "tokens": 100_000.0}
+DEFAULT_EXPECTED_USE = {"USD": 0.25, "tokens": 100_000.0}
 """What a session is expected to use if nothing is known about its kind; at most a tenth of the shared budget."""
 MAX_SHARE_FACTOR = 1.5
 """How many times its limit of a shared budget one session counts for at most: usage is its agent's claim and must not block all others."""
@@ -38,10 +38,10 @@ MAX_OWN_FACTOR = 10.0
 """The same factor for the session's own budget: it is paused at the end of it, and a single step does not cost more than that."""
 SAMPLE_SIZE = 20
 """The number of earlier sessions that an expectation is computed from."""
-DAY = 86400.0
-LOOK_AGAIN = 300.0
+DAY_SECONDS = 86400.0
+DAY_RECHECK_SECONDS = 300.0
 """Seconds after which it is checked again whether another day has begun."""
-NEXT_DAY = "Another day has begun, and its budget with it. Go on where you left off."
+NEXT_DAY_MESSAGE = "Another day has begun, and its budget with it. Go on where you left off."
 
 log = structlog.get_logger()
 
@@ -59,22 +59,26 @@ class Cap:
     profile: str | None = None
     """Only sessions of this profile count; None: all of the projects."""
 
-    def counts(self, facts: SessionFacts) -> bool:
+    def applies_to(self, facts: SessionFacts) -> bool:
         """Return whether a session's use counts towards this budget."""
         return facts.project in self.projects and self.profile in (None, facts.spec.profile)
 
 
-def amount(used: Usage, unit: str) -> float:
+def usage_amount(used: Usage, unit: str) -> float:
     """Return the usage in a budget's unit; 0 dollars if they are not known."""
     return float(used.input + used.output) if unit == "tokens" else used.usd or 0.0
 
 
 def has_unmeasured_usage(facts: SessionFacts, unit: str) -> bool:
     """Return whether a session used something whose amount in this unit is not known."""
-    if unit != "tokens" and any(usage.usd is None and usage.input + usage.output for usage in facts.spent.values()):
+    if unit != "tokens" and any(
+        usage.usd is None and usage.input + usage.output for usage in facts.daily_usage.values()
+    ):
         return True
     total = facts.usage
-    has_worked = facts.launch is not None and (facts.launch.ended or facts.done is not None or bool(facts.said))
+    has_worked = facts.launch is not None and (
+        facts.launch.ended or facts.done_summary is not None or bool(facts.last_turn_text)
+    )
     return has_worked and not (total.input or total.output or total.usd)
 
 
@@ -86,7 +90,7 @@ def day_of(time: float) -> str:
 def usage_on(facts: SessionFacts, day: str) -> Usage:
     """Return what a session used on a day."""
     total = Usage()
-    for day_and_model, usage in facts.spent.items():
+    for day_and_model, usage in facts.daily_usage.items():
         if day_and_model.startswith(day):
             total = total.plus(usage)
     return total
@@ -160,16 +164,18 @@ class Budgets(Part):
         if of_profile and of_profile.per_project:
             yield Cap("project", of_profile.per_project, f"the budget of {profile}", projects, profile)
 
-    def spent(self, cap: Cap) -> float:
+    def spent_use(self, cap: Cap) -> float:
         """Return what was used of a shared budget, as far as it is known."""
         day = day_of(self.clock())
         if self._spent_amounts[:2] != (self.flow.seq, day):
             self._spent_amounts = (self.flow.seq, day, {})
         sums = self._spent_amounts[2]
         if cap not in sums:
-            sessions = (facts for facts in self.flow.sessions.values() if cap.counts(facts))
+            sessions = (facts for facts in self.flow.sessions.values() if cap.applies_to(facts))
             unit, by_day, budget = cap.amount.unit, cap.scope == "day", cap.amount.value
-            values = ((facts, amount(usage_on(facts, day) if by_day else facts.usage, unit)) for facts in sessions)
+            values = (
+                (facts, usage_amount(usage_on(facts, day) if by_day else facts.usage, unit)) for facts in sessions
+            )
             counted = (value if value <= budget / 10 else self._plausible(cap, facts, value) for facts, value in values)
             sums[cap] = sum(counted) + self._spent_by_plans(cap, day)
         return sums[cap]
@@ -189,17 +195,19 @@ class Budgets(Part):
         if cap.profile is not None:
             return 0.0
         plans = [entry for entry in self.flow.home.plans.values() if entry.project in cap.projects]
-        plan_usage = [entry.spent for entry in plans if cap.scope != "day" or day_of(entry.created_at) == day]
-        return sum(amount(Usage(entry.input, entry.output, usd=entry.usd), cap.amount.unit) for entry in plan_usage)
+        plan_usage = [entry.usage for entry in plans if cap.scope != "day" or day_of(entry.created_at) == day]
+        return sum(
+            usage_amount(Usage(entry.input, entry.output, usd=entry.usd), cap.amount.unit) for entry in plan_usage
+        )
 
     def limit(self, cap: Cap, facts: SessionFacts) -> float:
         """Return how much a session may use: the budget, and as much again for each time that a person raised it."""
         key = raise_key(cap.scope, day_of(self.clock()))
-        return cap.amount.value * (1 + facts.raised.get(key, 0))
+        return cap.amount.value * (1 + facts.budget_raises.get(key, 0))
 
     # -- reserving -----------------------------------------------------------------------------------------------------
 
-    def expected(self, facts: SessionFacts, cap: Cap) -> float:
+    def expected_use(self, facts: SessionFacts, cap: Cap) -> float:
         """Return what a session is expected to use in all: what earlier ones of its kind used, at most its budgets."""
         caps, unit = self.caps(facts.project, facts.spec.profile), cap.amount.unit
         own_budget = next(
@@ -208,7 +216,7 @@ class Budgets(Part):
         )
         usual = self._median_use(facts, unit, MAX_SHARE_FACTOR * cap.amount.value)
         if usual is None:
-            usual = own_budget.value if own_budget else min(EXPECTED[unit], cap.amount.value / 10)
+            usual = own_budget.value if own_budget else min(DEFAULT_EXPECTED_USE[unit], cap.amount.value / 10)
         return min(usual, cap.amount.value, own_budget.value if own_budget else usual)
 
     def _median_use(self, facts: SessionFacts, unit: str, maximum: float) -> float | None:
@@ -224,13 +232,13 @@ class Budgets(Part):
                 if session.project == facts.project
                 and (session.spec.profile or session.spec.agent) == kind
                 and not holds_slot(session)
-                and 0 < (use := amount(session.usage, unit)) <= maximum
+                and 0 < (use := usage_amount(session.usage, unit)) <= maximum
             ]
             amounts = [use for _, use in sorted(similar)[-SAMPLE_SIZE:]]
             self._usual_amounts[1][key] = median(amounts) if amounts else None
         return self._usual_amounts[1][key]
 
-    def reserved(self, cap: Cap, at_work: Sequence[SessionFacts]) -> float:
+    def reserved_use(self, cap: Cap, at_work: Sequence[SessionFacts]) -> float:
         """Return what is reserved for the sessions at work beyond what they used; continues the sum if the same list has grown."""
         counted_list, count, sums = self._reservations
         if counted_list is not at_work or count > len(at_work):
@@ -238,7 +246,9 @@ class Budgets(Part):
         for session in at_work[count:]:
             for session_cap in self.caps(session.project, session.spec.profile):
                 if session_cap.scope != "session":
-                    remaining = self.expected(session, session_cap) - amount(session.usage, session_cap.amount.unit)
+                    remaining = self.expected_use(session, session_cap) - usage_amount(
+                        session.usage, session_cap.amount.unit
+                    )
                     sums[session_cap] = sums.get(session_cap, 0.0) + max(0.0, remaining)
         self._reservations = (at_work, len(at_work), sums)
         return sums.get(cap, 0.0)
@@ -248,10 +258,10 @@ class Budgets(Part):
         for cap in self.caps(facts.project, facts.spec.profile):
             if cap.scope == "session":
                 continue
-            spent, reserved, limit = self.spent(cap), self.reserved(cap, at_work), self.limit(cap, facts)
+            spent, reserved, limit = self.spent_use(cap), self.reserved_use(cap, at_work), self.limit(cap, facts)
             unit, still_expected = (
                 cap.amount.unit,
-                max(0.0, self.expected(facts, cap) - amount(facts.usage, cap.amount.unit)),
+                max(0.0, self.expected_use(facts, cap) - usage_amount(facts.usage, cap.amount.unit)),
             )
             if spent >= limit:
                 return self._spent_reason(cap, spent, limit)
@@ -264,21 +274,22 @@ class Budgets(Part):
     def exhausted_reason(self, project: str, profile: str | None) -> str:
         """Return a sentence that names the shared budget which leaves nothing for more of this work, or "" if there is room."""
         for cap in self.caps(project, profile):
-            if cap.scope != "session" and (spent := self.spent(cap)) >= cap.amount.value:
+            if cap.scope != "session" and (spent := self.spent_use(cap)) >= cap.amount.value:
                 unit = cap.amount.unit
                 return f"{cap.name} is spent: {format_amount(spent, unit)} of {format_amount(cap.amount.value, unit)} {unit}"
         return ""
 
-    def wait(self, facts: SessionFacts) -> Wait | None:
+    def wait(self, facts: SessionFacts) -> SessionWait | None:
         """Return why a session gets no message: its day's or project's budget is spent and the rule is to stop then; None if it may."""
         rules = self.flow.rules(facts.project, facts.spec.profile)
         if not any(rule.trigger == "budget-exceeded" and rule.action == "stop" and rule.auto for rule in rules):
             return None
         now = self.clock()
         for cap in self.caps(facts.project, facts.spec.profile):
-            if cap.scope != "session" and (spent := self.spent(cap)) > (limit := self.limit(cap, facts)):
-                return Wait(
-                    self._spent_reason(cap, spent, limit), now - now % DAY + DAY if cap.scope == "day" else now + DAY
+            if cap.scope != "session" and (spent := self.spent_use(cap)) > (limit := self.limit(cap, facts)):
+                return SessionWait(
+                    self._spent_reason(cap, spent, limit),
+                    now - now % DAY_SECONDS + DAY_SECONDS if cap.scope == "day" else now + DAY_SECONDS,
                 )
         return None
 
@@ -289,7 +300,7 @@ class Budgets(Part):
 
     # -- checking what was spent ---------------------------------------------------------------------------------------
 
-    def _check_spenders(self, changes: Sequence[Change]) -> None:
+    def _check_spenders(self, changes: Sequence[FactsChange]) -> None:
         spenders = {
             change.after.id: change.after for change in changes if change.after and _is_usage(change.event.body)
         }
@@ -315,24 +326,26 @@ class Budgets(Part):
         events: list[Event] = []
         for cap in self.caps(facts.project, facts.spec.profile):
             is_own = cap.scope == "session"
-            spent = amount(facts.usage, cap.amount.unit) if is_own else self.spent(cap)
+            spent = usage_amount(facts.usage, cap.amount.unit) if is_own else self.spent_use(cap)
             if spent > cap.amount.value:
                 affected = (
-                    [facts] if is_own else [session for session in self.flow.sessions.values() if cap.counts(session)]
+                    [facts]
+                    if is_own
+                    else [session for session in self.flow.sessions.values() if cap.applies_to(session)]
                 )
                 events += [
                     self._exceeded_event(session, cap, spent)
                     for session in affected
                     if self._must_pause(session, cap, spent, facts)
                 ]
-            elif spent >= WARN_AT * cap.amount.value and not facts.stopped:
+            elif spent >= WARNING_SHARE * cap.amount.value and not facts.stopped:
                 events.append(self._warning_event(facts, cap, spent))
         return events
 
     def _must_pause(self, facts: SessionFacts, cap: Cap, spent: float, spender: SessionFacts) -> bool:
         """Return whether a session is to be paused for a spent budget: it is at work, or it spent it."""
         at_work = facts.live and (holds_slot(facts) or facts.id == spender.id)
-        return at_work and facts.wanted == "run" and not facts.stopped and spent > self.limit(cap, facts)
+        return at_work and facts.requested_state == "run" and not facts.stopped and spent > self.limit(cap, facts)
 
     def _exceeded_event(self, facts: SessionFacts, cap: Cap, spent: float) -> Event:
         unit, now = cap.amount.unit, self.clock()
@@ -361,11 +374,13 @@ class Budgets(Part):
             offer = facts.stopped and paused_for_day(facts)
             if offer and str(offer.event.get("day")) < today:
                 key = f"next-day:{facts.id}:{offer.id}"
-                message = e.MessageQueued(f"r-{offer.id}", NEXT_DAY, f"rule {offer.rule}")
+                message = e.MessageQueued(f"r-{offer.id}", NEXT_DAY_MESSAGE, f"rule {offer.rule}")
                 for number, body in enumerate((e.RestoreRequested(), message)):
                     events.append(Event(body, now, f"rule {offer.rule}", f"{key}:{number}", facts.project, facts.id))
         self._record_in_background(events)
-        self._timer = self.clock.call_later(min(LOOK_AGAIN, max(1.0, DAY - now % DAY)), self._resume_on_new_day)
+        self._timer = self.clock.call_later(
+            min(DAY_RECHECK_SECONDS, max(1.0, DAY_SECONDS - now % DAY_SECONDS)), self._resume_on_new_day
+        )
 
     # -- showing -------------------------------------------------------------------------------------------------------
 
@@ -377,7 +392,7 @@ class Budgets(Part):
         for cap in self._all_caps(project):
             unit = cap.amount.unit
             unmeasured_sessions = sorted(
-                session.id for session in sessions if cap.counts(session) and has_unmeasured_usage(session, unit)
+                session.id for session in sessions if cap.applies_to(session) and has_unmeasured_usage(session, unit)
             )
             rows.append(
                 {
@@ -387,8 +402,8 @@ class Budgets(Part):
                     "profile": cap.profile,
                     "unit": "tokens" if unit == "tokens" else "usd",
                     "budget": cap.amount.value,
-                    "spent": None if cap.scope == "session" else round(self.spent(cap), 6),
-                    "reserved": None if cap.scope == "session" else round(self.reserved(cap, at_work), 6),
+                    "spent": None if cap.scope == "session" else round(self.spent_use(cap), 6),
+                    "reserved": None if cap.scope == "session" else round(self.reserved_use(cap, at_work), 6),
                     "unknown": unmeasured_sessions,
                 }
             )

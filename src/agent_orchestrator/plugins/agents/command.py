@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import Missing, UsageError
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.protocols import (
     Agent,
     AgentContext,
@@ -41,7 +41,7 @@ VARIABLES = [
     "conversation",
 ]
 PERMISSION_KEYS = {"allow": ("y", "Enter"), "deny": ("n", "Enter")}
-LONGEST_ARGUMENT = 128 * 1024 - 1
+MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 """The number of bytes that Linux allows for one argument, without its final zero byte."""
 
 _CONDITIONAL_WORD = re.compile(r"\{\{[^{}]+ if [^{}]+\}\}")
@@ -50,7 +50,7 @@ _CONDITIONAL_WORD = re.compile(r"\{\{[^{}]+ if [^{}]+\}\}")
 _SHELL_WORDS = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "<<"})
 
 
-class Command(Agent):
+class CommandAgent(Agent):
     """The agent plugin that starts the command in its configuration."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
@@ -96,7 +96,7 @@ class Command(Agent):
         if is_resumed:
             prompt = task = context.message
         else:
-            prompt = cli.first_message(context) if self._has_rules_before else context.prompt
+            prompt = agent_cli.first_message(context) if self._has_rules_before else context.prompt
             task = context.task or context.prompt
         argv = _fill(
             command, _variables(context, self._model) | {"prompt": _without_nulls(prompt), "task": _without_nulls(task)}
@@ -104,7 +104,7 @@ class Command(Agent):
         if self._prompt_delivery == "argument" and not _uses_variable(command, "prompt", "task") and prompt:
             argv.append(_as_argument(prompt))
         longest = max(len(argument.encode(errors="surrogateescape")) for argument in argv)
-        if longest > LONGEST_ARGUMENT:
+        if longest > MAX_ARGUMENT_BYTES:
             raise UsageError(
                 f"an argument of {longest} bytes is too long for a command", "set prompt: file, stdin or paste"
             )
@@ -134,7 +134,7 @@ class Command(Agent):
         executable = self._host.which(program, search_path)
         if executable is None:
             remedy = f"install it: {self._install}" if self._install else f"install {program}, or name its path"
-            raise cli.not_found(program, remedy, search_path)
+            raise agent_cli.not_found(program, remedy, search_path)
         return executable
 
 
@@ -177,7 +177,7 @@ def _without_nulls(text: str) -> str:
 
 def _as_argument(prompt: str) -> str:
     """Return a prompt with a space in front if it begins with a dash, so that it is not taken for an option."""
-    return cli.as_argument(_without_nulls(prompt))
+    return agent_cli.as_argument(_without_nulls(prompt))
 
 
 def _uses_variable(command: list[str], *variables: str) -> bool:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.base.files.safe import read_regular_file
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.base.threads import run_in_own_thread
-from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.plugins.agents.shared.journals import Journal, parse_time, size_of
 from agent_orchestrator.protocols import (
     Activity,
@@ -35,14 +35,14 @@ from agent_orchestrator.protocols import reports as r
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-INSTALL = "install it: npm install -g @github/copilot"
+INSTALL_REMEDY = "install it: npm install -g @github/copilot"
 SHELL = "shell"
 TOOL_NAMES = {"write": "edit"}
 """Copilot's names for the use of a file, and ours."""
 
-LOOK_AGAIN = 0.3
-MOST_LOOKS = 200
-MOST_WAITS = 8
+SCREEN_RECHECK_SECONDS = 0.3
+MAX_SCREEN_READS = 200
+MAX_INTERRUPTION_READS = 8
 
 _MENU_HINT = re.compile(r"↑/↓ to navigate")
 _DIALOG = re.compile(r"↑/↓ to navigate|^\W*Cancelling\b", re.MULTILINE)
@@ -51,7 +51,7 @@ _READY = re.compile(r"/ commands · \? help")
 _TRUST = re.compile(r"Do you trust the files in this folder\?")
 _LOGIN = re.compile(r"(?:use|run) /login|You are not logged in|Please log ?in", re.IGNORECASE)
 _RETRY_NOTICE = re.compile(r"^\W*(Request failed.*Retrying\.\.\.)[\W]*$", re.MULTILINE)
-_PASTED = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^<>\n]*/>')
+_PASTED_FILE = re.compile(r'<pasted_content file="(?P<file>[^"\n]+)"[^<>\n]*/>')
 _LIMIT = re.compile(r"rate.?limit|quota|usage limit|premium requests", re.IGNORECASE)
 
 
@@ -74,18 +74,18 @@ class Copilot(Agent):
     def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Copilot's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
-        return cli.kept_folder(_home(env), "mcp-config.json", "agents", "hooks", "skills")
+        return agent_cli.agent_state(_home(env), "mcp-config.json", "agents", "hooks", "skills")
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `copilot` is installed and its version, or None."""
-        return await cli.detect(self._host, "copilot")
+        return await agent_cli.detect(self._host, "copilot")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `copilot -i PROMPT` with a session id of ours, which also resumes; rules are custom instructions
         of the session.
         """
         home = _home(context.env)
-        argv = [cli.program(self._host, "copilot", context, INSTALL), "--no-auto-update"]
+        argv = [agent_cli.find_program(self._host, "copilot", context, INSTALL_REMEDY), "--no-auto-update"]
         conversation = str(uuid.uuid4()) if context.resume is None else _complete_id(home, context.resume)
         events_file = _events_file(home, conversation)
         if not conversation:
@@ -98,9 +98,11 @@ class Copilot(Agent):
             argv += ["--model", str(model)]
         argv += _permission_flags(context)
         is_resumed = context.resume is not None and (events_file.exists() or not _is_uuid(conversation))
-        prompt = cli.shorten_to_argument(context.message if is_resumed else context.task or context.prompt, context)
+        prompt = agent_cli.shorten_to_argument(
+            context.message if is_resumed else context.task or context.prompt, context
+        )
         if prompt:
-            argv += ["--interactive", cli.as_argument(self.escape_input(prompt))]
+            argv += ["--interactive", agent_cli.as_argument(self.escape_input(prompt))]
         await run_in_own_thread(_trust_folder, home, context)
         return AgentLaunch(
             tuple(argv),
@@ -127,7 +129,7 @@ class Copilot(Agent):
         """Return the keys for the dialog, which is drawn some time after its event is written; None if it does not appear."""
         del text  # the text is sent as the next message
         command = permission.command if permission.tool == SHELL else ""
-        return await cli.keys_for(run, _MENU_HINT, command, self.permission_keys.get(decision))
+        return await agent_cli.wait_for_dialog_keys(run, _MENU_HINT, command, self.permission_keys.get(decision))
 
     def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Copilot."""
@@ -136,7 +138,7 @@ class Copilot(Agent):
     def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line, which is the last line between two rules."""
         lines = _INPUT_LINE.findall(screen)
-        return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Paste #"))
+        return bool(lines) and (agent_cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Paste #"))
 
     async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the session's events, and from the screen what is no event: readiness, questions before the start,
@@ -146,12 +148,12 @@ class Copilot(Agent):
         while True:
             async for heard in reader.read():
                 yield heard
-            if reader.reads_screen and (screen_report := reader.see(await _screen_text(run))):
+            if reader.needs_screen and (screen_report := reader.read_screen(await _screen_text(run))):
                 yield screen_report
-            if not await run.changes.next(reader.patience):
+            if not await run.changes.next(reader.wait_seconds):
                 async for heard in reader.read():
                     yield heard
-                for heard in reader.left():
+                for heard in reader.held_reports():
                     yield heard
                 return
 
@@ -163,8 +165,8 @@ class _EventReader:
         self._run = run
         path = _events_file(Path(run.plugin_data["home"]), run.conversation or "")
         self._journal = Journal(path, replace(run, cursors={}))
-        self._journal.place = f"copilot-{path.parent.name}"
-        self._cursor = run.cursors.get(self._journal.place, 0)
+        self._journal.cursor_name = f"copilot-{path.parent.name}"
+        self._cursor = run.cursors.get(self._journal.cursor_name, 0)
         self._earlier_size = int(run.plugin_data.get("before") or 0)
         self._events = SessionEvents(run.workspace, path.parent)
         self._state = Activity.STARTING
@@ -174,19 +176,19 @@ class _EventReader:
         run.changes.watch(run.log)
 
     @property
-    def reads_screen(self) -> bool:
+    def needs_screen(self) -> bool:
         """Return whether the screen may show something that is no event: before the first turn, and while a request to the model runs."""
-        return self._is_starting or self._events.waits or self._held_interruption is not None
+        return self._is_starting or self._events.is_request_running or self._held_interruption is not None
 
     @property
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return the seconds to wait for a change while something is due, otherwise None."""
-        return LOOK_AGAIN if self._is_starting or self._held_interruption else None
+        return SCREEN_RECHECK_SECONDS if self._is_starting or self._held_interruption else None
 
     @property
     def _is_starting(self) -> bool:
         """Return whether no event has set a state yet."""
-        return self._state == Activity.STARTING and self._screen_reads < MOST_LOOKS
+        return self._state == Activity.STARTING and self._screen_reads < MAX_SCREEN_READS
 
     async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new events."""
@@ -194,7 +196,7 @@ class _EventReader:
             is_current = line.start >= self._earlier_size
             reports = [
                 report
-                for report in self._events.take(line.data, now=is_current)
+                for report in self._events.read_event(line.data, now=is_current)
                 if not self._is_redundant(report, is_current=is_current)
             ]
             for report in reports if is_current else ():
@@ -204,13 +206,13 @@ class _EventReader:
             if self._held_interruption:
                 yield self._held_interruption
                 self._held_interruption = None
-            heard = self._journal.heard(line, *reports)
+            heard = self._journal.make_batch(line, *reports)
             if any(isinstance(report, r.ActivityReport) and report.state == Activity.INTERRUPTED for report in reports):
                 self._held_interruption, self._screen_reads = heard, 0
             else:
                 yield heard
 
-    def left(self) -> list[ReportBatch]:
+    def held_reports(self) -> list[ReportBatch]:
         """Return the interruption that is still held back when the agent ends."""
         return [self._held_interruption] if self._held_interruption else []
 
@@ -219,14 +221,14 @@ class _EventReader:
         state = _state_of(report)
         return state is not None and (not is_current or (state == self._state == Activity.ACTIVE))
 
-    def see(self, screen: str) -> ReportBatch | None:
+    def read_screen(self, screen: str) -> ReportBatch | None:
         """Return the report of what only the screen shows, or None."""
         self._screen_reads += 1
         report: r.Report | None = None
         if self._held_interruption:
             heard = (
                 self._held_interruption
-                if _READY.search(screen) or self._screen_reads > MOST_WAITS or self._run.ended.is_set()
+                if _READY.search(screen) or self._screen_reads > MAX_INTERRUPTION_READS or self._run.ended.is_set()
                 else None
             )
             self._held_interruption = None if heard else self._held_interruption
@@ -257,13 +259,13 @@ class SessionEvents:
         """`folder` is where Copilot keeps the session's files."""
         self._workspace = workspace
         self._folder = folder
-        self.waits = False
+        self.is_request_running = False
         """Whether a request to the model is running."""
         self._last_text: str | None = None
         self._open_requests: set[str] = set()
 
     @skip_malformed
-    def take(self, event: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
+    def read_event(self, event: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """Return the reports of one event; `now` is False for an event of an earlier process."""
         data, time = event.get("data") or {}, parse_time(event.get("timestamp"))
         kind = event.get("type")
@@ -271,7 +273,7 @@ class SessionEvents:
             return _usage_reports(data.get("usage") or {}, time)
         if event.get("agentId") or data.get("parentToolCallId"):
             return []  # of a subagent
-        self.waits = now and kind in ("user.message", "assistant.turn_start")
+        self.is_request_running = now and kind in ("user.message", "assistant.turn_start")
         match kind:
             case "user.message":
                 message = _expand_pastes(str(data.get("content") or ""), self._folder)
@@ -313,7 +315,7 @@ class SessionEvents:
             return [
                 r.PermissionReport(
                     TOOL_NAMES.get(tool, tool),
-                    cli.relative_to_workspace(self._workspace, str(path)),
+                    agent_cli.relative_to_workspace(self._workspace, str(path)),
                     reason,
                     identity,
                     time,
@@ -408,7 +410,7 @@ def _expand_pastes(text: str, folder: Path) -> str:
         except (OSError, ValueError):
             return mark[0]
 
-    return _PASTED.sub(content, text)
+    return _PASTED_FILE.sub(content, text)
 
 
 def _complete_id(home: Path, conversation: str) -> str:
@@ -460,4 +462,4 @@ def _trust_folder(home: Path, context: AgentContext) -> None:
         trusted.append(str(folder))
         return True
 
-    cli.merge_json(home / "config.json", add, home)
+    agent_cli.merge_json(home / "config.json", add, home)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.base.tolerant import skip_malformed
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.plugins.agents.shared.journals import Journal, entries_in, last_changed
+from agent_orchestrator.plugins.agents.shared import agent_cli
+from agent_orchestrator.plugins.agents.shared.journals import Journal, entries_in, recent_journals
 from agent_orchestrator.protocols import (
     Activity,
     Agent,
@@ -30,12 +30,12 @@ from agent_orchestrator.protocols import reports as r
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-INSTALL = "install it: curl https://cursor.com/install -fsS | bash"
+INSTALL_REMEDY = "install it: curl https://cursor.com/install -fsS | bash"
 MODES: Mapping[str, tuple[str, ...]] = {"plan": ("--mode", "plan"), "full": ("--force",)}
 
-SETTLED = 0.4
-"""Seconds without output after which the screen is read; during output it is read every `LOOK_EVERY` seconds."""
-LOOK_EVERY = 1.0
+SETTLE_SECONDS = 0.4
+"""Seconds without output after which the screen is read; during output it is read every `SCREEN_POLL_SECONDS`."""
+SCREEN_POLL_SECONDS = 1.0
 
 _USER_QUERY = re.compile(r"\A<user_query>\n?(.*?)\n?</user_query>\Z", re.DOTALL)
 
@@ -62,28 +62,28 @@ class Cursor(Agent):
         """Return Cursor's folders (login, chats) as writable, its settings in them as read-only."""
         del private
         home = Path(env.get("HOME") or Path.home())
-        folders = cli.kept_folder(
+        folders = agent_cli.agent_state(
             home / ".cursor", "mcp.json", "hooks.json", "commands", "extensions", "rules", "skills"
         )
         return replace(folders, writable=(*folders.writable, home / ".config" / "cursor"))
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `cursor-agent` is installed and its version, or None."""
-        return await cli.detect(self._host, "cursor-agent")
+        return await agent_cli.detect(self._host, "cursor-agent")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `cursor-agent PROMPT` with `--trust` for the folder; `--resume` with the chat's id if one is known."""
-        argv = [cli.program(self._host, "cursor-agent", context, INSTALL), "--trust"]
+        argv = [agent_cli.find_program(self._host, "cursor-agent", context, INSTALL_REMEDY), "--trust"]
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += MODES.get(context.permissions, ())
         if context.resume is None:
-            prompt = cli.first_message(context)
+            prompt = agent_cli.first_message(context)
         else:
             argv.append(f"--resume={context.resume}" if context.resume else "--continue")
-            prompt = cli.shorten_to_argument(context.message, context)
+            prompt = agent_cli.shorten_to_argument(context.message, context)
         if prompt:
-            argv.append(cli.as_argument(prompt))
+            argv.append(agent_cli.as_argument(prompt))
         folder = _transcript_folder(context.env, context.workspace)
         return AgentLaunch(
             tuple(argv),
@@ -98,26 +98,26 @@ class Cursor(Agent):
 
     async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield the messages that Cursor took, from its transcript, and its state, from its screen."""
-        listener = _Listener(run)
+        listener = _CursorListener(run)
         run.changes.watch(run.log)
         run.changes.watch(listener.folder)
         last_look, is_quiet = 0.0, False
         while True:
             async for heard in listener.read():
                 yield heard
-            if is_quiet or time.monotonic() - last_look >= LOOK_EVERY:
+            if is_quiet or time.monotonic() - last_look >= SCREEN_POLL_SECONDS:
                 last_look = time.monotonic()
-                if screen_report := listener.see(await _screen_text(run), self.screen):
+                if screen_report := listener.read_screen(await _screen_text(run), self.screen):
                     yield screen_report
-            log_size = listener.written
-            if not await run.changes.next(None if is_quiet else SETTLED):
+            log_size = listener.terminal_log_size
+            if not await run.changes.next(None if is_quiet else SETTLE_SECONDS):
                 break
-            is_quiet = listener.written == log_size
+            is_quiet = listener.terminal_log_size == log_size
         async for heard in listener.read():
             yield heard
 
 
-class _Listener:
+class _CursorListener:
     """A reader of one launch: its transcript and its screen."""
 
     def __init__(self, run: RunningLaunch) -> None:
@@ -130,7 +130,7 @@ class _Listener:
         self._last_text = ""
 
     @property
-    def written(self) -> int:
+    def terminal_log_size(self) -> int:
         """Return the size of the terminal's log in bytes."""
         try:
             return self._run.log.stat().st_size
@@ -148,24 +148,24 @@ class _Listener:
             transcript = next((path for path in _chat_files(self.folder) if path.stem == self._chat), None)
             self._journal = Journal(transcript, replace(self._run, cursors={})) if transcript else None
         if self._journal is not None:
-            cursor = self._run.cursors.get(self._journal.place, 0)
+            cursor = self._run.cursors.get(self._journal.cursor_name, 0)
             async for line in self._journal.lines():
-                reports = self._take(line.data)
+                reports = self._read_record(line.data)
                 if reports and line.end > cursor:
-                    yield self._journal.heard(line, *reports)
+                    yield self._journal.make_batch(line, *reports)
 
     @skip_malformed
-    def _take(self, record: Mapping[str, Any]) -> list[r.Report]:
+    def _read_record(self, record: Mapping[str, Any]) -> list[r.Report]:
         """Return the report of a user's message; remember the agent's last text."""
         text = text_of(record)
         if record.get("role") == "user" and text:
             self._last_text = ""
-            return [r.MessageTakenReport(cli.without_rules(text))]
+            return [r.MessageTakenReport(agent_cli.without_rules(text))]
         if record.get("role") == "assistant" and text:
             self._last_text = text
         return []
 
-    def see(self, screen: str, rules: ScreenRules) -> ReportBatch | None:
+    def read_screen(self, screen: str, rules: ScreenRules) -> ReportBatch | None:
         """Return the state that the screen shows, if it changed."""
         if rules.blocked and (match := rules.blocked.search(screen)):
             state, report = Activity.BLOCKED, r.ActivityReport(Activity.BLOCKED, match[0].strip(" │┃"))
@@ -208,7 +208,7 @@ def _transcript_folder(env: Mapping[str, str], workspace: Path) -> Path:
 def _chat_files(folder: Path) -> list[Path]:
     """Return the files of the chats, each in its own folder or not, the one that changed last at the end."""
     entries = entries_in(folder)
-    return last_changed(
+    return recent_journals(
         {path.stem: path for path in (*entries, *entries_in(*entries)) if path.suffix == ".jsonl"}.values()
     )
 

@@ -19,7 +19,7 @@ from agent_orchestrator.protocols import (
     AgentLaunch,
     InstalledAgent,
     ScreenRules,
-    Turn,
+    TurnCommand,
     TurnLine,
 )
 from agent_orchestrator.protocols import reports as r
@@ -76,15 +76,15 @@ class Demo(Agent):
 
     # -- without a terminal --------------------------------------------------------------------------------------------
 
-    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> TurnCommand:
         """Return the command of a headless turn: with a schema the planner (`testing/demo_planner.py`), otherwise the scripted agent."""
         if context.schema:
             repeat_option = ("--again",) if conversation else ()
             state = str(context.private / "demo-plan.json")
-            return Turn((sys.executable, "-I", "-S", str(PLANNER), state, *repeat_option), stdin=prompt)
+            return TurnCommand((sys.executable, "-I", "-S", str(PLANNER), state, *repeat_option), stdin=prompt)
         file = context.private / "demo-turn.md"
         file.write_text(prompt, encoding="utf-8")
-        return Turn(COMMAND, {"AO_TASK_FILE": str(file), **_task_length(context, prompt)})
+        return TurnCommand(COMMAND, {"AO_TASK_FILE": str(file), **_task_length(context, prompt)})
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one line: a record of the planner; the scripted agent's output is shown, since it reports through the spool."""

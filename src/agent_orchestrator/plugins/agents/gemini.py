@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.base.threads import run_in_own_thread
-from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.plugins.agents.shared.input_prompts import log_size
 from agent_orchestrator.plugins.agents.shared.journals import Journal, parse_time, past_lines, size_of
-from agent_orchestrator.plugins.agents.shared.window_titles import Title, Titles
+from agent_orchestrator.plugins.agents.shared.window_titles import WindowTitle, WindowTitleReader
 from agent_orchestrator.protocols import (
     Activity,
     Agent,
@@ -37,16 +37,16 @@ from agent_orchestrator.protocols import reports as r
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-INSTALL = "install it: npm install -g @google/gemini-cli"
+INSTALL_REMEDY = "install it: npm install -g @google/gemini-cli"
 MODES = {"default": "default", "plan": "plan", "auto-edit": "auto_edit", "full": "yolo"}
 SHELLS = frozenset({"Shell", "run_shell_command"})
-TOOLS = {"Shell": "run_shell_command", "Edit": "replace", "WriteFile": "write_file", "WebFetch": "web_fetch"}
+TOOL_NAMES = {"Shell": "run_shell_command", "Edit": "replace", "WriteFile": "write_file", "WebFetch": "web_fetch"}
 """Gemini's tool names by the names that its dialogs show."""
 
-SETTLE = 1.0
+SETTLE_SECONDS = 1.0
 """Seconds that a turn's last record may be written after the title has shown the end of the turn."""
-LOOK_AGAIN = 0.3
-MOST_LOOKS = 100
+SCREEN_RECHECK_SECONDS = 0.3
+MAX_SCREEN_READS = 100
 
 _READY = re.compile(r"^\s*[>*!]\s+Type your message", re.MULTILINE)
 _INPUT_LINE = re.compile(r"^ [>*!] +(.*?) *$", re.MULTILINE)
@@ -75,23 +75,25 @@ class Gemini(Agent):
     def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Gemini's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
-        return cli.kept_folder(_home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills")
+        return agent_cli.agent_state(
+            _home(env), "settings.json", "GEMINI.md", "commands", "extensions", "policies", "skills"
+        )
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `gemini` is installed and its version, or None."""
-        return await cli.detect(self._host, "gemini")
+        return await agent_cli.detect(self._host, "gemini")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `gemini -i PROMPT` with a session id of ours, or with `--resume` if that session has had a message."""
         home = _home(context.env)
-        argv = [cli.program(self._host, "gemini", context, INSTALL), "--skip-trust"]
+        argv = [agent_cli.find_program(self._host, "gemini", context, INSTALL_REMEDY), "--skip-trust"]
         if model := context.model or self._model:
             argv += ["--model", str(model)]
         argv += ["--approval-mode", MODES.get(context.permissions, "default")]
         if policy := _write_policy(context):
             for path in (home / "policies", policy):
                 argv += ["--policy", str(path)]
-        prompt, conversation = cli.first_message(context), context.resume
+        prompt, conversation = agent_cli.first_message(context), context.resume
         if conversation is None or (
             _is_uuid(conversation) and not await run_in_own_thread(_has_messages, home, conversation)
         ):
@@ -99,9 +101,9 @@ class Gemini(Agent):
             argv += ["--session-id", conversation]
         else:
             argv += ["--resume", conversation or "latest"]
-            prompt = cli.shorten_to_argument(context.message, context)
+            prompt = agent_cli.shorten_to_argument(context.message, context)
         if prompt:
-            argv += ["--prompt-interactive", cli.as_argument(self.escape_input(prompt))]
+            argv += ["--prompt-interactive", agent_cli.as_argument(self.escape_input(prompt))]
         await run_in_own_thread(_choose_login, home, context.env)
         return AgentLaunch(
             tuple(argv),
@@ -138,13 +140,13 @@ class Gemini(Agent):
 
     async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the chat records and the window title, and from the screen where neither says enough."""
-        listener = _Listener(run)
+        listener = _GeminiListener(run)
         while True:
             async for heard in listener.read():
                 yield heard
-            if listener.reads_screen and (screen_report := listener.see(await _screen_text(run))):
+            if listener.needs_screen and (screen_report := listener.read_screen(await _screen_text(run))):
                 yield screen_report
-            if not await run.changes.next(listener.patience):
+            if not await run.changes.next(listener.wait_seconds):
                 async for heard in listener.read():
                     yield heard
                 return
@@ -163,46 +165,46 @@ class Gemini(Agent):
     def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line: Enter right after a paste only adds a line break."""
         lines = _INPUT_LINE.findall(screen)
-        return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
+        return bool(lines) and (agent_cli.is_beginning(text, lines[-1]) or lines[-1].startswith("[Pasted Text:"))
 
 
-class _Listener:
+class _GeminiListener:
     """A reader of one launch: its chat files, its window titles and its screen."""
 
     def __init__(self, run: RunningLaunch) -> None:
         self._run = run
-        self._titles = Titles(run, int(run.plugin_data.get("log") or 0))
-        self._chat_files: dict[Path, Journal] = {}
-        self._conversation = Chat(resumed=bool(run.plugin_data.get("resumed")))
+        self._titles = WindowTitleReader(run, int(run.plugin_data.get("log") or 0))
+        self._journals: dict[Path, Journal] = {}
+        self._conversation = ChatState(resumed=bool(run.plugin_data.get("resumed")))
         self._earlier_sizes: dict[str, int] = json.loads(run.plugin_data.get("before") or "{}")
         self._state = Activity.STARTING
-        self._ready_title: tuple[Title, float] | None = None
+        self._ready_title: tuple[WindowTitle, float] | None = None
         self._screen_reads = 0
-        self.reads_screen = not run.plugin_data.get("prompt")
+        self.needs_screen = not run.plugin_data.get("prompt")
         """Whether the screen must be read, since it shows something that is in no record."""
 
     @property
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return the seconds to wait for a change while something is due, otherwise None."""
-        return LOOK_AGAIN if self._ready_title or (self.reads_screen and self._screen_reads) else None
+        return SCREEN_RECHECK_SECONDS if self._ready_title or (self.needs_screen and self._screen_reads) else None
 
     async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new chat records, then those of new titles."""
         for journal in self._open_journals():
             cursor, earlier_size = (
-                self._run.cursors.get(journal.place, 0),
+                self._run.cursors.get(journal.cursor_name, 0),
                 self._earlier_sizes.get(journal.path.name, 0),
             )
             async for line in journal.lines():
                 is_current = line.start >= earlier_size
-                reports = self._conversation.take(line.data, now=is_current)
+                reports = self._conversation.read_record(line.data, now=is_current)
                 if not is_current:  # the state of an earlier process
                     reports = [report for report in reports if not isinstance(report, r.ActivityReport)]
                 for report in reports:
                     if isinstance(report, r.ActivityReport):
-                        self._state, self.reads_screen = report.state, False
+                        self._state, self.needs_screen = report.state, False
                 if reports and line.end > cursor:
-                    yield journal.heard(line, *reports)
+                    yield journal.make_batch(line, *reports)
         for title in self._titles.read():
             for heard in self._read_title(title):
                 yield heard
@@ -212,57 +214,59 @@ class _Listener:
     def _open_journals(self) -> list[Journal]:
         """Return the journals of the conversation's files, opening new ones."""
         for path in _chat_files(Path(self._run.plugin_data["home"]), self._run.conversation or ""):
-            if path not in self._chat_files:
-                self._chat_files[path] = Journal(path, replace(self._run, cursors={}))
-        return list(self._chat_files.values())
+            if path not in self._journals:
+                self._journals[path] = Journal(path, replace(self._run, cursors={}))
+        return list(self._journals.values())
 
-    def _read_title(self, title: Title) -> Iterator[ReportBatch]:
+    def _read_title(self, title: WindowTitle) -> Iterator[ReportBatch]:
         """Yield the report of a title: waiting for a permission, working, or ready."""
         if title.text.startswith("✋"):
-            self._ready_title, self.reads_screen, self._screen_reads = None, True, 1
+            self._ready_title, self.needs_screen, self._screen_reads = None, True, 1
         elif title.text.startswith(("✦", "⏲")):
-            self._ready_title, self.reads_screen = None, False
+            self._ready_title, self.needs_screen = None, False
             if self._state != Activity.ACTIVE:
                 self._state = Activity.ACTIVE
-                yield self._titles.heard(title, r.ActivityReport(Activity.ACTIVE))
+                yield self._titles.make_batch(title, r.ActivityReport(Activity.ACTIVE))
         elif title.text.startswith("◇"):
-            if self._conversation.open:
-                self._ready_title, self.reads_screen = (title, time.monotonic() + SETTLE), False
+            if self._conversation.is_in_turn:
+                self._ready_title, self.needs_screen = (title, time.monotonic() + SETTLE_SECONDS), False
             elif self._state == Activity.STARTING:
-                self.reads_screen, self._screen_reads = True, 1
+                self.needs_screen, self._screen_reads = True, 1
 
     def _end_settled_turn(self) -> Iterator[ReportBatch]:
-        """Yield the end of the turn once the title has shown it and the last text is recorded, or `SETTLE` seconds have passed."""
-        if self._ready_title and not self._conversation.open:
+        """Yield the end of the turn once the title has shown it and the last text is recorded, or `SETTLE_SECONDS` have passed."""
+        if self._ready_title and not self._conversation.is_in_turn:
             self._ready_title = None
         elif self._ready_title and (self._conversation.last_text or time.monotonic() > self._ready_title[1]):
             title, self._ready_title = self._ready_title[0], None
-            self._conversation.open, self._state = False, Activity.IDLE
-            yield self._titles.heard(title, r.TurnReport(self._conversation.last_text))
+            self._conversation.is_in_turn, self._state = False, Activity.IDLE
+            yield self._titles.make_batch(title, r.TurnReport(self._conversation.last_text))
 
-    def see(self, screen: str) -> ReportBatch | None:
+    def read_screen(self, screen: str) -> ReportBatch | None:
         """Return a report if the screen shows a dialog, or a state before the first turn; None if not drawn yet."""
         report = (
-            dialog_report(screen) if self._conversation.open else opening_screen(screen, begun=self._conversation.begun)
+            dialog_report(screen)
+            if self._conversation.is_in_turn
+            else opening_report(screen, begun=self._conversation.is_set_up)
         )
         is_idle = isinstance(report, r.ActivityReport) and report.state == Activity.IDLE
         self._screen_reads += 1
         # The screen is not drawn yet, or the first prompt is about to be taken.
         if report is None or (is_idle and self._run.plugin_data.get("prompt")):
-            self.reads_screen = self._screen_reads < MOST_LOOKS
+            self.needs_screen = self._screen_reads < MAX_SCREEN_READS
             return None
-        self._state, self.reads_screen = Activity.IDLE if is_idle else Activity.BLOCKED, False
+        self._state, self.needs_screen = Activity.IDLE if is_idle else Activity.BLOCKED, False
         return ReportBatch((report,), "screen")
 
 
-class Chat:
+class ChatState:
     """A conversation as its records describe it."""
 
     def __init__(self, *, resumed: bool = False) -> None:
         self._resumed = resumed
-        self.open = False
+        self.is_in_turn = False
         """Whether a turn is running; one that an earlier process left unfinished does not count."""
-        self.begun = False
+        self.is_set_up = False
         """Whether this process has set its conversation up; what is typed before that is not sent."""
         self.last_text = ""
         """The last text of this turn, if the turn may end with it."""
@@ -270,20 +274,20 @@ class Chat:
         self._last_progress: tuple[int, int, str] | None = None
 
     @skip_malformed
-    def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
+    def read_record(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """Return the reports of one record; `now` is False for a record of an earlier process."""
         timestamp = parse_time(record.get("timestamp"))
         if now and ("sessionId" if self._resumed else "messages") in record.get("$set", {}):
-            self.begun = True
+            self.is_set_up = True
         text = _text(record.get("displayContent") or record.get("content"))
         match record.get("type"):
             case "user":
                 self.last_text = ""
                 if not text or text.startswith("<session_context>"):
                     return []
-                self.open = now
+                self.is_in_turn = now
                 return [
-                    r.MessageTakenReport(cli.without_rules(text), timestamp),
+                    r.MessageTakenReport(agent_cli.without_rules(text), timestamp),
                     r.ActivityReport(Activity.ACTIVE, "", timestamp),
                 ]
             case "gemini":
@@ -291,10 +295,10 @@ class Chat:
                 self.last_text = "" if calls else text
                 return [*self._usage(record, timestamp), *self._progress(calls, timestamp)]
             case "info" if text.startswith("Request cancelled"):
-                self.open = False
+                self.is_in_turn = False
                 return [r.ActivityReport(Activity.INTERRUPTED, "", timestamp)]
             case "error":
-                self.open = False
+                self.is_in_turn = False
                 detail = " ".join(text.split())[:300]
                 reports: list[r.Report] = [r.ActivityReport(Activity.INTERRUPTED, detail, timestamp)]
                 return [*reports, r.LimitReport(None, timestamp)] if _LIMIT.search(text) else reports
@@ -386,7 +390,7 @@ def _command_in_box(below: str) -> str:
     return "\n".join(command_lines or ()).strip()
 
 
-def opening_screen(screen: str, *, begun: bool) -> r.Report | None:
+def opening_report(screen: str, *, begun: bool) -> r.Report | None:
     """Return what Gemini waits for before its first turn: a login, or a message; None while it is starting."""
     if _LOGIN.search(screen):
         return r.ActivityReport(Activity.WAITING_INPUT, "how should it log in? (answer in its terminal)")
@@ -433,13 +437,13 @@ def _chat_files(home: Path, conversation: str) -> list[Path]:
 def _has_begun(run: RunningLaunch) -> bool:
     """Return whether this launch has set its conversation up, so that it takes messages."""
     earlier_sizes: dict[str, int] = json.loads(run.plugin_data.get("before") or "{}")
-    chat = Chat(resumed=bool(run.plugin_data.get("resumed")))
+    chat = ChatState(resumed=bool(run.plugin_data.get("resumed")))
     for path in _chat_files(Path(run.plugin_data["home"]), run.conversation or ""):
         with contextlib.suppress(OSError):
             for line in past_lines(path, earlier_sizes.get(path.name, 0)):
                 with contextlib.suppress(ValueError, RecursionError):
-                    chat.take(json.loads(line))
-    return chat.begun
+                    chat.read_record(json.loads(line))
+    return chat.is_set_up
 
 
 def _has_messages(home: Path, conversation: str) -> bool:
@@ -454,7 +458,7 @@ def _has_messages(home: Path, conversation: str) -> bool:
 def _write_policy(context: AgentContext) -> Path | None:
     """Write the rules for what needs no permission as a policy file in the session's folder; return its path, or None without rules."""
     tools = [
-        TOOLS.get(permission.tool, permission.tool)
+        TOOL_NAMES.get(permission.tool, permission.tool)
         for permission in context.allowed
         if permission.tool not in SHELLS and not permission.command
     ]
@@ -489,4 +493,4 @@ def _choose_login(home: Path, env: Mapping[str, str]) -> None:
         login["selectedType"] = method
         return True
 
-    cli.merge_json(home / "settings.json", choose, home)
+    agent_cli.merge_json(home / "settings.json", choose, home)

@@ -18,11 +18,17 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from agent_orchestrator.base.files.safe import open_below, write_atomically
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.base.threads import run_in_own_thread
-from agent_orchestrator.base.tolerant import skip_malformed
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.plugins.agents.shared import cli
-from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS, Journal, entries_in, last_changed, size_of
+from agent_orchestrator.plugins.agents.shared import agent_cli
+from agent_orchestrator.plugins.agents.shared.journals import (
+    MAX_JOURNALS,
+    Journal,
+    entries_in,
+    recent_journals,
+    size_of,
+)
 from agent_orchestrator.protocols import (
     Activity,
     Agent,
@@ -44,11 +50,11 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-INSTALL = "install it: npm install -g @moonshot-ai/kimi-code (it needs Node 22.19 or newer)"
+INSTALL_REMEDY = "install it: npm install -g @moonshot-ai/kimi-code (it needs Node 22.19 or newer)"
 MODES: Mapping[str, tuple[str, ...]] = {"plan": ("--plan",), "full": ("--auto",)}
 
-LOOK_AGAIN = 0.5
-MOST_LOOKS = 120
+SCREEN_RECHECK_SECONDS = 0.5
+MAX_SCREEN_READS = 120
 
 _READY = re.compile(r"^\s*│ >", re.MULTILINE)
 _DIALOG = re.compile(r"↑/↓ select|↑↓ navigate")
@@ -76,19 +82,19 @@ class KimiCode(Agent):
     def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Kimi's folder (login, conversations) as writable, its settings in it as read-only."""
         del private
-        return cli.kept_folder(_home(env), "mcp.json", "plugins", "skills")
+        return agent_cli.agent_state(_home(env), "mcp.json", "plugins", "skills")
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `kimi` is installed and its version, or None."""
         path = self._host.which("kimi")
-        return await cli.detect(self._host, "kimi", own_node(path, os.environ)) if path else None
+        return await agent_cli.detect(self._host, "kimi", node_environment(path, os.environ)) if path else None
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `kimi`. It takes no first prompt and no rules as arguments, so both are typed once it is ready."""
         home = _home(context.env)
-        argv = [cli.program(self._host, "kimi", context, INSTALL)]
+        argv = [agent_cli.find_program(self._host, "kimi", context, INSTALL_REMEDY)]
         if context.resume is None:
-            prompt = cli.first_message(context)
+            prompt = agent_cli.first_message(context)
         else:
             prompt = context.message
             argv += ["--session", context.resume] if context.resume else ["--continue"]
@@ -99,7 +105,7 @@ class KimiCode(Agent):
         earlier_sizes = {path.parent.parent.parent.name: size_of(path) for path in _main_wires(home, context.workspace)}
         return AgentLaunch(
             tuple(argv),
-            {"KIMI_CODE_NO_AUTO_UPDATE": "1", **own_node(argv[0], context.env)},
+            {"KIMI_CODE_NO_AUTO_UPDATE": "1", **node_environment(argv[0], context.env)},
             paste=prompt or None,
             waits=not prompt,
             conversation=context.resume or None,
@@ -118,7 +124,7 @@ class KimiCode(Agent):
     ) -> Sequence[str] | None:
         """Return the keys for the dialog, which is drawn some time after its record is written; None if it does not appear."""
         del permission, text  # the text is sent as the next message
-        return await cli.keys_for(run, _DIALOG, "", self.permission_keys.get(decision))
+        return await agent_cli.wait_for_dialog_keys(run, _DIALOG, "", self.permission_keys.get(decision))
 
     def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of Kimi."""
@@ -127,7 +133,7 @@ class KimiCode(Agent):
     def has_unsent_text(self, screen: str, text: str) -> bool:
         """Return whether the text is still in the input line, which is the last line in a box."""
         lines = _INPUT_LINE.findall(screen)
-        return bool(lines) and (cli.is_beginning(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
+        return bool(lines) and (agent_cli.is_beginning(text, lines[-1]) or lines[-1].lower().startswith("[paste"))
 
     async def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield reports from the session's wire log, and from the screen until the first turn: a dialog, or readiness."""
@@ -135,9 +141,9 @@ class KimiCode(Agent):
         while True:
             async for heard in reader.read():
                 yield heard
-            if reader.reads_screen and (screen_report := reader.see(await _screen_text(run))):
+            if reader.needs_screen and (screen_report := reader.read_screen(await _screen_text(run))):
                 yield screen_report
-            if not await run.changes.next(reader.patience):
+            if not await run.changes.next(reader.wait_seconds):
                 async for heard in reader.read():
                     yield heard
                 return
@@ -152,20 +158,20 @@ class _WireReader:
         self._earlier_sizes: dict[str, int] = json.loads(run.plugin_data.get("before") or "{}")
         self._session = run.conversation
         self._journals: dict[Path, Journal] = {}
-        self._wire = Wire(run.workspace)
+        self._wire = WireLogState(run.workspace)
         self._state = Activity.STARTING
         self._screen_reads = 0
         run.changes.watch(run.log)
 
     @property
-    def reads_screen(self) -> bool:
+    def needs_screen(self) -> bool:
         """Return whether nothing was reported yet, so that the screen may show why."""
-        return self._state == Activity.STARTING and self._screen_reads < MOST_LOOKS
+        return self._state == Activity.STARTING and self._screen_reads < MAX_SCREEN_READS
 
     @property
-    def patience(self) -> float | None:
+    def wait_seconds(self) -> float | None:
         """Return the seconds to wait for a change while something is due, otherwise None."""
-        return LOOK_AGAIN if self.reads_screen else None
+        return SCREEN_RECHECK_SECONDS if self.needs_screen else None
 
     async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new records: everything of the main agent, only the usage of its subagents."""
@@ -174,18 +180,20 @@ class _WireReader:
             yield ReportBatch((r.ConversationReport(session),), "transcript")
         for agent, journal in self._open_journals():
             cursor, earlier_size = (
-                self._run.cursors.get(journal.place, 0),
+                self._run.cursors.get(journal.cursor_name, 0),
                 self._earlier_sizes.get(self._session or "", 0),
             )
             async for line in journal.lines():
                 is_current = agent != "main" or line.start >= earlier_size
-                reports = self._wire.take(line.data, now=is_current) if agent == "main" else usage_reports(line.data)
+                reports = (
+                    self._wire.read_record(line.data, now=is_current) if agent == "main" else usage_reports(line.data)
+                )
                 if not is_current:  # the state of an earlier process
                     reports = [report for report in reports if _state_of(report) is None]
                 for report in reports:
                     self._state = _state_of(report) or self._state
                 if reports and line.end > cursor:
-                    yield journal.heard(line, *reports)
+                    yield journal.make_batch(line, *reports)
 
     def _new_session(self) -> str | None:
         """Return the id of a session that began after the launch, or None."""
@@ -198,7 +206,7 @@ class _WireReader:
             for path in self._wire_paths(Path(self._session).name):
                 if len(self._journals) < MAX_JOURNALS and path not in self._journals and path.exists():
                     journal = Journal(path, replace(self._run, cursors={}))
-                    journal.place = f"{self._session}-{path.parent.name}"
+                    journal.cursor_name = f"{self._session}-{path.parent.name}"
                     self._journals[path] = journal
                     self._run.changes.watch(path.parent.parent)
         return ((path.parent.name, journal) for path, journal in self._journals.items())
@@ -210,7 +218,7 @@ class _WireReader:
         agents = agents or entries_in(*(folder / session / "agents" for folder in entries_in(sessions)))
         return [agent / "wire.jsonl" for agent in agents]
 
-    def see(self, screen: str) -> ReportBatch | None:
+    def read_screen(self, screen: str) -> ReportBatch | None:
         """Return what the screen shows before the first turn: a question of trust, or readiness."""
         self._screen_reads += 1
         if _TRUST.search(screen):
@@ -223,7 +231,7 @@ class _WireReader:
         return ReportBatch((report,), "screen")
 
 
-class Wire:
+class WireLogState:
     """The main agent as its wire log describes it."""
 
     def __init__(self, workspace: Path) -> None:
@@ -234,7 +242,7 @@ class Wire:
         self._last_progress: tuple[int, int, str] | None = None
 
     @skip_malformed
-    def take(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
+    def read_record(self, record: Mapping[str, Any], *, now: bool = True) -> list[r.Report]:
         """Return the reports of one record; `now` is False for a record of an earlier process."""
         timestamp = _time_of(record.get("time"))
         match record.get("type"):
@@ -299,7 +307,7 @@ class Wire:
         if path:
             tool, subject = (
                 "read" if display.get("operation") == "read" else "edit",
-                cli.relative_to_workspace(self._workspace, str(path)),
+                agent_cli.relative_to_workspace(self._workspace, str(path)),
             )
         else:
             subject = str(display.get("command") or display.get("url") or "")
@@ -378,7 +386,7 @@ def _home(env: Mapping[str, str]) -> Path:
     return Path(env.get("KIMI_CODE_HOME") or Path(env.get("HOME") or Path.home()) / ".kimi-code")
 
 
-def own_node(program: str, env: Mapping[str, str]) -> dict[str, str]:
+def node_environment(program: str, env: Mapping[str, str]) -> dict[str, str]:
     """Return a PATH that begins with the program's folder if a Node is in it: Kimi needs a newer Node than many systems have."""
     folder = Path(program).parent
     return {"PATH": f"{folder}{os.pathsep}{env.get('PATH', os.defpath)}"} if (folder / "node").exists() else {}
@@ -396,7 +404,7 @@ def _main_wires(home: Path, workspace: Path) -> Sequence[Path]:
     """Return the main wire logs of the workspace's sessions, the one that changed last at the end."""
     sessions = entries_in(home / "sessions" / folder_key(workspace))
     wires = [session / "agents/main/wire.jsonl" for session in sessions if session.name.startswith("session_")]
-    return sorted(last_changed(wire for wire in wires if wire.exists()))
+    return sorted(recent_journals(wire for wire in wires if wire.exists()))
 
 
 def _trust_folder(home: Path, workspace: Path) -> None:

@@ -22,7 +22,7 @@ TIMEOUT = 60.0
 _KINDS = {"urgent": "failure", "action": "info", "warning": "warning", "info": "info"}
 
 
-class AnyApprise(Notifier):
+class AppriseNotifier(Notifier):
     """Sends to one or more Apprise addresses."""
 
     permissions: ClassVar = ["network", "secrets"]
@@ -71,7 +71,7 @@ class AnyApprise(Notifier):
             )
             log_output.write(captured.getvalue())
         if not is_sent:
-            reason = one_line(REDACTOR.text(log_output.getvalue()), 200)
+            reason = one_line(REDACTOR.redact_text(log_output.getvalue()), 200)
             raise Temporary(
                 f"apprise: {self._schemes()} did not take it{f': {reason}' if reason else ''}", "check its address"
             )

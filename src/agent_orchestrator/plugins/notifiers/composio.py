@@ -20,7 +20,7 @@ from agent_orchestrator.protocols.text import one_line
 
 API = "https://backend.composio.dev/api/v3"
 TOOLS = {"slack": "SLACK_SEND_MESSAGE", "discord": "DISCORDBOT_CREATE_MESSAGE", "gmail": "GMAIL_SEND_EMAIL"}
-SLACK, DISCORD, MAIL, SUBJECT = 3000, 2000, 50_000, 200
+MAX_SLACK_LENGTH, MAX_DISCORD_LENGTH, MAX_MAIL_LENGTH, MAX_SUBJECT_LENGTH = 3000, 2000, 50_000, 200
 _SLUG = re.compile(r"[A-Z0-9_]{3,100}")
 
 
@@ -68,17 +68,21 @@ class Composio(Notifier):
         )
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("successful") is not True:
-            reason = one_line(REDACTOR.text(str(data.get("error") or "it does not say why")), 200)
+            reason = one_line(REDACTOR.redact_text(str(data.get("error") or "it does not say why")), 200)
             raise AoError(
                 f"composio: {self._tool} failed: {reason}", "see that the account is connected, and may do this"
             )
 
     def arguments(self, notification: Notification) -> dict[str, Any]:
         """Return the arguments of the app's tool."""
-        title = texts.title(notification, SUBJECT)
+        title = texts.title(notification, MAX_SUBJECT_LENGTH)
         if self._app == "gmail":
-            return {"recipient_email": self._mail, "subject": title, "body": texts.as_text(notification, MAIL)}
-        limit = SLACK if self._app == "slack" else DISCORD
+            return {
+                "recipient_email": self._mail,
+                "subject": title,
+                "body": texts.as_text(notification, MAX_MAIL_LENGTH),
+            }
+        limit = MAX_SLACK_LENGTH if self._app == "slack" else MAX_DISCORD_LENGTH
         text = f"{title}\n{texts.as_text(notification, limit // 2)}"
         if self._app == "slack":
             return {"channel": self._channel, "text": texts.shorten(text, limit, texts.escape_slack)}

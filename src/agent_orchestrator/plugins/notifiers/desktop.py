@@ -21,14 +21,14 @@ from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
 TIMEOUT = 10.0
-_TITLE, _BODY = 120, 400
+_MAX_TITLE_LENGTH, _MAX_BODY_LENGTH = 120, 400
 _URGENCY = {"urgent": "critical", "action": "normal", "warning": "normal"}
-_APPLE = (
+_APPLE_SCRIPT = (
     "on run argv",
     "display notification (item 2 of argv) with title (item 1 of argv)",
     "end run",
 )
-_TOAST = """
+_TOAST_SCRIPT = """
 $told = [Console]::In.ReadToEnd() | ConvertFrom-Json
 [void][Windows.UI.Notifications.ToastNotificationManager, Windows.UI.Notifications, ContentType = WindowsRuntime]
 $kind = [Windows.UI.Notifications.ToastTemplateType]::ToastText02
@@ -74,16 +74,16 @@ class Desktop(Notifier):
 
     def _command(self, notification: Notification) -> tuple[Sequence[str], bytes | None]:
         """Return the command that shows the notification, and its standard input. Raises `Missing` if there is no program for it."""
-        title, body = texts.title(notification, _TITLE), texts.message(notification, _BODY)
+        title, body = texts.title(notification, _MAX_TITLE_LENGTH), texts.message(notification, _MAX_BODY_LENGTH)
         if self._platform == "darwin":
-            script = [word for line in _APPLE for word in ("-e", line)]
+            script = [word for line in _APPLE_SCRIPT for word in ("-e", line)]
             return (self._program("osascript"), *script, "--", title, body), None
         if self._platform == "win32":
             return self._toast(self._program("powershell"), title, body)
         if notify_send := self._host.which("notify-send"):
             urgency = _URGENCY.get(notification.level, "low")
             name = "--app-name=Agent Orchestrator"
-            return (notify_send, name, f"--urgency={urgency}", "--", title, texts.for_markup(body)), None
+            return (notify_send, name, f"--urgency={urgency}", "--", title, texts.escape_markup(body)), None
         if powershell := self._host.which("powershell.exe"):  # WSL: the desktop is Windows
             return self._toast(powershell, title, body)
         raise Missing(
@@ -93,7 +93,7 @@ class Desktop(Notifier):
 
     def _toast(self, program: str, title: str, body: str) -> tuple[Sequence[str], bytes]:
         """Return the PowerShell command that shows a toast, and its standard input."""
-        script = base64.b64encode(_TOAST.encode("utf-16-le")).decode()
+        script = base64.b64encode(_TOAST_SCRIPT.encode("utf-16-le")).decode()
         standard_input = json.dumps({"title": title, "message": body}).encode()
         return (program, "-NoProfile", "-NonInteractive", "-EncodedCommand", script), standard_input
 

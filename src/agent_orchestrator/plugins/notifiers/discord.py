@@ -15,7 +15,7 @@ from agent_orchestrator.protocols import (
 )
 from agent_orchestrator.protocols.host import Host
 
-TITLE, DESCRIPTION, FIELD_VALUE, FIELDS, FOOTER = 256, 3500, 1024, 25, 2048
+MAX_TITLE_LENGTH, MAX_DESCRIPTION_LENGTH, MAX_FIELD_LENGTH, MAX_FIELDS, MAX_FOOTER_LENGTH = 256, 3500, 1024, 25, 2048
 """Limits in characters; an embed's description may have 4096, but the whole embed only 6000."""
 _COLOURS = {"urgent": 0xD92D20, "action": 0x2F6FEB, "warning": 0xE6A700, "info": 0x6B7280}
 
@@ -43,21 +43,21 @@ class Discord(Notifier):
         """Return the message: one embed, with its links as a field."""
         details = [detail for detail in texts.details(notification) if detail[0] != "Id"]
         fields = [
-            {"name": name, "value": texts.shorten(value, FIELD_VALUE, texts.for_markdown), "inline": True}
-            for name, value in details[: FIELDS - 1]
+            {"name": name, "value": texts.shorten(value, MAX_FIELD_LENGTH, texts.escape_markdown), "inline": True}
+            for name, value in details[: MAX_FIELDS - 1]
         ]
         if links := _links(notification):
             fields.append({"name": "Do", "value": links, "inline": False})
         embed: dict[str, Any] = {
-            "title": texts.title(notification, TITLE, texts.for_markdown),
-            "description": texts.message(notification, DESCRIPTION, texts.for_markdown),
+            "title": texts.title(notification, MAX_TITLE_LENGTH, texts.escape_markdown),
+            "description": texts.message(notification, MAX_DESCRIPTION_LENGTH, texts.escape_markdown),
             "color": _COLOURS.get(notification.level, _COLOURS["info"]),
             "fields": fields,
         }
         if notification.url:
             embed["url"] = notification.url
         if notification.id:
-            embed["footer"] = {"text": texts.shorten(notification.id, FOOTER)}
+            embed["footer"] = {"text": texts.shorten(notification.id, MAX_FOOTER_LENGTH)}
         if notification.time:
             embed["timestamp"] = datetime.fromtimestamp(notification.time, UTC).isoformat()
         return {"username": "Agent Orchestrator", "allowed_mentions": {"parse": []}, "embeds": [embed]}
@@ -67,9 +67,9 @@ def _links(notification: Notification) -> str:
     """Return the links of as many actions as fit into a field."""
     links = ""
     for action in texts.actions(notification):
-        link = f"[{texts.shorten(action.label, 80, texts.for_markdown)}](<{action.url}>)"
+        link = f"[{texts.shorten(action.label, 80, texts.escape_markdown)}](<{action.url}>)"
         longer = f"{links} · {link}" if links else link
-        if texts.utf16_length(longer) > FIELD_VALUE:
+        if texts.utf16_length(longer) > MAX_FIELD_LENGTH:
             break
         links = longer
     return links

@@ -30,7 +30,7 @@ MAX_RESPONSE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ServiceResponse:
     """The response of a service."""
 
     status: int
@@ -54,7 +54,7 @@ async def post(
     *,
     where: str = "its address in the configuration",
     clock: Callable[[], float] = time.time,
-) -> Reply:
+) -> ServiceResponse:
     """Send JSON, or bytes that are JSON already; return a successful response and raise for any other.
 
     `where`: what to check if the request is refused.
@@ -68,10 +68,12 @@ async def post(
     reply = await _send(name, url, content, request_headers, REQUEST_TIMEOUT)
     if reply.status < 300:
         return reply
-    raise refusal(name, url, reply, where, clock())
+    raise response_error(name, url, reply, where, clock())
 
 
-async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str], timeout_seconds: float) -> Reply:
+async def _send(
+    name: str, url: str, content: bytes, headers: Mapping[str, str], timeout_seconds: float
+) -> ServiceResponse:
     """Send one request and return the response.
 
     Raises `Temporary` if it was not sent, `Doubtful` if it may have been delivered, `UsageError` if the address is not valid.
@@ -93,7 +95,7 @@ async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str],
                 if len(body) > MAX_RESPONSE_BYTES:
                     break
             response_headers = {str(key).lower(): str(value) for key, value in response.headers.items()}
-            return Reply(response.status_code, response_headers, bytes(body[:MAX_RESPONSE_BYTES]))
+            return ServiceResponse(response.status_code, response_headers, bytes(body[:MAX_RESPONSE_BYTES]))
     except (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
         raise Temporary(f"{name}: {host} could not be reached: {_reason(error)}", remedy) from None
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
@@ -104,7 +106,7 @@ async def _send(name: str, url: str, content: bytes, headers: Mapping[str, str],
         raise Doubtful(f"{name}: {host} broke off: {_reason(error)}", remedy) from None
 
 
-def refusal(name: str, url: str, reply: Reply, where: str, now: float) -> AoError:
+def response_error(name: str, url: str, reply: ServiceResponse, where: str, now: float) -> AoError:
     """Return the error for an unsuccessful response."""
     host, status = host_of(url), reply.status
     problem = _error_text(reply)
@@ -124,7 +126,7 @@ def refusal(name: str, url: str, reply: Reply, where: str, now: float) -> AoErro
     return AoError(text, f"check {where}")
 
 
-def retry_after(reply: Reply, now: float) -> float:
+def retry_after(reply: ServiceResponse, now: float) -> float:
     """Return the seconds to wait before the next request: by the response's header, or its JSON."""
     wait: Any = reply.headers.get("retry-after", "")
     data = reply.data
@@ -171,7 +173,7 @@ def redact_address(name: str, url: str) -> None:
         REDACTOR.learn({name: part})
 
 
-def _error_text(reply: Reply) -> str:
+def _error_text(reply: ServiceResponse) -> str:
     """Return the response's error text, redacted, or ""."""
     data = reply.data
     if isinstance(data, dict):
@@ -179,12 +181,12 @@ def _error_text(reply: Reply) -> str:
             problem = data.get(key)
             problem = problem.get("message") if isinstance(problem, dict) else problem
             if isinstance(problem, str) and problem:
-                return one_line(REDACTOR.text(problem), 200)
+                return one_line(REDACTOR.redact_text(problem), 200)
         return ""
     text = reply.body[:400].decode(errors="replace")
-    return "" if "<" in text else one_line(REDACTOR.text(text), 200)
+    return "" if "<" in text else one_line(REDACTOR.redact_text(text), 200)
 
 
 def _reason(error: Exception) -> str:
     """Return an error's text, redacted, or its type."""
-    return one_line(REDACTOR.text(str(error)), 200) or type(error).__name__
+    return one_line(REDACTOR.redact_text(str(error)), 200) or type(error).__name__

@@ -21,7 +21,13 @@ from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import clean_text, one_line
 
 API = "https://slack.com/api"
-HEADER, SECTION, CONTEXT, LABEL, FALLBACK = 150, 3000, 2000, 75, 3000
+MAX_HEADER_LENGTH, MAX_SECTION_LENGTH, MAX_CONTEXT_LENGTH, MAX_LABEL_LENGTH, MAX_FALLBACK_LENGTH = (
+    150,
+    3000,
+    2000,
+    75,
+    3000,
+)
 _STYLES = {"allow": "primary", "merge": "primary", "deny": "danger"}
 _MARKS = {"urgent": "🚨", "action": "👉", "warning": "⚠️", "info": "ℹ️"}
 _TOKEN_ERRORS = frozenset(
@@ -64,7 +70,7 @@ class Slack(Notifier):
         if self._headers:
             self._check(reply)
 
-    def _check(self, reply: http.Reply) -> None:
+    def _check(self, reply: http.ServiceResponse) -> None:
         """Raise the error that Slack's API reports in its JSON, with status 200."""
         data = reply.data if isinstance(reply.data, dict) else {}
         if data.get("ok") is True:
@@ -87,8 +93,8 @@ class Slack(Notifier):
     def payload(self, notification: Notification) -> dict[str, Any]:
         """Return the message as Block Kit, and as text for clients that do not show blocks."""
         mark = _MARKS.get(notification.level, "")
-        title = texts.title(notification, HEADER - 4, texts.escape_slack)
-        message = texts.message(notification, SECTION, texts.escape_slack)
+        title = texts.title(notification, MAX_HEADER_LENGTH - 4, texts.escape_slack)
+        message = texts.message(notification, MAX_SECTION_LENGTH, texts.escape_slack)
         blocks: list[dict[str, Any]] = [
             {"type": "header", "text": {"type": "plain_text", "text": f"{mark} {title}".strip(), "emoji": False}}
         ]
@@ -96,22 +102,22 @@ class Slack(Notifier):
             blocks.append(_section(message, asks=any(action.token for action in notification.actions)))
         details = " · ".join(value for _, value in texts.details(notification))
         if details:
-            text = texts.shorten(details, CONTEXT, texts.escape_slack)
+            text = texts.shorten(details, MAX_CONTEXT_LENGTH, texts.escape_slack)
             blocks.append({"type": "context", "elements": [{"type": "mrkdwn", "text": text, "verbatim": True}]})
         if buttons := self._buttons(notification):
             blocks.append({"type": "actions", "elements": buttons})
         fallback = texts.shorten(
-            clean_text(f"{notification.title}: {notification.message}"), FALLBACK, texts.escape_slack
+            clean_text(f"{notification.title}: {notification.message}"), MAX_FALLBACK_LENGTH, texts.escape_slack
         )
         body = {"text": fallback, "blocks": blocks, "unfurl_links": False, "unfurl_media": False}
         return {"channel": self._channel, **body} if self._channel else body
 
     def _buttons(self, notification: Notification) -> list[dict[str, Any]]:
         """Return the buttons; a message that had to be cut gets none that answers it, because not all of it was visible."""
-        is_complete = texts.is_whole(notification, SECTION, texts.escape_slack)
+        is_complete = texts.is_whole(notification, MAX_SECTION_LENGTH, texts.escape_slack)
         buttons = []
         for number, action in enumerate(texts.actions(notification)[:25]):
-            label = {"type": "plain_text", "text": texts.shorten(action.label, LABEL), "emoji": False}
+            label = {"type": "plain_text", "text": texts.shorten(action.label, MAX_LABEL_LENGTH), "emoji": False}
             button: dict[str, Any] = {"type": "button", "text": label, "action_id": f"ao-{action.name}-{number}"}
             if action.token and self._interactive and not is_complete:
                 continue

@@ -79,12 +79,12 @@ def escape_slack(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def for_markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Return the text escaped for Discord's Markdown: every special character is only shown."""
     return _MARKDOWN_SPECIAL.sub(r"\\\1", text)
 
 
-def for_markup(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Return the text escaped for desktops, which may support some HTML."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 

@@ -7,12 +7,12 @@ import re
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols.host import Host
 
-OLDEST_TMUX = (3, 2)
+MIN_TMUX_VERSION = (3, 2)
 
 
 async def choose_runtime(host: Host) -> str:
     """Return `tmux` if a new enough one is installed, otherwise `process`."""
-    return "tmux" if await tmux_version(host) >= OLDEST_TMUX else "process"
+    return "tmux" if await tmux_version(host) >= MIN_TMUX_VERSION else "process"
 
 
 async def tmux_version(host: Host) -> tuple[int, int]:

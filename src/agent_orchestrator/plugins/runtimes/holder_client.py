@@ -12,7 +12,7 @@ from typing import Protocol
 _HERE = Path(__file__).parent
 _START = "import sys; sys.path.append(sys.argv[1]); from pty_holder.{0} import main; main(sys.argv[2])"
 
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+HolderStreams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class HolderClient(Protocol):
@@ -26,12 +26,12 @@ class HolderClient(Protocol):
         """Return the environment of the holder's own process; the agent's is in the specification."""
         ...
 
-    async def connect(self, address: str) -> Connection:
+    async def connect(self, address: str) -> HolderStreams:
         """Connect to the holder at this address; raises `OSError` if there is none."""
         ...
 
 
-class Unix:
+class UnixHolderClient:
     """Holders of the operating system's PTYs, reached by Unix sockets."""
 
     def command(self, spec_file: Path) -> Sequence[str]:
@@ -42,12 +42,12 @@ class Unix:
         """Return a minimal environment, without the daemon's variables."""
         return {"LANG": "C.UTF-8"}
 
-    async def connect(self, address: str) -> Connection:
+    async def connect(self, address: str) -> HolderStreams:
         """Connect to the socket, which only its owner may open."""
         return await asyncio.open_unix_connection(address, limit=1 << 20)
 
 
-class Loopback:
+class LoopbackHolderClient:
     """Holders of Windows' pseudo consoles, reached over loopback."""
 
     def command(self, spec_file: Path) -> Sequence[str]:
@@ -58,7 +58,7 @@ class Loopback:
         """Return the daemon's environment: Windows needs some of its variables to start any program."""
         return dict(os.environ)
 
-    async def connect(self, address: str) -> Connection:
+    async def connect(self, address: str) -> HolderStreams:
         """Connect to the port and send the token, which only the owner can read."""
         port, token = read_address(address)
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
@@ -77,4 +77,4 @@ def read_address(path: str) -> tuple[int, bytes]:
 
 def system_holders() -> HolderClient:
     """Return the way that this operating system uses."""
-    return Loopback() if sys.platform == "win32" else Unix()
+    return LoopbackHolderClient() if sys.platform == "win32" else UnixHolderClient()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_NAMED = {
+_NAMED_KEYS = {
     "Enter": b"\r",
     "Escape": b"\x1b",
     "Tab": b"\t",
@@ -30,8 +30,8 @@ _NAMED = {
 
 def encode(key: str) -> bytes:
     """Return the bytes for one key; as in tmux, text that is no key's name stands for itself."""
-    if key in _NAMED:
-        return _NAMED[key]
+    if key in _NAMED_KEYS:
+        return _NAMED_KEYS[key]
     if key.startswith("M-") and len(key) > 2:
         return b"\x1b" + encode(key[2:])
     if key.startswith("C-") and len(key) == 3 and key[2].isascii():

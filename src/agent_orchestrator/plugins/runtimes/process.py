@@ -26,7 +26,7 @@ from agent_orchestrator.base.files import lock as locking
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import AoError, NotFound, Temporary, resource_shortage
 from agent_orchestrator.plugins.runtimes import keys as keyboard
-from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.plugins.runtimes import launch_checks, single_use_files
 from agent_orchestrator.plugins.runtimes.holder_client import HolderClient, system_holders
 from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
 from agent_orchestrator.plugins.runtimes.screen_text import text_of_log, visible_text
@@ -56,16 +56,16 @@ class HolderGone(Exception):
     """Raised when no holder listens on the socket."""
 
 
-class Process(Runtime):
+class ProcessRuntime(Runtime):
     """Agents in terminals (PTYs) of Agent Orchestrator's own, without tmux."""
 
     name = "process"
-    sockets = "pty"
+    socket_prefix = "pty"
     """The prefix of the holders' socket names."""
 
     def __init__(self, config: Mapping[str, Any], host: Host, holders: HolderClient | None = None) -> None:
         self._holders = holders or system_holders()
-        self._home = Home(Path(config["home"])) if config.get("home") else Home.here()
+        self._home = Home(Path(config["home"])) if config.get("home") else Home.from_environment()
         self._host = host
 
     # -- start ---------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class Process(Runtime):
             "generation": str(spec.generation),
             "private": str(spec.private),
             "log": str(spec.log),
-            "socket": str(self._home.socket(f"{self.sockets}-{digest}.sock")),
+            "socket": str(self._home.socket(f"{self.socket_prefix}-{digest}.sock")),
         }
 
     async def _start_holder(self, spec: LaunchSpec, launch: Mapping[str, str], errors: Path) -> int:
@@ -113,7 +113,7 @@ class Process(Runtime):
         socket = Path(launch["socket"])
         for folder in (spec.private, spec.log.parent, socket.parent):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        launch_checks.remove_stale_files(spec.private, "spec")
+        single_use_files.remove_stale_files(spec.private, "spec")
         # Read by `leftovers`, so that the launch is found even if the daemon is killed now.
         write_private(socket.with_suffix(".json"), json.dumps(launch).encode())
         spec_file = Path(launch["private"], f"spec.{os.getpid()}.{time.monotonic_ns()}")
@@ -122,7 +122,7 @@ class Process(Runtime):
         try:
             return await self._host.spawn(argv, cwd=Path(_HERE.anchor), env=env, log=errors)
         except (AoError, OSError):
-            launch_checks.remove_with_retry([spec_file])
+            single_use_files.remove_with_retry([spec_file])
             raise
 
     def _handle(self, launch: Mapping[str, str]) -> Handle:
@@ -297,7 +297,7 @@ class Process(Runtime):
         """Return the handles of launches for which a holder was started and that are not expected; both may have ended."""
         sockets = {handle.address["socket"] for handle in expected if handle.runtime == self.name}
         leftover_handles = []
-        for path in sorted(self._home.socket("x").parent.glob(f"{self.sockets}-*.json")):
+        for path in sorted(self._home.socket("x").parent.glob(f"{self.socket_prefix}-*.json")):
             launch = json.loads(read_text(path) or "{}")
             if launch and launch["socket"] not in sockets and launch_file(launch, "holder", ".json").exists():
                 leftover_handles.append(self._handle(launch))

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-TAIL = 262_144
+TAIL_BYTES = 262_144
 """Bytes of output that are enough to know what a screen shows."""
 MAX_ACCENTS = 8
 """Most accents on one character: the time to set each grows with their number."""
@@ -27,14 +27,14 @@ _HARMLESS_MODE = re.compile(rb"\x1b\[\?(?:1|9|12|25|47|66|100[0-6]|1015|1016|104
 
 async def visible_text(output: bytes, columns: int, rows: int) -> str:
     """Return what a terminal of this size shows after this output; lines without trailing spaces."""
-    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, _render, output[-TAIL:], columns, rows)
+    return await asyncio.get_running_loop().run_in_executor(_EXECUTOR, _render, output[-TAIL_BYTES:], columns, rows)
 
 
 async def text_of_log(log: Path, columns: int = 120, rows: int = 40) -> str:
     """Return what was last visible, from a terminal's log; "" if there is none."""
     try:
         with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - TAIL))
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
             output = file.read()
     except OSError:
         return ""
@@ -45,7 +45,7 @@ def _render(output: bytes, columns: int, rows: int) -> str:
     """Return what an emulated terminal of this size shows after this output."""
     import pyte
 
-    class Screen(pyte.Screen):
+    class EmulatedScreen(pyte.Screen):
         """Ignores sequences that do not change the text and make pyte fail: device reports and private styles."""
 
         def draw(self, data: str) -> None:
@@ -65,9 +65,9 @@ def _render(output: bytes, columns: int, rows: int) -> str:
         def report_device_status(self, *_: Any, **__: Any) -> None:
             """Do nothing: no program waits for the report."""
 
-    screen = Screen(columns, rows)
+    screen = EmulatedScreen(columns, rows)
     stream = pyte.ByteStream(screen)
-    begin = _beginning(output, rows)
+    begin = _render_start(output, rows)
     # An error of the emulator loses only the rest of this chunk.
     for offset in range(begin, len(output), 4096):
         try:
@@ -88,7 +88,7 @@ def _with_few_marks(text: str) -> Iterator[str]:
             yield character
 
 
-def _beginning(output: bytes, rows: int) -> int:
+def _render_start(output: bytes, rows: int) -> int:
     """Return the offset at which rendering can begin with the same result as from the start.
 
     It is the last clear, or later if so many plain lines follow that nothing before them is left on the screen: an emulator takes a

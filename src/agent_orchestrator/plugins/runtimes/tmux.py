@@ -32,19 +32,20 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.home import Home
-from agent_orchestrator.base.text.terminal_output import readable, tail
+from agent_orchestrator.base.text.terminal_output import tail, to_plain_text
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary
-from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.plugins.runtimes import launch_checks, single_use_files
 from agent_orchestrator.plugins.runtimes.process_tree import stop_process_tree
 from agent_orchestrator.plugins.runtimes.screen_text import text_of_log
 from agent_orchestrator.plugins.runtimes.tmux_server import (
+    HISTORY_LINES,
     Pane,
     ServerGone,
     TmuxServer,
-    all_of,
+    format_and,
+    format_not,
     literal,
-    negated,
-    quoted,
+    quote_argument,
 )
 from agent_orchestrator.protocols import (
     Alive,
@@ -61,9 +62,9 @@ from agent_orchestrator.protocols import (
 )
 from agent_orchestrator.protocols.host import Host, ProcessId
 
-TYPING_COUNTS = 30
+TYPING_HOLD_SECONDS = 30
 """Seconds for which keystrokes without Enter hold a message back."""
-ENTER_AFTER = 0.6
+ENTER_DELAY = 0.6
 """Seconds between a paste and its Enter: programs with bracketed paste drop an Enter that follows at once."""
 _EXIT_STATUS_TIMEOUT = 10.0
 _LOG_TIMEOUT = 2.0
@@ -72,13 +73,13 @@ _EXPORTABLE = re.compile(r"(?!(?:E?UID|PPID|OPTIND|LINENO|_|BASH.*|SHELLOPTS)\Z)
 _ENTER_TIMEOUT = 10.0
 
 
-class Tmux(Runtime):
+class TmuxRuntime(Runtime):
     """Agents in Agent Orchestrator's own tmux server."""
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
-        home = Home(Path(config["home"])) if config.get("home") else Home.here()
+        home = Home(Path(config["home"])) if config.get("home") else Home.from_environment()
         self._host = host
-        self._server = TmuxServer(host, home, config.get("program", "tmux"), int(config.get("history", 5000)))
+        self._server = TmuxServer(host, home, config.get("program", "tmux"), int(config.get("history", HISTORY_LINES)))
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -108,13 +109,13 @@ class Tmux(Runtime):
         try:
             result = await self._server.create(commands)
         except (AoError, OSError):
-            launch_checks.remove_with_retry([launcher])
+            single_use_files.remove_with_retry([launcher])
             raise
         if result.code == 0 and (pane_fields := result.text.split()):
-            launch_checks.remove_stale_files(spec.private, "launch")
+            single_use_files.remove_stale_files(spec.private, "launch")
             pane, pid = pane_fields
             return self._handle(launch, pane, int(pid))
-        launch_checks.remove_with_retry([launcher])
+        single_use_files.remove_with_retry([launcher])
         if "duplicate session" in result.error:
             return await self._existing_handle(launch)
         raise Temporary(f"tmux could not start session {spec.session}: {result.error or 'it says nothing'}")
@@ -198,7 +199,7 @@ class Tmux(Runtime):
         """Wait for the kernel to report the end of the process, then return the exit that its pane shows."""
         # Message files may be left by a killed daemon; those that cannot be removed now are removed with the agent.
         with contextlib.suppress(OSError):
-            launch_checks.remove_stale_files(Path(handle.address["private"]), "message")
+            single_use_files.remove_stale_files(Path(handle.address["private"]), "message")
         if handle.boot_id != self._host.boot_id():
             return Gone(lost=True)
         await self._host.exited(_process_id(handle))
@@ -216,8 +217,8 @@ class Tmux(Runtime):
             pane = await self._pane(handle) if panes is None else panes.get(handle.address["name"])
             if pane is None or pane.pid != handle.pid:
                 return Gone(lost=True)
-            if pane.ended is not None:
-                return Gone(pane.ended)
+            if pane.process_exit is not None:
+                return Gone(pane.process_exit)
             # A server that misses its child's SIGCHLD (utempter consumes it) would never notice the end without another one.
             if server := self._host.process(pane.server):
                 self._host.kill(server, signal.SIGCHLD)
@@ -238,7 +239,7 @@ class Tmux(Runtime):
         last_words, log = _without_spaces("".join(screen[-3:])), Path(handle.address["log"])
         deadline = time.monotonic() + _LOG_TIMEOUT
         while time.monotonic() < deadline:
-            if last_words in _without_spaces(readable(tail(log, 16 << 10))):
+            if last_words in _without_spaces(to_plain_text(tail(log, 16 << 10))):
                 return
             await asyncio.sleep(0.01)
 
@@ -254,7 +255,7 @@ class Tmux(Runtime):
         """Return the visible text; if the terminal is gone, that of the end of its log."""
         pane = handle.address["pane"]
         try:
-            output = await self._server.ask(
+            output = await self._server.run(
                 "display-message", "-p", "-t", pane, "#{@ao_name}", ";", "capture-pane", "-p", "-t", pane
             )
         except ServerGone:
@@ -266,7 +267,7 @@ class Tmux(Runtime):
         """Return whether a person is attached to the terminal."""
         format_string = "#{@ao_name} #{session_attached}"
         try:
-            output = await self._server.ask("display-message", "-p", "-t", handle.address["pane"], format_string)
+            output = await self._server.run("display-message", "-p", "-t", handle.address["pane"], format_string)
         except ServerGone:
             return False
         name, _, count = output.text.strip().rpartition(" ")
@@ -280,7 +281,7 @@ class Tmux(Runtime):
             return Undeliverable("the machine was started anew", ambiguous=True)
         # A file and not a pipe: a pipe whose writer dies in the middle looks like a shorter message.
         private = Path(handle.address["private"])
-        launch_checks.remove_stale_files(private, "message")
+        single_use_files.remove_stale_files(private, "message")
         file = _private_file(private, f"message.{os.getpid()}.", "", text.encode(errors="replace"))
         try:
             deadline = time.monotonic() + _ENTER_TIMEOUT
@@ -292,7 +293,7 @@ class Tmux(Runtime):
         except ServerGone:
             return Undeliverable("its tmux server is gone", ambiguous=True)
         finally:
-            launch_checks.remove_with_retry([file])  # a failed removal must not change the result of the delivery
+            single_use_files.remove_with_retry([file])  # a failed removal must not change the result of the delivery
 
     async def _attempt_delivery(self, handle: Handle, message: str, file: Path | None, enter: bool) -> Delivery | None:
         """Try once to deliver the text in `file`, or only Enter without a file.
@@ -301,21 +302,21 @@ class Tmux(Runtime):
         """
         pane, name = handle.address["pane"], handle.address["name"]
         key, buffer = _key(message), f"ao-{secrets.token_hex(8)}"
-        recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{AO_TYPED}}}},{TYPING_COUNTS}}}"
-        typing = all_of("#{session_attached}", f"#{{?#{{AO_TYPED}},{recent},0}}")
+        recent = f"#{{e|<:#{{e|-:{int(time.time())},#{{AO_TYPED}}}},{TYPING_HOLD_SECONDS}}}"
+        typing = format_and("#{session_attached}", f"#{{?#{{AO_TYPED}},{recent},0}}")
         is_same_launch, is_delivered = f"#{{==:#{{@ao_name}},{name}}}", f"#{{==:#{{@ao_last}},{key}}}"
         obstacles = (is_delivered, "#{pane_dead}", "#{pane_in_mode}", "#{@ao_due}", typing)
         paste, drop = (f"{verb} -b {buffer}" for verb in ("paste-buffer -p -d", "delete-buffer"))
         write = [f"{paste} -t {pane}"] if file else []
         write += [f"set-option -p -t {pane} @ao_last {key}", *(_delayed_enter_commands(pane) if enter else ())]
-        output = await self._server.ask(
+        output = await self._server.run(
             *(["load-buffer", "-b", buffer, literal(str(file)), ";"] if file else []),
             *(
                 "if-shell",
                 "-F",
                 "-t",
                 pane,
-                all_of(is_same_launch, *map(negated, obstacles)),
+                format_and(is_same_launch, *map(format_not, obstacles)),
                 " ; ".join(write),
                 drop if file else "",
             ),
@@ -344,7 +345,7 @@ class Tmux(Runtime):
         leave_mode = f"if-shell -F -t {pane} '#{{pane_in_mode}}' 'send-keys -X -t {pane} cancel'"
         remember = f" ; set-option -p -t {pane} @ao_pressed {key}" if once else ""
         await self._run_in_pane(
-            handle, f"{leave_mode} ; send-keys -t {pane} -- {' '.join(map(quoted, keys))}{remember}", key
+            handle, f"{leave_mode} ; send-keys -t {pane} -- {' '.join(map(quote_argument, keys))}{remember}", key
         )
 
     async def resize(self, handle: Handle, columns: int, rows: int) -> None:
@@ -361,10 +362,10 @@ class Tmux(Runtime):
         """
         pane, name = handle.address["pane"], handle.address["name"]
         is_pressed = f"#{{==:#{{@ao_pressed}},{once or '-'}}}"
-        condition = all_of(f"#{{==:#{{@ao_name}},{name}}}", negated("#{pane_dead}"), negated(is_pressed))
+        condition = format_and(f"#{{==:#{{@ao_name}},{name}}}", format_not("#{pane_dead}"), format_not(is_pressed))
         otherwise = f"display-message -p -t {pane} '#{{?{is_pressed},done,gone}}'"
         try:
-            output = await self._server.ask("if-shell", "-F", "-t", pane, condition, commands, otherwise)
+            output = await self._server.run("if-shell", "-F", "-t", pane, condition, commands, otherwise)
         except ServerGone:
             raise NotFound(f"the terminal of session {handle.session} is gone", "restore the session") from None
         if output.text.strip() == "gone":
@@ -389,7 +390,7 @@ class Tmux(Runtime):
     async def discard(self, handle: Handle) -> None:
         """Remove the launch's tmux session, and no other."""
         try:
-            await self._server.ask("kill-session", "-t", f"={handle.address['name']}")
+            await self._server.run("kill-session", "-t", f"={handle.address['name']}")
         except ServerGone:
             return
 
@@ -435,7 +436,10 @@ def _delayed_enter_commands(pane: str) -> tuple[str, str]:
     leave_mode = f'if-shell -F -t {pane} "##{{pane_in_mode}}" "send-keys -X -t {pane} cancel"'
     press_enter = f'"send-keys -t {pane} Enter ; set-option -p -u -t {pane} @ao_due"'
     commands = f'{leave_mode} ; if-shell -F -t {pane} "##{{==:##{{pane_id}},{pane}}}" {press_enter}'
-    return f"set-option -p -t {pane} @ao_due 1", f"run-shell -b -d {ENTER_AFTER} -t {pane} -C {quoted(commands)}"
+    return (
+        f"set-option -p -t {pane} @ao_due 1",
+        f"run-shell -b -d {ENTER_DELAY} -t {pane} -C {quote_argument(commands)}",
+    )
 
 
 def _started_file(launch: Mapping[str, str]) -> Path:

@@ -19,7 +19,7 @@ from pathlib import Path
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.errors import Missing, Temporary
 from agent_orchestrator.protocols import Exit
-from agent_orchestrator.protocols.host import Completed, Host
+from agent_orchestrator.protocols.host import Host, ProgramResult
 
 _CONFIGURATION = """\
 # Written by Agent Orchestrator for its own tmux server; changes are overwritten.
@@ -69,6 +69,8 @@ n=$(ulimit -H -n)
 exec "$0" "$@"
 """
 """Raises the limit of open files before tmux starts: a server at its limit uses a whole CPU and stops responding."""
+HISTORY_LINES = 5000
+"""Lines of output that tmux keeps of an agent, unless the configuration sets `history`."""
 _COMMAND_NOT_FOUND = 127
 _TERMINFO_FOLDERS = (
     "/etc/terminfo",
@@ -92,7 +94,7 @@ class Pane:
     """The pid of the server."""
     id: str
     pid: int
-    ended: Exit | None
+    process_exit: Exit | None
     """The exit of its process; None until the server has noticed it."""
     launch: Mapping[str, str]
     """The launch's description: session, generation, name, private, log."""
@@ -101,47 +103,47 @@ class Pane:
 class TmuxServer:
     """Runs tmux commands on the server of one `$AO_HOME`."""
 
-    def __init__(self, host: Host, home: Home, program: str = "tmux", history: int = 5000) -> None:
+    def __init__(self, host: Host, home: Home, program: str, history: int) -> None:
         self._host = host
         self._program = program
         self._history = history
         self.socket = home.socket("tmux.sock")
         self._configuration = self.socket.with_name("tmux.conf")
-        self._starting = asyncio.Lock()
-        self._up = False
+        self._start_lock = asyncio.Lock()
+        self._is_running = False
         self.term = "tmux-256color" if _has_terminfo("tmux-256color") else "screen-256color"
 
-    async def create(self, commands: Sequence[str]) -> Completed:
+    async def create(self, commands: Sequence[str]) -> ProgramResult:
         """Run commands that begin with `new-session`, starting the server first if none runs.
 
         Raises `Temporary` if it cannot be started.
         """
-        if self._up:
-            result = await self._run(commands)
+        if self._is_running:
+            result = await self._run_tmux(commands)
             if not _is_server_missing(result):
                 return result
-        async with self._starting:
+        async with self._start_lock:
             self._configure()
             for attempt in range(5):
-                result = await self._run(commands, configuration=self._configuration)
+                result = await self._run_tmux(commands, configuration=self._configuration)
                 if not _is_server_missing(result):
-                    self._up = True
+                    self._is_running = True
                     return result
                 # The server was killed, or lost a race with another daemon's start: the old socket may block for a moment.
                 await asyncio.sleep(0.02 * 2**attempt)
         raise Temporary(f"tmux could not be started: {result.error}", f"look whether {self.socket} can be written to")
 
-    async def ask(self, *commands: str) -> Completed:
+    async def run(self, *commands: str) -> ProgramResult:
         """Run commands on the running server; raises `ServerGone` if there is none."""
-        result = await self._run(commands)
+        result = await self._run_tmux(commands)
         if _is_server_missing(result):
-            self._up = False
+            self._is_running = False
             raise ServerGone
         return result
 
     async def panes(self) -> dict[str, Pane]:
         """Return all panes of this server's launches, by launch name, in one call."""
-        result = await self.ask("list-panes", "-a", "-F", _PANE_FORMAT)
+        result = await self.run("list-panes", "-a", "-F", _PANE_FORMAT)
         if result.code != 0 and re.search("no current|no sessions", result.error):
             return {}
         if result.code != 0:
@@ -153,7 +155,7 @@ class TmuxServer:
         """Return a command line for a person's terminal; it reaches this server from anywhere, also from within tmux."""
         return ("env", "-u", "TMUX", "-u", "TMUX_PANE", self._program, "-u", "-N", "-S", str(self.socket), *commands)
 
-    async def _run(self, commands: Sequence[str], configuration: Path | None = None) -> Completed:
+    async def _run_tmux(self, commands: Sequence[str], configuration: Path | None = None) -> ProgramResult:
         """Run tmux with these commands, with `configuration` to start a server; raises `Missing` if tmux is not installed."""
         prefix, options = (
             ([], ["-N"]) if configuration is None else (["/bin/sh", "-c", _START], ["-f", str(configuration)])
@@ -186,23 +188,23 @@ def literal(argument: str) -> str:
     return argument[:-1] + "\\;" if argument.endswith(";") else argument
 
 
-def quoted(argument: str) -> str:
+def quote_argument(argument: str) -> str:
     """Return an argument quoted for a command string."""
     return "'" + argument.replace("'", "'\\''") + "'"
 
 
-def all_of(*conditions: str) -> str:
+def format_and(*conditions: str) -> str:
     """Return a tmux format that is true if all of these are."""
     first, *rest = conditions
-    return f"#{{&&:{first},{all_of(*rest)}}}" if rest else first
+    return f"#{{&&:{first},{format_and(*rest)}}}" if rest else first
 
 
-def negated(condition: str) -> str:
+def format_not(condition: str) -> str:
     """Return a tmux format that is true if this one is not."""
     return f"#{{?{condition},0,1}}"
 
 
-def _is_server_missing(result: Completed) -> bool:
+def _is_server_missing(result: ProgramResult) -> bool:
     """Return whether a command failed because no server runs."""
     messages = r"no server running|error connecting|server exited|lost server|server not found"
     return result.code != 0 and re.search(messages, result.err.decode(errors="replace")) is not None

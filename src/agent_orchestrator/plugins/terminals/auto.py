@@ -22,8 +22,8 @@ _CURRENT_TERMINAL = (
 )
 """The variable that a terminal sets for the programs in it, its value ("": any), and the plugin."""
 
-_WITH_PLUGIN = ("kitty", "wezterm", "gnome-terminal")
-_WITHOUT_PLUGIN: Mapping[str, tuple[str, ...]] = {
+_TERMINALS_WITH_PLUGIN = ("kitty", "wezterm", "gnome-terminal")
+_TERMINALS_WITHOUT_PLUGIN: Mapping[str, tuple[str, ...]] = {
     "konsole": ("--new-tab", "--workdir", "{{cwd}}", "-e", "{{command}}"),
     "alacritty": ("--title", "{{session}}", "--working-directory", "{{cwd}}", "-e", "{{command}}"),
     "foot": ("--title", "{{session}}", "--working-directory", "{{cwd}}", "{{command}}"),
@@ -33,11 +33,11 @@ _WITHOUT_PLUGIN: Mapping[str, tuple[str, ...]] = {
 }
 """Programs that the `command` plugin can start, with their arguments."""
 
-Chosen = tuple[str, Mapping[str, Any]]
+TerminalChoice = tuple[str, Mapping[str, Any]]
 """A plugin's name, and its configuration."""
 
 
-def choose_terminal(host: Host, environ: Mapping[str, str], platform: str = sys.platform) -> Chosen:
+def choose_terminal(host: Host, environ: Mapping[str, str], platform: str = sys.platform) -> TerminalChoice:
     """Return the terminal to use. Raises `Missing` if the person would not see a window that is opened here."""
     for variable, value, name in _CURRENT_TERMINAL:
         actual = environ.get(variable, "")
@@ -56,10 +56,10 @@ def choose_terminal(host: Host, environ: Mapping[str, str], platform: str = sys.
         return "web", {}
     if not environ.get("DISPLAY") and not environ.get("WAYLAND_DISPLAY"):
         raise Missing("there is no screen here to open a window on", "use ao attach, or run this inside tmux")
-    for name in _WITH_PLUGIN:
+    for name in _TERMINALS_WITH_PLUGIN:
         if host.which(name):
             return name, {}
-    for name, arguments in _WITHOUT_PLUGIN.items():
+    for name, arguments in _TERMINALS_WITHOUT_PLUGIN.items():
         if host.which(name):
             return "command", {"command": [name, *arguments]}
     return "web", {}

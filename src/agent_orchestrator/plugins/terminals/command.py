@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.base.text import templates
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.terminals.shared import find_program, leave_running
+from agent_orchestrator.plugins.terminals.shared import find_program, start_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
 )
-from agent_orchestrator.protocols.text import INTERPRETED, one_line
+from agent_orchestrator.protocols.text import SHELL_CHARACTERS, one_line
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -27,7 +27,7 @@ A shell may read that word: a folder whose name a shell could interpret is passe
 _EXAMPLE = "for example command: [foot, --title, '{{session}}', '{{command}}']"
 
 
-class Command(Terminal):
+class CommandTerminal(Terminal):
     """Runs the configured command, once for each session."""
 
     permissions: ClassVar = ["processes"]
@@ -49,7 +49,7 @@ class Command(Terminal):
             _check_folder(word, variables["cwd"])
             argv += window.command if _is_variable(word, "command") else [templates.render(word, variables)]
         argv[0] = find_program(self._host, argv[0], window)
-        await leave_running(self._host, argv, window)
+        await start_window(self._host, argv, window)
 
 
 def _configured_words(config: Mapping[str, Any]) -> Sequence[str]:
@@ -72,7 +72,7 @@ def _configured_words(config: Mapping[str, Any]) -> Sequence[str]:
 
 def _check_folder(word: str, cwd: str) -> None:
     """Raise `UsageError` if a shell could interpret the folder's name in this word."""
-    if INTERPRETED.search(cwd) and "cwd" in templates.variables_of(word) and not _is_variable(word, "cwd"):
+    if SHELL_CHARACTERS.search(cwd) and "cwd" in templates.variables_of(word) and not _is_variable(word, "cwd"):
         raise UsageError(
             f"terminal command: {one_line(word, 80)!r} would give {one_line(cwd, 200)!r} to what may be a shell",
             "give '{{cwd}}' as a word of its own",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, request_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -22,10 +22,10 @@ class GnomeTerminal(Terminal):
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
-        self._as = choice(config, "gnome-terminal", "as", ("tab", "window"))
+        self._open_as = choice(config, "gnome-terminal", "as", ("tab", "window"))
 
     async def open(self, window: Window) -> None:
         """Ask GNOME Terminal's server to open the window."""
-        options = [f"--{self._as}", f"--title={window.session}", f"--working-directory={window.cwd}"]
+        options = [f"--{self._open_as}", f"--title={window.session}", f"--working-directory={window.cwd}"]
         argv = [find_program(self._host, "gnome-terminal", window), *options, "--", *window.command]
-        await hand_over(self._host, argv, window, what="gnome-terminal")
+        await request_window(self._host, argv, window, what="gnome-terminal")

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, request_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -42,11 +42,11 @@ class ITerm2(Terminal):
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
-        self._as = choice(config, "iterm2", "as", ("tab", "window"))
+        self._open_as = choice(config, "iterm2", "as", ("tab", "window"))
 
     async def open(self, window: Window) -> None:
         """Ask iTerm2 to open it; the first time macOS asks the person for permission."""
         script = [argument for line in SCRIPT for argument in ("-e", line)]
-        arguments = [shlex.join(window.command), window.session, self._as]
+        arguments = [shlex.join(window.command), window.session, self._open_as]
         argv = [find_program(self._host, "osascript", window), *script, "--", *arguments]
-        await hand_over(self._host, argv, window, what="iterm2")
+        await request_window(self._host, argv, window, what="iterm2")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, leave_running
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, request_window, start_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -23,16 +23,26 @@ class Kitty(Terminal):
 
     def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
         self._host = host
-        self._as = choice(config, "kitty", "as", ("tab", "window", "os-window"))
-        self._controlled = environ.get("KITTY_LISTEN_ON", "")
+        self._open_as = choice(config, "kitty", "as", ("tab", "window", "os-window"))
+        self._control_address = environ.get("KITTY_LISTEN_ON", "")
 
     async def open(self, window: Window) -> None:
         """Ask the running kitty, if it listens (`listen_on` and `allow_remote_control` in its configuration); otherwise start one."""
         kitty, cwd = find_program(self._host, "kitty", window), str(window.cwd)
-        if self._controlled:
-            title = ["--title", window.session, *(["--tab-title", window.session] if self._as == "tab" else [])]
-            request = [kitty, "@", "--to", self._controlled, "launch", f"--type={self._as}", *title, "--cwd", cwd]
-            await hand_over(self._host, [*request, *window.command], window, what="kitty")
+        if self._control_address:
+            title = ["--title", window.session, *(["--tab-title", window.session] if self._open_as == "tab" else [])]
+            request = [
+                kitty,
+                "@",
+                "--to",
+                self._control_address,
+                "launch",
+                f"--type={self._open_as}",
+                *title,
+                "--cwd",
+                cwd,
+            ]
+            await request_window(self._host, [*request, *window.command], window, what="kitty")
         else:
             argv = [kitty, "--title", window.session, "--directory", cwd, *window.command]
-            await leave_running(self._host, argv, window)
+            await start_window(self._host, argv, window)

@@ -8,17 +8,17 @@ from typing import Any
 
 from agent_orchestrator.errors import Missing, Temporary, UsageError
 from agent_orchestrator.protocols import Window
-from agent_orchestrator.protocols.host import Completed, Host
+from agent_orchestrator.protocols.host import Host, ProgramResult
 from agent_orchestrator.protocols.text import one_line
 
-HAND_OVER_TIMEOUT = 20.0
+OPEN_TIMEOUT = 20.0
 """Seconds that a program has to pass a window on to the terminal that shows it."""
 
 
-async def hand_over(host: Host, argv: Sequence[str], window: Window, *, what: str) -> Completed:
+async def request_window(host: Host, argv: Sequence[str], window: Window, *, what: str) -> ProgramResult:
     """Run a program that asks a running terminal for a window, and ends. Raises `Missing` if it fails."""
     try:
-        result = await host.run(argv, cwd=window.cwd, timeout=HAND_OVER_TIMEOUT)
+        result = await host.run(argv, cwd=window.cwd, timeout=OPEN_TIMEOUT)
     except Temporary as error:
         raise Missing(f"{what}: {error.text}", manual_remedy(window)) from None
     if result.code:
@@ -27,7 +27,7 @@ async def hand_over(host: Host, argv: Sequence[str], window: Window, *, what: st
     return result
 
 
-async def leave_running(host: Host, argv: Sequence[str], window: Window) -> None:
+async def start_window(host: Host, argv: Sequence[str], window: Window) -> None:
     """Start a program that is the window itself, and lives as long."""
     await host.spawn(argv, cwd=window.cwd)
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.terminals.auto import choose_terminal
 from agent_orchestrator.protocols import Terminal, Window
-from agent_orchestrator.protocols.host import Completed, Host
+from agent_orchestrator.protocols.host import Host, ProgramResult
 
 
 class RecordingHost(LocalHost):
@@ -42,11 +42,11 @@ class RecordingHost(LocalHost):
         env: Mapping[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
-    ) -> Completed:
+    ) -> ProgramResult:
         """Record the command and return success."""
         del cwd, env, input, timeout
         self.runs.append(shlex.join(argv))
-        return Completed(0, b"", b"")
+        return ProgramResult(0, b"", b"")
 
     async def spawn(
         self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str] | None = None, log: Path | None = None
@@ -64,12 +64,12 @@ def terminal(settings: Mapping[str, Any], host: Host, environ: Mapping[str, str]
         name, detected = choose_terminal(host, environ)
         options = {**detected, **options}
     admitted = {file["path"]: file["sha256"] for file in settings.get("files") or ()}
-    registry = Registry(
+    registry = PluginRegistry(
         [{"path": path} for path in admitted],
         installed=[("terminal", name)],
         admit=lambda path, data: admitted.get(str(path)) == hashlib.sha256(data).hexdigest(),
     )
-    plugin: Terminal = registry.make("terminal", name, options, host)
+    plugin: Terminal = registry.create("terminal", name, options, host)
     return name, plugin
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, manual_remedy
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, manual_remedy, request_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -24,21 +24,21 @@ class TmuxWindow(Terminal):
 
     def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
         self._host = host
-        self._as = choice(config, "tmux", "as", ("window", "pane"))
-        self._inside = bool(environ.get("TMUX"))
+        self._open_as = choice(config, "tmux", "as", ("window", "pane"))
+        self._is_inside = bool(environ.get("TMUX"))
 
     async def open(self, window: Window) -> None:
         """Open it next to the person's current window. Raises `Missing` outside of tmux."""
-        if not self._inside:
+        if not self._is_inside:
             raise Missing(
                 "you are in no tmux", f"run this inside tmux, choose another `terminal`, or {manual_remedy(window)}"
             )
-        folder_options = ["-c", _literal(str(window.cwd))]
-        verb = ["split-window"] if self._as == "pane" else ["new-window", "-n", _literal(window.session)]
+        folder_options = ["-c", _escape_format(str(window.cwd))]
+        verb = ["split-window"] if self._open_as == "pane" else ["new-window", "-n", _escape_format(window.session)]
         argv = [find_program(self._host, "tmux", window), *verb, *folder_options, "--", *window.command]
-        await hand_over(self._host, argv, window, what="tmux")
+        await request_window(self._host, argv, window, what="tmux")
 
 
-def _literal(text: str) -> str:
+def _escape_format(text: str) -> str:
     """Return the text escaped, so that tmux does not run what is in `#(…)`."""
     return text.replace("#", "##")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.terminals.shared import hand_over, leave_running, refuse_options
+from agent_orchestrator.plugins.terminals.shared import refuse_options, request_window, start_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -42,13 +42,15 @@ class Web(Terminal):
         if not window.url:
             raise Missing(f"{window.session} has no page: the daemon has no dashboard", "see ao doctor")
         if self._platform == "win32":
-            await hand_over(self._host, ["rundll32", "url.dll,FileProtocolHandler", window.url], window, what="web")
+            await request_window(
+                self._host, ["rundll32", "url.dll,FileProtocolHandler", window.url], window, what="web"
+            )
             return
         if self._browser and (browser := self._host.which(self._browser)):
-            await leave_running(self._host, [browser, window.url], window)
+            await start_window(self._host, [browser, window.url], window)
             return
         programs = ("open",) if self._platform == "darwin" else _OPENERS
         opener = next((path for name in programs if (path := self._host.which(name))), None)
         if opener is None:
             raise Missing("no program that opens a browser was found", f"open {window.url} yourself")
-        await leave_running(self._host, [opener, window.url], window)
+        await start_window(self._host, [opener, window.url], window)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over, leave_running
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, request_window, start_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -23,18 +23,18 @@ class WezTerm(Terminal):
 
     def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
         self._host = host
-        self._as = choice(config, "wezterm", "as", ("tab", "window"))
-        self._inside = bool(environ.get("WEZTERM_PANE"))
+        self._open_as = choice(config, "wezterm", "as", ("tab", "window"))
+        self._is_inside = bool(environ.get("WEZTERM_PANE"))
 
     async def open(self, window: Window) -> None:
         """Ask the running WezTerm, if this runs in one of its panes; otherwise start one."""
         wezterm, cwd = find_program(self._host, "wezterm", window), str(window.cwd)
-        if not self._inside:
-            await leave_running(self._host, [wezterm, "start", "--cwd", cwd, "--", *window.command], window)
+        if not self._is_inside:
+            await start_window(self._host, [wezterm, "start", "--cwd", cwd, "--", *window.command], window)
             return
-        window_option = ["--new-window"] if self._as == "window" else []
+        window_option = ["--new-window"] if self._open_as == "window" else []
         argv = [wezterm, "cli", "spawn", *window_option, "--cwd", cwd, "--", *window.command]
-        pane = (await hand_over(self._host, argv, window, what="wezterm")).text.strip()
+        pane = (await request_window(self._host, argv, window, what="wezterm")).text.strip()
         if pane.isdigit():
             title_command = [wezterm, "cli", "set-tab-title", "--pane-id", pane, window.session]
             await self._host.run(title_command, timeout=10)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agent_orchestrator.plugins.terminals.shared import choice, find_program, hand_over
+from agent_orchestrator.plugins.terminals.shared import choice, find_program, request_window
 from agent_orchestrator.protocols import (
     Terminal,
     Window,
@@ -23,14 +23,14 @@ class WindowsTerminal(Terminal):
 
     def __init__(self, config: Mapping[str, Any], host: Host, environ: Mapping[str, str] = os.environ) -> None:
         self._host = host
-        self._as = choice(config, "windows-terminal", "as", ("tab", "window"))
-        self._linux = environ.get("WSL_DISTRO_NAME", "")
+        self._open_as = choice(config, "windows-terminal", "as", ("tab", "window"))
+        self._wsl_distribution = environ.get("WSL_DISTRO_NAME", "")
 
     async def open(self, window: Window) -> None:
         """Pass the command to `wt.exe`, which ends at once."""
-        options = ["-w", "new" if self._as == "window" else "0", "new-tab", "--title", window.session]
-        if self._linux:
-            inner = ["wsl.exe", "-d", self._linux, "--cd", str(window.cwd), "--", *window.command]
+        options = ["-w", "new" if self._open_as == "window" else "0", "new-tab", "--title", window.session]
+        if self._wsl_distribution:
+            inner = ["wsl.exe", "-d", self._wsl_distribution, "--cd", str(window.cwd), "--", *window.command]
         else:
             options += ["-d", str(window.cwd)]
             inner = list(window.command)
@@ -38,7 +38,7 @@ class WindowsTerminal(Terminal):
             find_program(self._host, "wt.exe", window),
             *(_escape_semicolons(argument) for argument in (*options, *inner)),
         ]
-        await hand_over(self._host, argv, window, what="windows-terminal")
+        await request_window(self._host, argv, window, what="windows-terminal")
 
 
 def _escape_semicolons(argument: str) -> str:

@@ -18,7 +18,7 @@ from agent_orchestrator.base.git.refs import escape_for_ref
 from agent_orchestrator.errors import Conflict, resource_shortage
 
 _LARGE_FILE_NAME = re.compile(r"[0-9a-f]{64}")
-_LARGE_FILES_LIMIT = 4 << 30
+_MAX_LARGE_FILES_BYTES = 4 << 30
 """Most bytes of large files that are copied at once."""
 _CHUNK_SIZE = 1 << 20
 
@@ -82,7 +82,7 @@ async def delete_refs(main: Git, session: str) -> None:
 
 def copy_large_files(clone: Path, repository: Path) -> None:
     """Copy Git LFS files from a clone's Git folder to the repository's, if their content matches their name. Raises `Conflict`."""
-    remaining, store = _LARGE_FILES_LIMIT, repository / "lfs" / "objects"
+    remaining, store = _MAX_LARGE_FILES_BYTES, repository / "lfs" / "objects"
     for file in sorted((clone / "lfs" / "objects").glob("??/??/*")):
         target = store / file.name[:2] / file.name[2:4] / file.name
         if _LARGE_FILE_NAME.fullmatch(file.name) and not target.exists():

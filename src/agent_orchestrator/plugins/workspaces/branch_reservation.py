@@ -10,12 +10,12 @@ import asyncio
 from agent_orchestrator.base.git.commands import Git, GitFailed
 from agent_orchestrator.errors import Conflict, NotFound
 from agent_orchestrator.plugins.workspaces.branch_publication import delete_refs, published_ref
-from agent_orchestrator.plugins.workspaces.git_workspace import Source, check_names, effective_config, find_start
-from agent_orchestrator.plugins.workspaces.start_point import Start, relevant_refs
+from agent_orchestrator.plugins.workspaces.git_workspace import check_names, effective_config
+from agent_orchestrator.plugins.workspaces.start_point import SourceRepository, StartPoint, find_start, relevant_refs
 from agent_orchestrator.protocols import WorkspaceSpec
 
 
-async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
+async def reserve(main: Git, spec: WorkspaceSpec) -> StartPoint:
     """Return where the session's branch begins, with its base as fresh as possible, and make the branch; safe to repeat.
 
     Raises `NotFound` if there is no repository, `Conflict` if the branch cannot be made.
@@ -28,7 +28,7 @@ async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
     config, refs = await asyncio.gather(effective_config(main, layout), relevant_refs(main, layout, spec, mark_ref))
     marked_commit = refs.pop(mark_ref, None)
     start = await find_start(
-        Source(main, layout, config), spec, refs, continued=marked_commit is not None and branch_ref in refs
+        SourceRepository(main, layout, config), spec, refs, continued=marked_commit is not None and branch_ref in refs
     )
     if not start.new_branch:
         if marked_commit is None:
@@ -45,7 +45,7 @@ async def reserve(main: Git, spec: WorkspaceSpec) -> Start:
     return start
 
 
-async def release(main: Git, spec: WorkspaceSpec, start: Start) -> None:
+async def release(main: Git, spec: WorkspaceSpec, start: StartPoint) -> None:
     """Remove the branch after the workspace could not be made, if the branch was made for it and has no new commits."""
     branch_ref = f"refs/heads/{spec.branch}"
     if start.new_branch and (await main.refs(branch_ref)).get(branch_ref) == start.commit:

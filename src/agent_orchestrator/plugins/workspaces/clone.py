@@ -15,7 +15,7 @@ from pathlib import Path
 from agent_orchestrator.base.files.safe import UnsafePath, read_regular_file
 from agent_orchestrator.base.git.commands import REF_ABSENT, Git, GitFailed
 from agent_orchestrator.base.git.refs import Layout, find_layout
-from agent_orchestrator.base.git.settings import SPARSE, Config
+from agent_orchestrator.base.git.settings import SPARSE_CHECKOUT_CONFIG, GitConfig
 from agent_orchestrator.errors import Conflict
 from agent_orchestrator.plugins.workspaces.branch_publication import (
     copy_large_files,
@@ -25,9 +25,9 @@ from agent_orchestrator.plugins.workspaces.branch_publication import (
     published_ref,
     workspace_ref,
 )
-from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, Source
-from agent_orchestrator.plugins.workspaces.record import read_record
-from agent_orchestrator.plugins.workspaces.start_point import Start
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace
+from agent_orchestrator.plugins.workspaces.start_point import SourceRepository, StartPoint
+from agent_orchestrator.plugins.workspaces.workspace_record import read_record
 from agent_orchestrator.protocols import WorkspaceSpec
 
 _COPIED_SETTINGS = (
@@ -41,7 +41,7 @@ _COPIED_SETTINGS = (
 _COPIED_SECTIONS = ("filter.", "merge.", "diff.", "url.", "http.", "credential.", "lfs.", "submodule.")
 
 
-class Clone(GitWorkspace):
+class CloneWorkspace(GitWorkspace):
     """Makes each session a clone with borrowed objects."""
 
     async def publish(self, spec: WorkspaceSpec) -> None:
@@ -67,7 +67,7 @@ class Clone(GitWorkspace):
             await self.publish(spec)
         await super().remove(spec)
 
-    async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
+    async def _create_folder(self, spec: WorkspaceSpec, source: SourceRepository, start: StartPoint) -> Path:
         """Make the clone with its files, and its branch in the main repository; return its Git folder. Raises `Conflict`."""
         main, branch = source.git, f"refs/heads/{spec.branch}"
         if start.new_branch:
@@ -86,7 +86,7 @@ class Clone(GitWorkspace):
         with (git_dir / "config").open("a", errors="surrogateescape") as stream:
             stream.write(clone_config(source, await main.config("--local"), spec.origin))
             if spec.sparse:
-                stream.write("".join(_setting(*setting.split("=")) for setting in SPARSE))
+                stream.write("".join(_setting(*setting.split("=")) for setting in SPARSE_CHECKOUT_CONFIG))
         refs = refs_of_clone(await main.refs("refs/heads", "refs/remotes/origin", "refs/tags"), source.config)
         refs[branch] = start.commit
         await clone_git.update_refs([f"create {name} {sha}" for name, sha in refs.items()])
@@ -110,26 +110,26 @@ def share_objects(git_dir: Path, layout: Layout) -> None:
             (git_dir / name).write_bytes(content)
 
 
-def refs_of_clone(refs: dict[str, str], config: Config) -> dict[str, str]:
+def refs_of_clone(refs: dict[str, str], config: GitConfig) -> dict[str, str]:
     """Return the clone's initial refs: tags, and origin's branches, or the main repository's own branches if it has no origin."""
     clone_refs = {name: sha for name, sha in refs.items() if name.startswith("refs/tags/")}
-    prefix = "refs/remotes/origin/" if config.last("remote.origin.url") else "refs/heads/"
+    prefix = "refs/remotes/origin/" if config.effective_value("remote.origin.url") else "refs/heads/"
     for name, sha in refs.items():
         if name.startswith(prefix) and name != "refs/remotes/origin/HEAD":
             clone_refs["refs/remotes/origin/" + name.removeprefix(prefix)] = sha
     return clone_refs
 
 
-def clone_config(source: Source, local: Config, origin: str = "") -> str:
+def clone_config(source: SourceRepository, local: GitConfig, origin: str = "") -> str:
     """Return the clone's configuration: where it pushes to, and the settings that decide how files look."""
     config, layout = source.config, source.layout
-    url = origin or config.last("remote.origin.url") or str(layout.top or layout.common)
+    url = origin or config.effective_value("remote.origin.url") or str(layout.top or layout.common)
     settings = [("remote.origin.url", url), ("remote.origin.fetch", "+refs/heads/*:refs/remotes/origin/*")]
-    settings += [(key, value) for key in ("user.name", "user.email") if (value := config.last(key))]
+    settings += [(key, value) for key in ("user.name", "user.email") if (value := config.effective_value(key))]
     for key, values in local.items():
         if key in _COPIED_SETTINGS or key.startswith(_COPIED_SECTIONS):
             settings += [(key, value) for value in values]
-    if (layout.common / "lfs").is_dir() and not config.last("lfs.storage"):
+    if (layout.common / "lfs").is_dir() and not config.effective_value("lfs.storage"):
         settings.append(("lfs.storage", str(layout.common / "lfs")))
     return "".join(_setting(key, value) for key, value in settings)
 

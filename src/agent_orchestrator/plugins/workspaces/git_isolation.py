@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 from agent_orchestrator.base.git.refs import Layout
-from agent_orchestrator.base.git.settings import LFS_OFF, SPARSE, Config
+from agent_orchestrator.base.git.settings import LFS_OFF_CONFIG, SPARSE_CHECKOUT_CONFIG, GitConfig
 from agent_orchestrator.protocols import WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
 
 def git_environment(
-    host: Host, spec: WorkspaceSpec, layout: Layout, config: Config, notes: list[str]
+    host: Host, spec: WorkspaceSpec, layout: Layout, config: GitConfig, notes: list[str]
 ) -> dict[str, str]:
     """Return variables that fix hooks and identity at their current values, and switch off what would ask for a passphrase.
 
@@ -21,10 +21,10 @@ def git_environment(
     """
     settings: list[tuple[str, str]] = [("core.hooksPath", _hooks_folder(spec, layout, config))]
     for key in ("user.name", "user.email"):
-        value = config.last(key)
+        value = config.effective_value(key)
         if value:
             settings.append((key, value))
-    signing = [key for key in ("commit.gpgsign", "tag.gpgsign") if config.true(key)]
+    signing = [key for key in ("commit.gpgsign", "tag.gpgsign") if config.is_true(key)]
     if signing:
         settings += [(key, "false") for key in ("commit.gpgsign", "tag.gpgsign")]
         notes.append(f"signing is switched off for the agent ({', '.join(signing)} would ask for a passphrase)")
@@ -33,9 +33,9 @@ def git_environment(
     # Ignore bare repositories inside folders: an agent that writes files could make one that names programs to run.
     settings.append(("safe.bareRepository", "explicit"))
     if spec.sparse:
-        settings += [(key, value) for key, _, value in (setting.partition("=") for setting in SPARSE)]
+        settings += [(key, value) for key, _, value in (setting.partition("=") for setting in SPARSE_CHECKOUT_CONFIG)]
     if "filter.lfs.clean" in config and not host.which("git-lfs"):
-        settings += [(key, value) for key, _, value in (setting.partition("=") for setting in LFS_OFF)]
+        settings += [(key, value) for key, _, value in (setting.partition("=") for setting in LFS_OFF_CONFIG)]
         notes.append("git-lfs is not installed: large files stay pointers")
     variables = {"GIT_CONFIG_COUNT": str(len(settings))}
     for number, (key, value) in enumerate(settings):
@@ -44,9 +44,9 @@ def git_environment(
     return variables
 
 
-def _hooks_folder(spec: WorkspaceSpec, layout: Layout, config: Config) -> str:
+def _hooks_folder(spec: WorkspaceSpec, layout: Layout, config: GitConfig) -> str:
     """Return the folder for the agent's hooks: the workspace's own tracked one, or a private copy of the user's."""
-    configured_path = config.last("core.hookspath")
+    configured_path = config.effective_value("core.hookspath")
     if (
         configured_path
         and not Path(configured_path).expanduser().is_absolute()

@@ -1,7 +1,7 @@
 """The base class of Git workspaces: a workspace is made completely or not at all, and a later call finishes what an earlier one left.
 
-Before anything is made, a record in the session's private folder says what will be made (`record.py`). A call that finds the record of
-an unfinished attempt removes its remains and starts again; one that finds a finished workspace returns it.
+Before anything is made, a record in the session's private folder says what will be made (`workspace_record.py`). A call that finds the
+record of an unfinished attempt removes its remains and starts again; one that finds a finished workspace returns it.
 """
 
 from __future__ import annotations
@@ -14,40 +14,40 @@ import shutil
 import time
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.safe import mounted_below
+from agent_orchestrator.base.files.safe import find_mounts_below
 from agent_orchestrator.base.git.commands import Git, GitFailed
-from agent_orchestrator.base.git.refs import Layout, find_layout, valid_branch
-from agent_orchestrator.base.git.settings import Config
+from agent_orchestrator.base.git.refs import Layout, find_layout, is_valid_branch
+from agent_orchestrator.base.git.settings import GitConfig
 from agent_orchestrator.errors import AoError, Conflict, NotFound, Temporary, UsageError
-from agent_orchestrator.plugins.workspaces import contents
+from agent_orchestrator.plugins.workspaces import copied_and_linked_files, git_exclude
 from agent_orchestrator.plugins.workspaces.git_isolation import forget_hooks, git_environment
-from agent_orchestrator.plugins.workspaces.record import Record, forget_record, read_record, write_record
-from agent_orchestrator.plugins.workspaces.start_point import Start, choose_start, relevant_refs
+from agent_orchestrator.plugins.workspaces.start_point import (
+    SourceRepository,
+    StartPoint,
+    find_start,
+    relevant_refs,
+)
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
-from agent_orchestrator.protocols import Report, Workspace, WorkspaceInfo, WorkspaceSpec
+from agent_orchestrator.plugins.workspaces.workspace_record import (
+    WorkspaceRecord,
+    forget_record,
+    read_record,
+    write_record,
+)
+from agent_orchestrator.protocols import LineCallback, Workspace, WorkspaceInfo, WorkspaceSpec
 from agent_orchestrator.protocols.host import Host
 
 CONFIG_CACHE_SECONDS = 10.0
 """Seconds for which a configuration whose files did not change is not read again."""
 ORPHAN_TIMEOUT = 5.0
 """Seconds that a new attempt waits for processes that an interrupted one left running."""
-_DEEP_LEVELS = 200
+_MAX_FOLDER_DEPTH = 200
 """Most levels of nested folders that are removed as they are."""
-_KEPT_LEVELS = 8
+_FLATTENED_DEPTH = 8
 """Levels after which deeper folders are moved up, so that their paths never become too long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """The repository that a workspace is made from."""
-
-    git: Git
-    layout: Layout
-    config: Config
 
 
 class GitWorkspace(Workspace):
@@ -57,7 +57,7 @@ class GitWorkspace(Workspace):
         self._config = config
         self._host = host
 
-    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+    async def create(self, spec: WorkspaceSpec, report: LineCallback) -> WorkspaceInfo:
         """Make the workspace, or return the finished one of an earlier attempt; leave nothing behind on failure."""
         check_names(spec)
         git, layout = await self._repository(spec)
@@ -68,14 +68,14 @@ class GitWorkspace(Workspace):
             await self._wait_until_unused(spec.path)
             await self._undo(spec, git, layout, earlier)
         _check_path_is_free(spec)
-        self._check_place(spec, layout)
+        self._check_registration(spec, layout)
         config, refs = await asyncio.gather(effective_config(git, layout), relevant_refs(git, layout, spec))
-        if layout.top is not None and config.true("core.bare") and layout.common == layout.git_dir:
+        if layout.top is not None and config.is_true("core.bare") and layout.common == layout.git_dir:
             layout = Layout(None, layout.git_dir, layout.common)
         continued = earlier is not None and earlier.made_branch and f"refs/heads/{spec.branch}" in refs
-        source = Source(git, layout, config)
+        source = SourceRepository(git, layout, config)
         start = await find_start(source, spec, refs, continued=continued)
-        record = Record(
+        record = WorkspaceRecord(
             path=str(spec.path),
             branch=spec.branch,
             base=spec.base,
@@ -98,7 +98,7 @@ class GitWorkspace(Workspace):
         """
         git = Git(self._host, spec.repo)
         layout = await git.layout()
-        contents.remove_link(spec)
+        copied_and_linked_files.remove_link(spec)
         await asyncio.to_thread(_move_away, spec.path)
         if layout is not None:
             await self._unregister(spec, git, layout)
@@ -122,10 +122,10 @@ class GitWorkspace(Workspace):
     # -- what differs --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
+    async def _create_folder(self, spec: WorkspaceSpec, source: SourceRepository, start: StartPoint) -> Path:
         """Make the folder with its files; return its Git folder."""
 
-    def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
+    def _check_registration(self, spec: WorkspaceSpec, layout: Layout) -> None:
         """Raise `Conflict` if the repository uses this path for something else."""
 
     @abstractmethod
@@ -155,20 +155,25 @@ class GitWorkspace(Workspace):
             await asyncio.sleep(0.1)
 
     async def _build(
-        self, spec: WorkspaceSpec, source: Source, start: Start, record: Record, report: Report
+        self,
+        spec: WorkspaceSpec,
+        source: SourceRepository,
+        start: StartPoint,
+        record: WorkspaceRecord,
+        report: LineCallback,
     ) -> WorkspaceInfo:
         """Make everything that belongs to the workspace, and write its completed record."""
         spec.path.parent.mkdir(parents=True, exist_ok=True)
         notes = start.notes
-        git_dir = await self._make(spec, source, start)
+        git_dir = await self._create_folder(spec, source, start)
         workspace_git = Git(self._host, spec.path)
         git_env = git_environment(self._host, spec, source.layout, source.config, notes)
         await fill_submodules(workspace_git, source.layout, source.config, notes)
-        await contents.share(workspace_git, spec, source.layout, notes)
-        contents.make_link(spec, source.layout, notes)
-        await contents.set_up(self._host, spec, git_env, report)
+        await copied_and_linked_files.share_files(workspace_git, spec, source.layout, notes)
+        copied_and_linked_files.make_link(spec, source.layout, notes)
+        await copied_and_linked_files.set_up(self._host, spec, git_env, report)
         if spec.post_create and (layout := find_layout(spec.path)):
-            await contents.exclude_made(workspace_git, layout, await workspace_git.untracked())
+            await git_exclude.exclude_tool_output(workspace_git, layout, await workspace_git.untracked())
         record = record.complete(git_dir, notes, git_env)
         await asyncio.to_thread(write_record, spec, record)
         return record.info()
@@ -179,22 +184,22 @@ class GitWorkspace(Workspace):
         if spec.sparse:
             await workspace_git.set_sparse_folders(spec.sparse)
         try:
-            await workspace_git.fill()
+            await workspace_git.checkout_files()
         except GitFailed as error:
             if "lfs" not in error.stderr:
                 raise
-            await workspace_git.fill(env={"GIT_LFS_SKIP_SMUDGE": "1"})
+            await workspace_git.checkout_files(env={"GIT_LFS_SKIP_SMUDGE": "1"})
             notes.append("large files could not be fetched and stay pointers: git lfs pull fetches them")
         missing = [folder for folder in spec.sparse if not (spec.path / folder).is_dir()]
         if missing:
             notes.append(f"sparse: {', '.join(missing)} is no folder of {spec.branch}")
 
-    async def _undo(self, spec: WorkspaceSpec, git: Git, layout: Layout, record: Record) -> None:
+    async def _undo(self, spec: WorkspaceSpec, git: Git, layout: Layout, record: WorkspaceRecord) -> None:
         """Remove what an unfinished attempt left: folder, symlink, registration, and the branch unless it has new commits.
 
         The branch of a finished workspace whose folder is gone is never removed.
         """
-        contents.remove_link(spec)
+        copied_and_linked_files.remove_link(spec)
         for folder in (spec.path, removal_path(spec.path)):
             await asyncio.to_thread(remove_tree, folder)
         await self._unregister(spec, git, layout)
@@ -204,30 +209,9 @@ class GitWorkspace(Workspace):
         forget_record(spec)
 
 
-async def find_start(source: Source, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool) -> Start:
-    """Return where the branch begins: at its tip if it is continued, otherwise at its base. Raises `Conflict` if it cannot be made."""
-    branch_ref = f"refs/heads/{spec.branch}"
-    if continued:
-        commit = refs[branch_ref]
-        return Start(commit, await source.git.merge_base(spec.base, commit) or commit, False)
-    if not spec.existing and branch_ref in refs:
-        raise Conflict(
-            f"branch {spec.branch} exists already in {spec.repo}",
-            f"continue it with --branch {spec.branch}, or choose another name with --name",
-        )
-    for ref in refs:
-        if branch_ref not in refs and (branch_ref.startswith(f"{ref}/") or ref.startswith(f"{branch_ref}/")):
-            other = ref.removeprefix("refs/heads/")
-            raise Conflict(
-                f"branch {spec.branch} cannot be beside branch {other}: Git keeps one as a folder of the other",
-                "choose another name with --branch",
-            )
-    return await choose_start(source.git, source.layout, spec, source.config, refs)
-
-
 def check_names(spec: WorkspaceSpec) -> None:
     """Raise `UsageError` if the branch, the base or a path is not valid."""
-    if not valid_branch(spec.branch):
+    if not is_valid_branch(spec.branch):
         raise UsageError(f"{spec.branch!r} is not a name for a branch", "use letters, digits, '-', '_' and '/'")
     if not spec.base or spec.base.startswith("-"):
         raise UsageError(f"{spec.base!r} is not a base to start from", "give a branch, a tag or a commit")
@@ -240,7 +224,7 @@ def check_names(spec: WorkspaceSpec) -> None:
 
 def _check_path_is_free(spec: WorkspaceSpec) -> None:
     """Raise `Conflict` if something is at the path of the workspace or of its symlink."""
-    contents.check_link(spec)
+    copied_and_linked_files.check_link(spec)
     if spec.path.is_symlink() or (spec.path.exists() and not (spec.path.is_dir() and not any(spec.path.iterdir()))):
         raise Conflict(
             f"{spec.path} is in the way of the workspace", "move it away, or choose another name with --name"
@@ -256,10 +240,10 @@ def _with_context(error: BaseException, spec: WorkspaceSpec) -> BaseException:
     return error
 
 
-_configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], Config]] = {}
+_configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], GitConfig]] = {}
 
 
-async def effective_config(git: Git, layout: Layout) -> Config:
+async def effective_config(git: Git, layout: Layout) -> GitConfig:
     """Return the effective configuration.
 
     It is read again when one of its files changed, or after `CONFIG_FRESH_FOR` seconds (files may include others).
@@ -304,7 +288,7 @@ def _move_away(path: Path) -> None:
 
 def _refuse_mounts(path: Path) -> None:
     """Raise `OSError` if something is mounted below the path."""
-    if mount_points := mounted_below(path):
+    if mount_points := find_mounts_below(path):
         raise OSError(errno.EBUSY, "something is mounted there", str(mount_points[0]))
 
 
@@ -338,7 +322,7 @@ def _is_too_deep(path: Path) -> bool:
     pending = [(str(path), 0)]
     while pending:
         folder, depth = pending.pop()
-        if depth > _DEEP_LEVELS:
+        if depth > _MAX_FOLDER_DEPTH:
             return True
         try:
             with os.scandir(folder) as entries:
@@ -358,7 +342,7 @@ def _flatten(path: Path) -> None:
         with os.scandir(folder) as entries:
             subfolders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
         for subfolder in subfolders:
-            if depth < _KEPT_LEVELS:
+            if depth < _FLATTENED_DEPTH:
                 pending.append((subfolder, depth + 1))
             else:
                 subfolder.chmod(0o700)

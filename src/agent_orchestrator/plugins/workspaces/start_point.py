@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout, read_refs
-from agent_orchestrator.base.git.settings import Config
+from agent_orchestrator.base.git.settings import GitConfig
 from agent_orchestrator.errors import AoError, Conflict, NotFound
 from agent_orchestrator.protocols import WorkspaceSpec
 
@@ -21,8 +21,17 @@ FETCH_CACHE_SECONDS = 30.0
 """Seconds for which one fetch of a branch serves every workspace, also a failed fetch."""
 
 
+@dataclass(frozen=True, slots=True)
+class SourceRepository:
+    """The repository that a workspace is made from."""
+
+    git: Git
+    layout: Layout
+    config: GitConfig
+
+
 @dataclass(slots=True)
-class Start:
+class StartPoint:
     """The commit at which a workspace's branch begins."""
 
     commit: str
@@ -31,14 +40,14 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
 
-_fetched: dict[tuple[str, str, str], tuple[float, str]] = {}
+_fetch_outcomes: dict[tuple[str, str, str], tuple[float, str]] = {}
 _pending_fetches: dict[tuple[str, str, str], asyncio.Task[str]] = {}
 
 
-async def fetch_branch(git: Git, layout: Layout, remote: str, branch: str, config: Config, timeout: float) -> str:
+async def fetch_branch(git: Git, layout: Layout, remote: str, branch: str, config: GitConfig, timeout: float) -> str:
     """Update `refs/remotes/<remote>/<branch>`; return the reason if that failed, or "". Simultaneous callers share one fetch."""
     key = (str(layout.common), remote, branch)
-    fetched_at, outcome = _fetched.get(key, (-FETCH_CACHE_SECONDS, ""))
+    fetched_at, outcome = _fetch_outcomes.get(key, (-FETCH_CACHE_SECONDS, ""))
     if time.monotonic() - fetched_at < FETCH_CACHE_SECONDS:
         return outcome
     task = _pending_fetches.get(key)
@@ -48,7 +57,7 @@ async def fetch_branch(git: Git, layout: Layout, remote: str, branch: str, confi
     return await asyncio.shield(task)
 
 
-async def _fetch(git: Git, key: tuple[str, str, str], config: Config, timeout: float) -> str:
+async def _fetch(git: Git, key: tuple[str, str, str], config: GitConfig, timeout: float) -> str:
     """Fetch one branch, store the outcome for `FRESH_FOR` seconds and return it: the error text, or ""."""
     _, remote, branch = key
     outcome = ""
@@ -59,23 +68,25 @@ async def _fetch(git: Git, key: tuple[str, str, str], config: Config, timeout: f
     except AoError as error:
         outcome = error.text
     for expired in [
-        expired for expired, (fetched_at, _) in _fetched.items() if time.monotonic() - fetched_at > FETCH_CACHE_SECONDS
+        expired
+        for expired, (fetched_at, _) in _fetch_outcomes.items()
+        if time.monotonic() - fetched_at > FETCH_CACHE_SECONDS
     ]:
-        del _fetched[expired]
-    _fetched[key] = (time.monotonic(), outcome)
+        del _fetch_outcomes[expired]
+    _fetch_outcomes[key] = (time.monotonic(), outcome)
     return outcome
 
 
-def remote_of(branch: str, config: Config) -> tuple[str, str] | None:
+def remote_of(branch: str, config: GitConfig) -> tuple[str, str] | None:
     """Return the remote and the branch there that a local branch tracks; otherwise `origin` and the same name, or None."""
-    remote = config.last(f"branch.{branch}.remote")
-    merge = config.last(f"branch.{branch}.merge")
-    if remote and remote != "." and merge and config.last(f"remote.{remote}.url"):
+    remote = config.effective_value(f"branch.{branch}.remote")
+    merge = config.effective_value(f"branch.{branch}.merge")
+    if remote and remote != "." and merge and config.effective_value(f"remote.{remote}.url"):
         return remote, merge.removeprefix("refs/heads/")
-    return ("origin", branch) if config.last("remote.origin.url") else None
+    return ("origin", branch) if config.effective_value("remote.origin.url") else None
 
 
-def _split_remote_name(name: str, config: Config) -> tuple[str, str] | None:
+def _split_remote_name(name: str, config: GitConfig) -> tuple[str, str] | None:
     """Split a remote branch's name: `origin/main` → (`origin`, `main`); None if there is no such remote."""
     name = name.removeprefix("refs/remotes/").removeprefix("remotes/")
     matching_remotes = [remote for remote in _remote_names(config) if name.startswith(f"{remote}/")]
@@ -84,18 +95,20 @@ def _split_remote_name(name: str, config: Config) -> tuple[str, str] | None:
     )
 
 
-def _remote_names(config: Config) -> list[str]:
+def _remote_names(config: GitConfig) -> list[str]:
     """Return the names of the configured remotes."""
     return [key[len("remote.") : -len(".url")] for key in config if key.startswith("remote.") and key.endswith(".url")]
 
 
-async def choose_start(git: Git, layout: Layout, spec: WorkspaceSpec, config: Config, refs: dict[str, str]) -> Start:
+async def choose_start(
+    git: Git, layout: Layout, spec: WorkspaceSpec, config: GitConfig, refs: dict[str, str]
+) -> StartPoint:
     """Return where the workspace's branch starts; `refs` are those of `relevant_refs`."""
     if spec.existing:
         return await _continued_start(git, layout, spec, config, refs)
     notes: list[str] = []
     commit = await _newest_base(git, layout, spec, config, refs, notes)
-    return Start(commit, commit, True, notes)
+    return StartPoint(commit, commit, True, notes)
 
 
 async def relevant_refs(git: Git, layout: Layout, spec: WorkspaceSpec, *more: str) -> dict[str, str]:
@@ -108,8 +121,8 @@ async def relevant_refs(git: Git, layout: Layout, spec: WorkspaceSpec, *more: st
 
 
 async def _continued_start(
-    git: Git, layout: Layout, spec: WorkspaceSpec, config: Config, refs: dict[str, str]
-) -> Start:
+    git: Git, layout: Layout, spec: WorkspaceSpec, config: GitConfig, refs: dict[str, str]
+) -> StartPoint:
     """Return the start of a branch that is continued: local, fetched from its remote, or recreated at its last known commit."""
     notes: list[str] = []
     local = refs.get(f"refs/heads/{spec.branch}")
@@ -130,11 +143,11 @@ async def _continued_start(
         raise await _not_found_error(git, "branch", spec.branch, spec.repo)
     base = await git.resolve(f"refs/heads/{spec.base}") or await git.resolve(spec.base)
     base_commit = await git.merge_base(base, commit) if base else None
-    return Start(commit, base_commit or base or commit, local is None, notes)
+    return StartPoint(commit, base_commit or base or commit, local is None, notes)
 
 
 async def _newest_base(
-    git: Git, layout: Layout, spec: WorkspaceSpec, config: Config, refs: dict[str, str], notes: list[str]
+    git: Git, layout: Layout, spec: WorkspaceSpec, config: GitConfig, refs: dict[str, str], notes: list[str]
 ) -> str:
     """Return the newest commit of the base; fetches its remote, and adds a note if that fails."""
     name = spec.base.removeprefix("refs/heads/")
@@ -142,7 +155,7 @@ async def _newest_base(
     remote = remote_of(name, config) if local else None
     if local is None:
         remote = _split_remote_name(name, config)
-        if remote is None and config.last("remote.origin.url") and f"refs/remotes/origin/{name}" in refs:
+        if remote is None and config.effective_value("remote.origin.url") and f"refs/remotes/origin/{name}" in refs:
             remote = ("origin", name)
     if remote is None:
         return local or await git.resolve(spec.base) or await _fetch_unknown_base(git, layout, spec, config)
@@ -170,9 +183,9 @@ async def _newer_commit(
     return local
 
 
-async def _fetch_unknown_base(git: Git, layout: Layout, spec: WorkspaceSpec, config: Config) -> str:
+async def _fetch_unknown_base(git: Git, layout: Layout, spec: WorkspaceSpec, config: GitConfig) -> str:
     """Fetch a base that is not known locally from `origin` and return its commit. Raises `NotFound`."""
-    if config.last("remote.origin.url"):
+    if config.effective_value("remote.origin.url"):
         await fetch_branch(git, layout, "origin", spec.base, config, spec.fetch_timeout)
         commit = await git.resolve(f"refs/remotes/origin/{spec.base}")
         if commit:
@@ -183,10 +196,10 @@ async def _fetch_unknown_base(git: Git, layout: Layout, spec: WorkspaceSpec, con
 async def _offline_note(git: Git, commit: str, name: str, remote: str, reason: str) -> str:
     """Return the note that the base could not be fetched, with its age."""
     age = time.time() - int(await git.text("show", "-s", "--format=%ct", "--end-of-options", commit))
-    return f"offline: {name} could not be fetched from {remote} ({reason}); the base is {format_duration(age)} old"
+    return f"offline: {name} could not be fetched from {remote} ({reason}); the base is {format_age(age)} old"
 
 
-def format_duration(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """Return a duration as text for people: `3 days`."""
     for size, unit in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if seconds >= size:
@@ -206,3 +219,26 @@ async def _not_found_error(git: Git, kind: str, name: str, repo: object) -> AoEr
     similar = difflib.get_close_matches(name, names, 3, 0.5)
     remedy = f"nearest: {', '.join(similar)}" if similar else "git branch --all lists what there is"
     return NotFound(f"{repo} has no {kind} {name!r}", remedy)
+
+
+async def find_start(
+    source: SourceRepository, spec: WorkspaceSpec, refs: dict[str, str], *, continued: bool
+) -> StartPoint:
+    """Return where the branch begins: at its tip if it is continued, otherwise at its base. Raises `Conflict` if it cannot be made."""
+    branch_ref = f"refs/heads/{spec.branch}"
+    if continued:
+        commit = refs[branch_ref]
+        return StartPoint(commit, await source.git.merge_base(spec.base, commit) or commit, False)
+    if not spec.existing and branch_ref in refs:
+        raise Conflict(
+            f"branch {spec.branch} exists already in {spec.repo}",
+            f"continue it with --branch {spec.branch}, or choose another name with --name",
+        )
+    for ref in refs:
+        if branch_ref not in refs and (branch_ref.startswith(f"{ref}/") or ref.startswith(f"{branch_ref}/")):
+            other = ref.removeprefix("refs/heads/")
+            raise Conflict(
+                f"branch {spec.branch} cannot be beside branch {other}: Git keeps one as a folder of the other",
+                "choose another name with --branch",
+            )
+    return await choose_start(source.git, source.layout, spec, source.config, refs)

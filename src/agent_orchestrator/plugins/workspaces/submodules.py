@@ -11,7 +11,7 @@ from pathlib import Path
 from agent_orchestrator.base.files.safe import is_git_path
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
-from agent_orchestrator.base.git.settings import Config, noninteractive_ssh
+from agent_orchestrator.base.git.settings import GitConfig, noninteractive_ssh
 from agent_orchestrator.errors import AoError
 
 _UNSAFE_NAME = re.compile(r"[=\x00-\x1f\x7f]|^[-/]|(?:^|/)\.\.(?:/|$)")
@@ -22,7 +22,7 @@ TIME_LIMIT = 300.0
 
 
 async def fill_submodules(
-    git: Git, source: Layout, config: Config, notes: list[str], only: Collection[str] | None = None
+    git: Git, source: Layout, config: GitConfig, notes: list[str], only: Collection[str] | None = None
 ) -> None:
     """Check out every submodule below `git`'s checkout, or only those in `only`, also if a sparse checkout leaves `.gitmodules` out.
 
@@ -33,11 +33,11 @@ async def fill_submodules(
     for name, path, url in await _checked_out_submodules(git):
         if only is not None and path not in only:
             continue
-        own_url = config.last(f"submodule.{name}.url") or _absolute_url(url, config, source)
+        own_url = config.effective_value(f"submodule.{name}.url") or _absolute_url(url, config, source)
         local = _local_copy(source, name, path)
         problem = ""
         for url_to_try in ([str(local.common)] if local else []) + [own_url]:
-            problem = await _fill_one(git, name, path, url_to_try, config, local=url_to_try != own_url)
+            problem = await _fill_submodule(git, name, path, url_to_try, config, local=url_to_try != own_url)
             if not problem:
                 break
         submodule_git = Git(git.host, git.repo / path)
@@ -72,20 +72,20 @@ def _local_copy(source: Layout, name: str, path: str) -> Layout | None:
     return checkout or find_layout(source.common / "modules" / name)
 
 
-def _absolute_url(url: str, config: Config, source: Layout) -> str:
+def _absolute_url(url: str, config: GitConfig, source: Layout) -> str:
     """Return the URL, made absolute if it is relative to the repository's own."""
     if not url.startswith(("./", "../")):
         return url
-    base = config.last("remote.origin.url") or str(source.top or source.common)
+    base = config.effective_value("remote.origin.url") or str(source.top or source.common)
     scheme, slash, remainder = base.partition("://")
     root, path = (scheme + slash, remainder) if slash else ("", base)
     host, colon, base_path = path.partition(":") if not slash and not path.startswith("/") else ("", "", path)
     return root + host + colon + posixpath.normpath(posixpath.join(base_path, url))
 
 
-async def _fill_one(git: Git, name: str, path: str, url: str, config: Config, *, local: bool) -> str:
+async def _fill_submodule(git: Git, name: str, path: str, url: str, config: GitConfig, *, local: bool) -> str:
     """Fill one submodule; return the reason if that failed, or "". Its URL is passed in the command, so no shared file is written."""
-    settings = [f"submodule.{name}.url={url}", f"submodule.{name}.active=true", *git.filters()]
+    settings = [f"submodule.{name}.url={url}", f"submodule.{name}.active=true", *git.missing_lfs_config()]
     if local:
         settings.append("protocol.file.allow=always")
     submodule_git = Git(git.host, git.repo / path)

@@ -9,18 +9,18 @@ from pathlib import Path
 from agent_orchestrator.base.git.commands import Git, GitFailed, repository_lock
 from agent_orchestrator.base.git.refs import Layout, find_layout, worktree_entries, worktree_path
 from agent_orchestrator.errors import Conflict
-from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, Source, remove_tree
-from agent_orchestrator.plugins.workspaces.start_point import Start
+from agent_orchestrator.plugins.workspaces.git_workspace import GitWorkspace, remove_tree
+from agent_orchestrator.plugins.workspaces.start_point import SourceRepository, StartPoint
 from agent_orchestrator.protocols import WorkspaceSpec
 
 
-class Worktree(GitWorkspace):
+class WorktreeWorkspace(GitWorkspace):
     """Makes each session a worktree."""
 
     async def publish(self, spec: WorkspaceSpec) -> None:
         """Do nothing: a worktree's commits are already in the main repository."""
 
-    async def _make(self, spec: WorkspaceSpec, source: Source, start: Start) -> Path:
+    async def _create_folder(self, spec: WorkspaceSpec, source: SourceRepository, start: StartPoint) -> Path:
         """Make the worktree with its files; return its Git folder. Raises `Conflict` if the branch is checked out elsewhere."""
         # Only the registration changes data shared by worktrees; files are written outside the lock, so many can be made at once.
         async with repository_lock(source.layout.common):
@@ -37,7 +37,7 @@ class Worktree(GitWorkspace):
             raise Conflict(f"{spec.path} vanished while it was being made", "find out what removes it, and try again")
         return layout.git_dir
 
-    def _check_place(self, spec: WorkspaceSpec, layout: Layout) -> None:
+    def _check_registration(self, spec: WorkspaceSpec, layout: Layout) -> None:
         """Raise `Conflict` if the path is registered for a worktree whose folder is missing."""
         for entry in _entries_named(layout.common, spec.path.name):
             if worktree_path(entry) == os.path.realpath(spec.path):

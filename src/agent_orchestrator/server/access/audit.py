@@ -1,7 +1,7 @@
 """Audit entries: every request has an actor, and every change has an entry in the log.
 
-If a request changes something and no event records it, `action-taken` does. `EXEMPT` names the few requests that change nothing by
-themselves, each with its reason.
+If a request changes something and no event records it, `action-taken` does. `UNRECORDED_ROUTES` names the few requests that change nothing
+by themselves, each with its reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from agent_orchestrator.errors import AoError
 from agent_orchestrator.server.access.auth import is_git
 from agent_orchestrator.server.services import Services
 
-EXEMPT = {
+UNRECORDED_ROUTES = {
     ("POST", "/api/events/replay"): "it only tells what would be done",
     ("POST", "/api/config/validate"): "it only reads",
     ("POST", "/api/sessions/{id}/reactions/test"): "it only tells what would be done",
@@ -38,17 +38,17 @@ def recording_send(services: Services, behalf: Actor, scope: Scope, send: Send) 
         return send
 
     async def send_recorded(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] < 400 and not behalf.recorded:
-            await _record(services, scope)
+        if message["type"] == "http.response.start" and message["status"] < 400 and not behalf.recorded_event_count:
+            await _record_action(services, scope)
         await send(message)
 
     return send_recorded
 
 
-async def _record(services: Services, scope: Scope) -> None:
+async def _record_action(services: Services, scope: Scope) -> None:
     """Record `action-taken` for a request that has recorded nothing else."""
     route = "/git" if is_git(scope["path"]) else getattr(scope.get("route"), "path", scope["path"])
-    if (scope["method"], route) in EXEMPT:
+    if (scope["method"], route) in UNRECORDED_ROUTES:
         return
     path_params = scope.get("path_params") or {}
     body = e.ActionTaken(

@@ -15,22 +15,22 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from urllib.parse import parse_qsl, quote
 
-from agent_orchestrator.config.tokens import ROLES, Identity, Tokens
+from agent_orchestrator.base.api_tokens import ROLES, Identity, Tokens
 from agent_orchestrator.errors import Denied
 
-LOCAL = Identity("local", "admin")
+LOCAL_IDENTITY = Identity("local", "admin")
 """The identity of callers on the Unix socket."""
 
-_OPEN = (("GET", "/healthz"), ("POST", "/api/login"))
-_RESERVED = ("answer", "api", "git", "healthz", "mcp", "metrics", "openapi.json")
-_SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
+_OPEN_ROUTES = (("GET", "/healthz"), ("POST", "/api/login"))
+_RESERVED_ROOTS = ("answer", "api", "git", "healthz", "mcp", "metrics", "openapi.json")
+_PATH_SEGMENT = re.compile(r"(?!\.)[\w.~@:+=,-]+")
+_HOST_HEADER = re.compile(r"(\[[0-9a-f:.]+\]|[\w.-]+)(:[0-9]{1,5})?", re.ASCII)
 _SINGLE_HEADERS = (b"host", b"origin", b"authorization", b"content-type", b"sec-fetch-site")
-LINK = "/api/nodes/link"
+NODE_LINK_PATH = "/api/nodes/link"
 """The path that nodes of the cluster connect to."""
-WEBSOCKET = "WebSocket"
+WEBSOCKET_METHOD = "WebSocket"
 """Used in place of a method for opening a WebSocket; the route checks what may be sent in it."""
-_FOR_ALL = ("/api/logout", "/mcp")
+_PATHS_FOR_ALL_CALLERS = ("/api/logout", "/mcp")
 """Paths open to every known caller; their routes check what each may do there."""
 _PRIVATE_OF_SESSION = ("/environment", "/attach", "/window", "/terminal", "/events", "/timeline", "/review")
 """What an agent may not read of its session: secrets, the terminal's input, and unfiltered texts of others."""
@@ -47,7 +47,7 @@ class Unauthorized(Denied):
         super().__init__(text, _TOKEN_REMEDY)
 
 
-class Names:
+class HostNames:
     """The host names under which this server may be addressed."""
 
     def __init__(self, hosts: Iterable[str] = ()) -> None:
@@ -75,7 +75,7 @@ class Names:
 
     def _is_own_host(self, host: str) -> bool:
         """Return whether a Host header names this server."""
-        parts = _HOST.fullmatch(host)
+        parts = _HOST_HEADER.fullmatch(host)
         if parts is None:
             return False
         name = parts[1].strip("[]")
@@ -98,17 +98,17 @@ def _is_wildcard(host: str) -> bool:
 
 def is_dashboard(method: str, path: str) -> bool:
     """Return whether this requests the dashboard itself: a file of it, or one of its views. They contain no data."""
-    return method == "GET" and path.removeprefix("/").partition("/")[0] not in _RESERVED
+    return method == "GET" and path.removeprefix("/").partition("/")[0] not in _RESERVED_ROOTS
 
 
 def is_safe_path(path: str) -> bool:
     """Return whether the dashboard could have such a view or file; a path with a segment that begins with a dot is rejected."""
-    return path == "/" or all(_SEGMENT.fullmatch(part) for part in path.removesuffix("/").split("/")[1:])
+    return path == "/" or all(_PATH_SEGMENT.fullmatch(part) for part in path.removesuffix("/").split("/")[1:])
 
 
 def is_open(method: str, path: str) -> bool:
     """Return whether this needs no identity: health, signing in, the dashboard itself, and a notification's signed link."""
-    return (method, path) in _OPEN or is_dashboard(method, path) or is_answer_link(method, path)
+    return (method, path) in _OPEN_ROUTES or is_dashboard(method, path) or is_answer_link(method, path)
 
 
 def is_answer_link(method: str, path: str) -> bool:
@@ -162,9 +162,11 @@ def identify(
     if b"authorization" in headers:
         authorization = headers[b"authorization"]
         identity = tokens.check(
-            _password(authorization) if git and authorization[:6].lower() == b"basic " else _bearer(authorization)
+            _basic_password(authorization)
+            if git and authorization[:6].lower() == b"basic "
+            else _bearer_token(authorization)
         )
-    elif cookies := sign_ins(headers, secure=secure):
+    elif cookies := sign_in_cookies(headers, secure=secure):
         page = _page_secret(headers, query)
         cookies = sorted(cookies, key=lambda cookie: not tokens.is_of_page(cookie, page))
         cookie, identity = next(
@@ -199,16 +201,16 @@ def require_json(headers: Mapping[bytes, bytes]) -> None:
 def require_permission(identity: Identity, method: str, path: str) -> None:
     """Raise Denied if this identity may not send this request at all; routes for administrators check their role (`need`)."""
     if identity.kind == "session":
-        _allow_session(identity, method, path)
+        _check_session_request(identity, method, path)
     elif identity.kind == "saver":
         if not is_git(path):
             raise Denied(f"this token brings the work of {identity.session} over and does nothing else", _TOKEN_REMEDY)
     elif identity.kind == "node":
-        if (method, path) != (WEBSOCKET, LINK):
+        if (method, path) != (WEBSOCKET_METHOD, NODE_LINK_PATH):
             raise Denied(
                 f"the token of node {identity.name} opens its link to the daemon and nothing else", _TOKEN_REMEDY
             )
-    elif method not in ("GET", WEBSOCKET) and path not in _FOR_ALL:
+    elif method not in ("GET", WEBSOCKET_METHOD) and path not in _PATHS_FOR_ALL_CALLERS:
         require_role(identity, "operator")
 
 
@@ -230,7 +232,7 @@ def require_role(identity: Identity, role: str) -> None:
 _REVIEW_PATH = r"/api/sessions/[^/]+/review"
 _TAKEOVER_PATH = re.compile(r"/api/sessions/[^/]+/(environment|attach)")
 """Requests by which an agent could act as another caller: a person's shell, another agent's keyboard."""
-_TELLING = re.compile(r"/api/(events|live|notifications|questions|sessions/[^/]+/(events|timeline))")
+_UNFILTERED_TEXT_PATHS = re.compile(r"/api/(events|live|notifications|questions|sessions/[^/]+/(events|timeline))")
 """Requests that return texts of others unfiltered, including those that wait for a person's approval."""
 _COORDINATOR_ACTIONS = (
     ("POST", r"/mcp", ""),
@@ -252,7 +254,7 @@ _COORDINATOR_READS = re.compile(
 """What a coordinator may read; the routes limit it to its project."""
 
 
-def allow_coordinator(session: str, may: Collection[str], method: str, path: str) -> None:
+def check_coordinator_request(session: str, may: Collection[str], method: str, path: str) -> None:
     """Raise Denied for what a coordinating agent may not do by the command line: it reads its own project, without texts that wait for a
     person's approval.
     """
@@ -268,11 +270,11 @@ def allow_coordinator(session: str, may: Collection[str], method: str, path: str
     )
 
 
-def allow_worker(session: str, method: str, path: str) -> None:
+def check_worker_request(session: str, method: str, path: str) -> None:
     """Raise Denied for what a worker agent may not do by the command line: it changes nothing except with its tools, reviews only what it
     was asked to, uses no terminal, reads no environment and no texts that wait for a person's approval.
     """
-    is_read = method == "GET" and not _TAKEOVER_PATH.fullmatch(path) and not _TELLING.fullmatch(path)
+    is_read = method == "GET" and not _TAKEOVER_PATH.fullmatch(path) and not _UNFILTERED_TEXT_PATHS.fullmatch(path)
     if not is_read and path != "/mcp" and not (method == "POST" and re.fullmatch(_REVIEW_PATH, path)):
         raise Denied(
             f"the agent of {session} asks, and this is for people",
@@ -285,7 +287,7 @@ def worker_identity(session: str) -> Identity:
     return Identity("local", "operator", session)
 
 
-def _allow_session(identity: Identity, method: str, path: str) -> None:
+def _check_session_request(identity: Identity, method: str, path: str) -> None:
     """Raise Denied unless an agent reads its own session or reviews a change; the route checks whether it was asked to review it."""
     if method == "POST" and re.fullmatch(_REVIEW_PATH, path):
         return
@@ -301,13 +303,13 @@ def _allow_session(identity: Identity, method: str, path: str) -> None:
         )
 
 
-def _bearer(value: bytes | None) -> str:
+def _bearer_token(value: bytes | None) -> str:
     """Return the token of an Authorization header, or ""."""
     scheme, _, token = (value or b"").decode("latin-1").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _password(value: bytes) -> str:
+def _basic_password(value: bytes) -> str:
     """Return the password of a basic Authorization header, or ""."""
     try:
         return base64.b64decode(value[6:], validate=True).decode("latin-1").partition(":")[2]
@@ -321,7 +323,7 @@ def _page_secret(headers: Mapping[bytes, bytes], query: bytes) -> str:
     return secret.decode("latin-1")
 
 
-def sign_ins(headers: Mapping[bytes, bytes], *, secure: bool) -> list[str]:
+def sign_in_cookies(headers: Mapping[bytes, bytes], *, secure: bool) -> list[str]:
     """Return the dashboard's cookies. There may be several: a program on another port may set one of that name for a path."""
     expected_name = cookie_name(headers, secure)
     pairs = (part.strip().partition("=") for part in headers.get(b"cookie", b"").decode("latin-1").split(";"))

@@ -12,12 +12,11 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
-from agent_orchestrator.config.tokens import Identity
+from agent_orchestrator.base.api_tokens import Identity
+from agent_orchestrator.config.projects.projects import NO_CONTEXT, CommandContext
 from agent_orchestrator.core.authors import approval_reason, safe_author_name
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.pull_request import Issue
-from agent_orchestrator.core.reactions import COORDINATOR
+from agent_orchestrator.core.facts import COORDINATOR_KIND, SessionFacts
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.errors import Denied, NotFound, UsageError
 from agent_orchestrator.protocols.text import without_commands
 from agent_orchestrator.server.access import auth
@@ -48,7 +47,7 @@ class Caller:
 
     services: Services
     identity: Identity
-    context: Context = NO_CONTEXT
+    context: CommandContext = NO_CONTEXT
 
     @property
     def session(self) -> SessionFacts | None:
@@ -61,9 +60,9 @@ class Caller:
         return facts
 
     @property
-    def coordinates(self) -> bool:
+    def is_coordinator(self) -> bool:
         """Whether the token is a coordinator's."""
-        return self.session is not None and self.session.spec.kind == COORDINATOR
+        return self.session is not None and self.session.spec.kind == COORDINATOR_KIND
 
     @property
     def name(self) -> str:
@@ -76,7 +75,7 @@ class Caller:
         """Return a text for a tracker: in an agent's text, forge commands are disabled, because they would run with the user's rights."""
         return text if self.session is None else without_commands(text)
 
-    def may(self, scope: Scope, extra: str = "") -> bool:
+    def may_use(self, scope: Scope, extra: str = "") -> bool:
         """Return whether the caller may use tools of this scope; `extra` must be allowed in the `coordinator.may` of a coordinator's
         project.
         """
@@ -85,28 +84,28 @@ class Caller:
             return scope is not Scope.OWN and auth.has_role(
                 self.identity, "viewer" if scope is Scope.READ else "operator"
             )
-        if session.spec.kind != COORDINATOR:
+        if session.spec.kind != COORDINATOR_KIND:
             return scope is Scope.OWN
         return not extra or extra in self.services.core.settings.project(session.project).coordinator.may
 
-    def own(self) -> tuple[SessionFacts, int]:
+    def require_own_session(self) -> tuple[SessionFacts, int]:
         """Return the caller's own session and the launch that its token was made for; raise Denied if it is not a session's agent."""
         session = self.session
         if session is None:
             raise Denied("this is for the agent of a session", "ask with the token that it has in $AO_TOKEN")
         return session, self.identity.generation or 0
 
-    def acting(self) -> None:
+    def require_current_launch(self) -> None:
         """Raise if the caller is an agent whose launch is over: it may change nothing any more."""
         if self.identity.kind == "session":
-            self.services.reporting.check(*self._own_launch())
+            self.services.reporting.require_current_launch(*self._own_launch())
 
     def _own_launch(self) -> tuple[str, int]:
         """Return the caller's session id and the launch of its token."""
-        facts, generation = self.own()
+        facts, generation = self.require_own_session()
         return facts.id, generation
 
-    def find(self, name: str) -> SessionFacts:
+    def find_session(self, name: str) -> SessionFacts:
         """Return the session with this name; raise NotFound if the caller may not see it."""
         session = self.session
         if session is None:
@@ -121,9 +120,9 @@ class Caller:
 
     def _can_see(self, session: SessionFacts, other: SessionFacts) -> bool:
         """Return whether a session's agent may see another session."""
-        return other.project == session.project if session.spec.kind == COORDINATOR else other.id == session.id
+        return other.project == session.project if session.spec.kind == COORDINATOR_KIND else other.id == session.id
 
-    async def project(self, name: str | None) -> str | None:
+    async def resolve_project(self, name: str | None) -> str | None:
         """Return the project that is meant, or None for all projects if the caller may see them."""
         session = self.session
         if session is None:
@@ -132,9 +131,9 @@ class Caller:
             raise Denied(f"the token of {session.id} is for {session.project} alone", "leave the project out")
         return session.project
 
-    async def one_project(self, name: str | None) -> str:
+    async def require_project(self, name: str | None) -> str:
         """Return the project that is meant; raise UsageError if it is none in particular."""
-        project_id = await self.project(name)
+        project_id = await self.resolve_project(name)
         if project_id is None:
             raise UsageError("no project is named", "name one: `project`; list_projects tells them")
         return project_id
@@ -149,10 +148,10 @@ class Caller:
                 f"{session.id} may not choose the {to_camel(refused_fields[0])} of a session",
                 "leave it out, or ask a person",
             )
-        project = await self.one_project(request.project)
+        project = await self.require_project(request.project)
         if request.issue:
             await self._refuse_untrusted_issue(project, request.issue)
-        after = tuple(self.find(name).id for name in request.after)
+        after = tuple(self.find_session(name).id for name in request.after)
         own_request = replace(request, project=project, after=after, parent=session.id)
         return await sessions.create(own_request, key, self.context, by)
 
@@ -187,6 +186,6 @@ class Caller:
         return {key: replacements.get(key, value) for key, value in row.items()}
 
 
-def is_over(facts: SessionFacts) -> bool:
+def has_ended(facts: SessionFacts) -> bool:
     """Return whether a session has ended for good: stopped, merged or closed."""
     return facts.stopped or (facts.pr is not None and facts.pr.state != "open")

@@ -19,42 +19,42 @@ from urllib.parse import quote, unquote
 import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent_orchestrator.base.api_tokens import Identity
 from agent_orchestrator.base.text.redaction import REDACTOR
-from agent_orchestrator.config.projects.projects import NO_CONTEXT, Context
-from agent_orchestrator.config.tokens import Identity
+from agent_orchestrator.config.projects.projects import NO_CONTEXT, CommandContext
 from agent_orchestrator.core.actor import Actor, acting_as
-from agent_orchestrator.core.reactions import COORDINATOR
+from agent_orchestrator.core.facts import COORDINATOR_KIND
 from agent_orchestrator.errors import AoError, NotFound, Temporary, UsageError, resource_shortage
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.audit import recording_send
 from agent_orchestrator.server.access.peers import user_name
-from agent_orchestrator.server.access.redaction import without_secrets
+from agent_orchestrator.server.access.redaction import redacting_send
 from agent_orchestrator.server.access.refusals import Refusals, peer_of
-from agent_orchestrator.server.access.request_context import LONGEST_KEY, context_of, scope_of
+from agent_orchestrator.server.access.request_context import MAX_KEY_LENGTH, context_of, resolve_listed_project
 from agent_orchestrator.server.dashboard_files import Dashboard
 from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
-from agent_orchestrator.views.traffic import UNKNOWN
+from agent_orchestrator.views.traffic import UNMATCHED_ROUTE
 
-BODY_LIMIT = 1 << 22
+MAX_BODY_BYTES = 1 << 22
 """Bytes of a request's body: enough for the longest message however JSON escapes it. The service checks the message's own limit."""
 _LIMIT_FACTORS = {"/api/events/replay": 16, "/api/webhooks/github": 6, "/api/webhooks/gitlab": 6}
 """Paths with a multiple of the body limit: a recorded log is long, and forges may send large bodies."""
 _WEBHOOKS = "/api/webhooks/"
 _SLACK_BUTTONS = f"{_WEBHOOKS}slack"
 """Buttons that people pressed in Slack: rare, and answered by their route."""
-_ANSWERED_HERE = ("/api/sessions", "/mcp", "/openapi.json")
+_METRIC_PATHS_OF_GATE = ("/api/sessions", "/mcp", "/openapi.json")
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_SMALL_LIMIT = 1 << 13
-_EXPIRY_RECHECK = 60.0
-_MAX_ANONYMOUS = 16
+_MAX_SMALL_BODY_BYTES = 1 << 13
+_EXPIRY_RECHECK_SECONDS = 60.0
+_MAX_ANONYMOUS_REQUESTS = 16
 """How many anonymous requests with a body are processed at once: their bodies are kept in memory until they are checked."""
-_DRAIN_LIMIT = 1 << 25
+_MAX_DRAINED_BYTES = 1 << 25
 
 log = structlog.get_logger(__name__)
 
 
-class TooLarge(UsageError):
+class RequestTooLarge(UsageError):
     """Raised when a request's body exceeds its limit."""
 
     http_status = 413
@@ -76,17 +76,17 @@ class Gate:
         *,
         trusted: bool,
         hosts: Iterable[str] = (),
-        body_limit: int = BODY_LIMIT,
+        body_limit: int = MAX_BODY_BYTES,
     ) -> None:
         self._app = app
         self._services = services
         self._refusals = refusals
         self._trusted = trusted
-        self._page = Dashboard()
-        self._names = auth.Names(hosts)
+        self._dashboard = Dashboard()
+        self._host_names = auth.HostNames(hosts)
         self._body_limit = body_limit
         self._etags: dict[str | None, tuple[bytes, bytes]] = {}
-        self._anonymous = 0
+        self._anonymous_count = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -98,7 +98,7 @@ class Gate:
     def _actor_of_peer(self, scope: Scope) -> str:
         """Return the actor for the audit log before the caller has shown a token: the user of the Unix socket, or the address."""
         if self._trusted:
-            return auth.actor_of(auth.LOCAL, scope.get("state", {}).get("user") or user_name(os.getuid()))
+            return auth.actor_of(auth.LOCAL_IDENTITY, scope.get("state", {}).get("user") or user_name(os.getuid()))
         return auth.actor_of(Identity("anonymous"), peer=peer_of(scope))
 
     async def _answer(self, behalf: Actor, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,13 +108,13 @@ class Gate:
         async def send_counted(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
-                self._services.traffic.count(*_route(scope), message["status"], monotonic() - began)
+                self._services.traffic.count(*_route_of(scope), message["status"], monotonic() - began)
             started = True
             await clean(_forbid_caching(message))
 
-        clean = without_secrets(scope, send)
+        clean = redacting_send(scope, send)
         try:
-            await self._enter(behalf, scope, receive, send_counted)
+            await self._identify_and_answer(behalf, scope, receive, send_counted)
         except Exception as error:
             if scope["type"] == "websocket" and isinstance(error, OSError) and error.errno is None:
                 raise  # the server raises this if the client is gone, and expects it back
@@ -128,27 +128,31 @@ class Gate:
             if started and ao_error is not None:
                 log.warning("answer broken off", path=quote(scope["path"]), error=str(ao_error))
             if not started:
-                to_response = problems.as_text_response if auth.is_git(scope["path"]) else problems.as_response
-                answer = to_response(ao_error) if ao_error is not None else problems.response(problems.unexpected())
+                to_response = problems.error_text_response if auth.is_git(scope["path"]) else problems.error_response
+                answer = (
+                    to_response(ao_error)
+                    if ao_error is not None
+                    else problems.document_response(problems.unexpected_error_document())
+                )
                 await answer(scope, receive, send_counted)
 
-    async def _enter(self, behalf: Actor, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _identify_and_answer(self, behalf: Actor, scope: Scope, receive: Receive, send: Send) -> None:
         """Identify the caller, then answer the request here or pass it to the routes with a limited body."""
         headers = auth.headers_by_name(scope["headers"])
-        path, method = scope["path"], scope.get("method", auth.WEBSOCKET)
-        identity, context = auth.LOCAL, NO_CONTEXT
+        path, method = scope["path"], scope.get("method", auth.WEBSOCKET_METHOD)
+        identity, context = auth.LOCAL_IDENTITY, NO_CONTEXT
         if self._trusted:
             context = context_of(headers)
             identity = self._identify_local(behalf, headers, method, path)
         else:
             identity = self._identify_remote(behalf, scope, headers, method)
         if identity.kind == "session" and (facts := self._services.sessions.flow.sessions.get(identity.session or "")):
-            current = facts.generation + bool(facts.launch.lost) if facts.remote and facts.launch else 0
+            current = facts.generation + bool(facts.launch.loss_reason) if facts.remote and facts.launch else 0
             if (identity.generation or 0) < current and not auth.is_git(path):  # the Git route refuses it itself
                 raise auth.Unauthorized(f"launch {identity.generation} of {facts.id} is over")
             context = replace(context, only=facts.project)
         if auth.is_dashboard(method, path):
-            await self._show_page(scope, receive, send)
+            await self._serve_dashboard(scope, receive, send)
             return
         if (
             method == "GET"
@@ -159,17 +163,17 @@ class Gate:
             return
         if method == "POST" and path.startswith(_WEBHOOKS) and path != _SLACK_BUTTONS:
             with self._limit_anonymous():
-                await self._take_webhook(path.removeprefix(_WEBHOOKS), headers, receive, send)
+                await self._receive_webhook(path.removeprefix(_WEBHOOKS), headers, receive, send)
             return
         scope.setdefault("state", {}).update(identity=identity, context=context)
-        scope["headers"] = _scope_key(scope["headers"], behalf.actor)
+        scope["headers"] = _hash_idempotency_key(scope["headers"], behalf.actor)
         send = recording_send(self._services, behalf, scope, send)
         if identity.kind == "anonymous" and method == "POST":
             with nullcontext() if _is_small(path) else self._limit_anonymous():
-                await self._app(scope, await self._limited(path, headers, receive), send)
+                await self._app(scope, await self._limit_body(path, headers, receive), send)
             return
         if scope["type"] == "http" and not auth.is_git(path):  # a push is written to disk as it arrives
-            receive = await self._limited(path, headers, receive)
+            receive = await self._limit_body(path, headers, receive)
             if context is not NO_CONTEXT:
                 send = self._with_notices(context, send, trust=not path.startswith("/api/projects"))
         await self._answer_until_revoked(identity, scope, receive, send)
@@ -177,7 +181,7 @@ class Gate:
     def _identify_local(self, behalf: Actor, headers: Mapping[bytes, bytes], method: str, path: str) -> Identity:
         """Return the identity of a caller on the Unix socket: its owner, or that of the token it shows."""
         if b"authorization" not in headers:
-            return self._identify_agent(behalf, headers, method, path) or auth.LOCAL
+            return self._identify_agent(behalf, headers, method, path) or auth.LOCAL_IDENTITY
         identity = auth.identify(self._services.tokens, headers, secure=False, git=auth.is_git(path))
         behalf.actor = auth.actor_of(identity)
         if not auth.is_open(method, path):
@@ -194,32 +198,32 @@ class Gate:
             return None
         sessions = self._services.sessions
         facts = sessions.flow.sessions.get(identity.session)
-        if facts is None or facts.spec.kind != COORDINATOR:
+        if facts is None or facts.spec.kind != COORDINATOR_KIND:
             behalf.actor = auth.actor_of(identity)
-            auth.allow_worker(identity.session, method, path)
+            auth.check_worker_request(identity.session, method, path)
             if path == "/mcp":  # the MCP tools act as the agent itself, even if the request names another session
                 return identity
             return auth.worker_identity(identity.session)
         behalf.actor = auth.actor_of(identity)
-        auth.allow_coordinator(
+        auth.check_coordinator_request(
             facts.id, self._services.core.settings.project(facts.project).coordinator.may, method, path
         )
         if method != "GET" and path != "/mcp":  # an agent whose launch is over may not change anything
-            self._services.reporting.check(facts.id, identity.generation or 0)
+            self._services.reporting.require_current_launch(facts.id, identity.generation or 0)
         return replace(identity, name=f"session {facts.id}")
 
     @contextmanager
     def _limit_anonymous(self) -> Iterator[None]:
         """Count an anonymous request while it is processed; raise Temporary if there are too many."""
-        if self._anonymous >= _MAX_ANONYMOUS:
+        if self._anonymous_count >= _MAX_ANONYMOUS_REQUESTS:
             raise Temporary("too many who are not known ask at once", "try again")
-        self._anonymous += 1
+        self._anonymous_count += 1
         try:
             yield
         finally:
-            self._anonymous -= 1
+            self._anonymous_count -= 1
 
-    async def _take_webhook(self, name: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _receive_webhook(self, name: str, headers: Mapping[bytes, bytes], receive: Receive, send: Send) -> None:
         """Answer a webhook as its route describes; done here because forges send thousands of them."""
         body = await self._read_body(self._body_limit * _LIMIT_FACTORS.get(_WEBHOOKS + name, 1), headers, receive)
         if body is None:
@@ -233,13 +237,13 @@ class Gate:
         await send({"type": "http.response.body", "body": content})
 
     async def _read_body(self, limit: int, headers: Mapping[bytes, bytes], receive: Receive) -> bytes | None:
-        """Return a body of at most `limit` bytes, or None if the client disconnected; raise TooLarge beyond that."""
+        """Return a body of at most `limit` bytes, or None if the client disconnected; raise RequestTooLarge beyond that."""
         announced = headers.get(b"content-length", b"0")
         body, more = bytearray(), True
         while more:
             if len(body) > limit or (announced.isdigit() and int(announced) > limit):
-                await _drain(receive)
-                raise TooLarge(limit)
+                await _drop_body(receive)
+                raise RequestTooLarge(limit)
             message = await receive()
             if message["type"] == "http.disconnect":
                 return None
@@ -255,7 +259,7 @@ class Gate:
             return Identity("anonymous")  # under any host name: the sender signs it
         is_link = auth.is_answer_link(method, path)
         api = not auth.is_dashboard(method, path) and path != "/healthz" and not (is_link and method == "GET")
-        self._names.check(headers, api=api, scheme="https" if secure else "http")
+        self._host_names.check(headers, api=api, scheme="https" if secure else "http")
         if auth.is_open(method, path):
             if method == "POST" and not is_link:
                 auth.require_json(headers)
@@ -268,13 +272,13 @@ class Gate:
         auth.require_permission(identity, method, path)
         return identity
 
-    async def _show_page(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve_dashboard(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer with a file of the dashboard; raise NotFound for a path that cannot be one."""
         path = scope["path"]
         if not auth.is_safe_path(path):
-            self._refusals.note(scope, "the dashboard has no such path")
+            self._refusals.record(scope, "the dashboard has no such path")
             raise NotFound(f"there is nothing at {path[:200]}", "the dashboard is at /")
-        await self._page(scope, receive, send)
+        await self._dashboard(scope, receive, send)
 
     # -- revoked and expired callers -----------------------------------------------------------------------------------
 
@@ -283,8 +287,8 @@ class Gate:
         if identity.id is None:
             await self._app(scope, receive, send)
             return
-        with self._services.tokens.watch(identity.id) as ended:
-            expires = self._services.tokens.left(identity.id) is not None
+        with self._services.tokens.watch_revocation(identity.id) as ended:
+            expires = self._services.tokens.seconds_left(identity.id) is not None
             expiry = asyncio.ensure_future(self._end_at_expiry(identity.id, ended)) if expires else None
             try:
                 await self._answer_until(ended, scope, receive, send)
@@ -315,23 +319,23 @@ class Gate:
 
     async def _end_at_expiry(self, id_: str, ended: asyncio.Event) -> None:
         """End a request when its sign-in expires, at most a minute late if the machine slept meanwhile."""
-        while remaining := self._services.tokens.left(id_):  # noqa: ASYNC110 - there is no event for the passing of time
-            await asyncio.sleep(min(remaining, _EXPIRY_RECHECK))
+        while remaining := self._services.tokens.seconds_left(id_):  # noqa: ASYNC110 - there is no event for the passing of time
+            await asyncio.sleep(min(remaining, _EXPIRY_RECHECK_SECONDS))
         if remaining is not None:
             ended.set()
 
     async def _list_sessions(
-        self, headers: Mapping[bytes, bytes], context: Context, project_name: str, send: Send
+        self, headers: Mapping[bytes, bytes], context: CommandContext, project_name: str, send: Send
     ) -> None:
         """Answer with the sessions of a project, or with 304 if the caller has them already."""
-        project = await scope_of(self._services, context, project_name or None, project_name == "*")
-        body = self._services.sessions.list_body(project)
+        project = await resolve_listed_project(self._services, context, project_name or None, project_name == "*")
+        body = self._services.sessions.list_json(project)
         etag = self._etag(project, body)
         is_current = headers.get(b"if-none-match") == etag
         response_headers = [(b"content-type", b"application/json"), (b"etag", etag), (b"cache-control", b"no-cache")]
         if not is_current:
             response_headers.append((b"content-length", b"%d" % len(body)))
-        response_headers += self._notices(context)
+        response_headers += self._notice_headers(context)
         await send({"type": "http.response.start", "status": 304 if is_current else 200, "headers": response_headers})
         await send({"type": "http.response.body", "body": b"" if is_current else body})
 
@@ -343,32 +347,34 @@ class Gate:
             self._etags[project] = cached
         return cached[1]
 
-    def _notices(self, context: Context, *, trust: bool = True) -> list[tuple[bytes, bytes]]:
+    def _notice_headers(self, context: CommandContext, *, trust: bool = True) -> list[tuple[bytes, bytes]]:
         """Return the header with notices for the caller's folder, or no header if there are none."""
         notices = [] if context is NO_CONTEXT else self._services.projects.notices(context, trust=trust)
         return (
-            [(b"x-ao-notice", ",".join(quote(REDACTOR.text(notice)) for notice in notices).encode())] if notices else []
+            [(b"x-ao-notice", ",".join(quote(REDACTOR.redact_text(notice)) for notice in notices).encode())]
+            if notices
+            else []
         )
 
-    def _with_notices(self, context: Context, send: Send, *, trust: bool) -> Send:
+    def _with_notices(self, context: CommandContext, send: Send, *, trust: bool) -> Send:
         """Add notices to a successful answer. `trust`: include projects whose commands wait for trust; the routes of projects report that
         themselves.
         """
 
         async def with_notices(message: Message) -> None:
             if message["type"] == "http.response.start" and message["status"] < 400:  # an error is one line
-                message["headers"] = [*message.get("headers", ()), *self._notices(context, trust=trust)]
+                message["headers"] = [*message.get("headers", ()), *self._notice_headers(context, trust=trust)]
             await send(message)
 
         return with_notices
 
-    async def _limited(self, path: str, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
-        """Return a `receive` that fails when the body exceeds its limit; raise TooLarge if its announced length does."""
-        limit = _SMALL_LIMIT if _is_small(path) else self._body_limit * _LIMIT_FACTORS.get(path, 1)
+    async def _limit_body(self, path: str, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
+        """Return a `receive` that fails when the body exceeds its limit; raise RequestTooLarge if its announced length does."""
+        limit = _MAX_SMALL_BODY_BYTES if _is_small(path) else self._body_limit * _LIMIT_FACTORS.get(path, 1)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
-            await _drain(receive)
-            raise TooLarge(limit)
+            await _drop_body(receive)
+            raise RequestTooLarge(limit)
         received = 0
 
         async def limited() -> Message:
@@ -376,11 +382,11 @@ class Gate:
             message = await receive()
             received += len(message.get("body", b""))
             if received > limit:
-                await _drain(receive)
+                await _drop_body(receive)
                 # Imported here: the routes that read a body have loaded FastAPI, which passes on only its own exceptions.
                 from fastapi import HTTPException
 
-                raise HTTPException(413, str(TooLarge(limit)))
+                raise HTTPException(413, str(RequestTooLarge(limit)))
             return message
 
         return limited
@@ -393,13 +399,13 @@ def _is_small(path: str) -> bool:
     return path == "/api/login" or auth.is_answer_link("POST", path)
 
 
-def _scope_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:
+def _hash_idempotency_key(headers: Iterable[tuple[bytes, bytes]], actor: str) -> list[tuple[bytes, bytes]]:
     """Return the headers with the idempotency key hashed together with the actor, so that it never equals another caller's or the
     daemon's.
     """
 
     def scoped(name: bytes, value: bytes) -> bytes:
-        if name != b"idempotency-key" or not 0 < len(value) <= LONGEST_KEY:
+        if name != b"idempotency-key" or not 0 < len(value) <= MAX_KEY_LENGTH:
             return value
         return hashlib.sha256(actor.encode() + b"\n" + value).hexdigest()[:40].encode()
 
@@ -415,16 +421,16 @@ def _forbid_caching(message: Message) -> Message:
     return message
 
 
-async def _drain(receive: Receive) -> None:
+async def _drop_body(receive: Receive) -> None:
     """Receive and drop the rest of a body: a client that is cut off while sending may not read the answer."""
     dropped, more = 0, True
-    while more and dropped < _DRAIN_LIMIT:
+    while more and dropped < _MAX_DRAINED_BYTES:
         message = await receive()
         dropped += len(message.get("body", b""))
         more = message.get("more_body", False)
 
 
-def _route(scope: Scope) -> tuple[str, str]:
+def _route_of(scope: Scope) -> tuple[str, str]:
     """Return the method and route of a request for metrics: a bounded number of values, whatever the path is."""
     path, method = scope["path"], scope["method"]
     if (matched := scope.get("route")) is not None:
@@ -433,11 +439,11 @@ def _route(scope: Scope) -> tuple[str, str]:
         route = f"{_WEBHOOKS}{{name}}"
     elif auth.is_git(path):
         route = "/git"
-    elif path in _ANSWERED_HERE:
+    elif path in _METRIC_PATHS_OF_GATE:
         route = path
     else:
-        route = "/" if auth.is_dashboard(method, path) else UNKNOWN
-    return method if method in _METHODS else UNKNOWN, route
+        route = "/" if auth.is_dashboard(method, path) else UNMATCHED_ROUTE
+    return method if method in _METHODS else UNMATCHED_ROUTE, route
 
 
 def _project_of_query(query: bytes) -> str | None:

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from agent_orchestrator.base.rate_limit import RateLimiter
-from agent_orchestrator.config.tokens import Identity, Tokens
+from agent_orchestrator.base.api_tokens import Identity, Tokens
+from agent_orchestrator.base.attempt_limit import RateLimiter
 from agent_orchestrator.errors import Denied, UsageError
 
-LINK_SECONDS = 120
-FAILURES = 10
+LINK_LIFETIME_SECONDS = 120
+MAX_FAILURES = 10
 """How many sign-ins may fail per minute from one address; on this machine, per user."""
-WINDOW = 60.0
+FAILURE_WINDOW_SECONDS = 60.0
 _REMEDY = "run `ao dashboard` for a new link, or `ao token new NAME` for a token"
 
 
@@ -43,11 +43,11 @@ class TooManyFailures(Denied):
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
+class _SignInLink:
     """What a link signs in as, and until when."""
 
     identity: Identity
-    until: float
+    expires_at: float
 
 
 class Logins:
@@ -55,16 +55,16 @@ class Logins:
 
     def __init__(self, tokens: Tokens, clock: Callable[[], float] = time.time) -> None:
         self._tokens, self._clock = tokens, clock
-        self._links: dict[str, _Link] = {}
-        self._failures = RateLimiter(FAILURES, WINDOW, clock)
+        self._links: dict[str, _SignInLink] = {}
+        self._failures = RateLimiter(MAX_FAILURES, FAILURE_WINDOW_SECONDS, clock)
 
-    def link(self, maker: Identity, role: Literal["viewer", "operator", "admin"]) -> tuple[str, float]:
+    def create_link(self, maker: Identity, role: Literal["viewer", "operator", "admin"]) -> tuple[str, float]:
         """Return a code that signs in one browser with this role, and when it expires."""
         now = self._clock()
-        self._links = {key: link for key, link in self._links.items() if link.until > now}
+        self._links = {key: link for key, link in self._links.items() if link.expires_at > now}
         code = secrets.token_urlsafe(32)
-        self._links[_hash(code)] = _Link(Identity("login", role, by=maker.by), now + LINK_SECONDS)
-        return code, now + LINK_SECONDS
+        self._links[_hash(code)] = _SignInLink(Identity("login", role, by=maker.by), now + LINK_LIFETIME_SECONDS)
+        return code, now + LINK_LIFETIME_SECONDS
 
     def sign_in(
         self, peer: str, *, code: str | None, token: str | None, user: int | None = None
@@ -75,10 +75,10 @@ class Logins:
         if (code is None) == (token is None):
             raise UsageError("a sign-in needs a code or a token", 'send {"code": …} or {"token": …}')
         peer = _network_of(peer) if user is None else f"{_network_of(peer)} of user {user}"
-        if wait := self._failures.wait(peer):
+        if wait := self._failures.seconds_until_allowed(peer):
             raise TooManyFailures(int(wait) + 1)
         try:
-            identity = self._by_code(code) if code is not None else self._by_token(token or "")
+            identity = self._redeem_code(code) if code is not None else self._identity_of_token(token or "")
         except InvalidLogin:
             self._failures.add(peer)
             raise
@@ -89,14 +89,16 @@ class Logins:
         if identity.kind == "login" and identity.id is not None:
             self._tokens.revoke(identity.id)
 
-    def _by_code(self, code: str) -> Identity:
+    def _redeem_code(self, code: str) -> Identity:
         """Return the identity of a link's code, which is used up by this; raise Unknown if it is not valid."""
         link = self._links.pop(_hash(code), None)
-        if link is None or link.until <= self._clock():
-            raise InvalidLogin(f"this link was used already, or is older than {LINK_SECONDS // 60} minutes", _REMEDY)
+        if link is None or link.expires_at <= self._clock():
+            raise InvalidLogin(
+                f"this link was used already, or is older than {LINK_LIFETIME_SECONDS // 60} minutes", _REMEDY
+            )
         return link.identity
 
-    def _by_token(self, token: str) -> Identity:
+    def _identity_of_token(self, token: str) -> Identity:
         """Return the identity of a token; raise Unknown if it is not valid for signing in."""
         identity = self._tokens.check(token.strip())
         if identity is None or identity.role is None:  # a token of a session or a node has one purpose only

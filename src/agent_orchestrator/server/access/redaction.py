@@ -16,24 +16,24 @@ from starlette.types import Message, Scope, Send
 from agent_orchestrator.base.text.redaction import REDACTOR, TerminalRedactor
 from agent_orchestrator.server.access import auth
 
-_UNCHANGED = re.compile(
+_UNREDACTED_ROUTES = re.compile(
     r"POST /api/(tokens|nodes|login|login-links)|GET /api/sessions/[^/]+/environment|GET /api/(live|sessions)"
 )
 """Requests whose answers contain secrets on purpose, and two whose answers the services prepare without any, once for all callers."""
-LARGE = 1 << 18
+THREAD_FROM_BYTES = 1 << 18
 """Bytes from which a body is searched in a thread, so that other requests are answered meanwhile."""
-PIECE = 1 << 13
+THREAD_FROM_STREAM_BYTES = 1 << 13
 """The same limit for a piece of a terminal's output, of which there may be thousands."""
 _EXECUTOR = ThreadPoolExecutor(1, "redaction")
 """One thread: several would compete for the interpreter's lock and delay the event loop."""
 
 
-def without_secrets(scope: Scope, send: Send) -> Send:
+def redacting_send(scope: Scope, send: Send) -> Send:
     """Return a `send` that removes secrets from the answer to a request, where that applies."""
     path, method = scope["path"], scope.get("method", "")
     if scope["type"] != "http" or auth.is_git(path) or auth.is_dashboard(method, path):
         return send
-    return send if _UNCHANGED.fullmatch(f"{method} {path}") else _RedactingSend(send)
+    return send if _UNREDACTED_ROUTES.fullmatch(f"{method} {path}") else _RedactingSend(send)
 
 
 class _RedactingSend:
@@ -56,7 +56,7 @@ class _RedactingSend:
         """Send the start of an answer, or keep it until the body is known if it has a length."""
         headers = dict(start.get("headers") or ())
         if headers.get(b"content-type", b"").startswith((b"text/plain", b"application/octet-stream")):
-            self._stream = REDACTOR.stream()  # terminal output may be cut in the middle of a secret
+            self._stream = REDACTOR.terminal_filter()  # terminal output may be cut in the middle of a secret
         if b"content-length" in headers:
             self._start = start
         else:
@@ -71,7 +71,7 @@ class _RedactingSend:
             if more:
                 await self._send({**start, "headers": headers})
             else:
-                clean = await _clean(REDACTOR.data, body)
+                clean = await _redact(REDACTOR.redact_bytes, body)
                 headers_sent = (
                     start["headers"] if clean is body else [*headers, (b"content-length", b"%d" % len(clean))]
                 )
@@ -79,13 +79,15 @@ class _RedactingSend:
                 await self._send({**message, "body": clean})
                 return
         if self._stream is not None:
-            body = await _clean(self._stream.feed, body, PIECE) + (b"" if more else self._stream.rest())
+            body = await _redact(self._stream.feed, body, THREAD_FROM_STREAM_BYTES) + (
+                b"" if more else self._stream.finish()
+            )
         else:
-            body = await _clean(REDACTOR.data, body)
+            body = await _redact(REDACTOR.redact_bytes, body)
         await self._send({**message, "body": body})
 
 
-async def _clean(redact: Callable[[bytes], bytes], body: bytes, threshold: int = LARGE) -> bytes:
+async def _redact(redact: Callable[[bytes], bytes], body: bytes, threshold: int = THREAD_FROM_BYTES) -> bytes:
     """Remove secrets from bytes, in a thread if they are many."""
     if len(body) < threshold:
         return redact(body)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import structlog
 
-from agent_orchestrator.base.rate_limit import RateLimiter
+from agent_orchestrator.base.attempt_limit import RateLimiter
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError
 
@@ -17,7 +17,7 @@ MAX_LINES_PER_MINUTE = 60
 """Log lines per minute for one address."""
 MAX_ENTRIES_PER_MINUTE = 60
 """Audit log entries per minute for all addresses together: that log is never shortened."""
-_REFUSED = (401, 403, 429)
+_REFUSAL_STATUSES = (401, 403, 429)
 
 log = structlog.get_logger(__name__)
 
@@ -33,39 +33,39 @@ class Refusals:
 
     def __init__(self, record: Callable[[e.Body], None], clock: Callable[[], float] = time.monotonic) -> None:
         """Create the recorder; `record` adds an event to the audit log."""
-        self._record = record
-        self._recent = RateLimiter(MAX_LINES_PER_MINUTE, 60.0, clock)
-        self._entries = RateLimiter(MAX_ENTRIES_PER_MINUTE, 60.0, clock)
-        self._skipped = 0
+        self._append_event = record
+        self._line_limiter = RateLimiter(MAX_LINES_PER_MINUTE, 60.0, clock)
+        self._entry_limiter = RateLimiter(MAX_ENTRIES_PER_MINUTE, 60.0, clock)
+        self._skipped_count = 0
 
     def record_error(self, scope: Mapping[str, Any], error: AoError) -> None:
         """Record an error if it is a refusal."""
-        if error.http_status in _REFUSED:
-            self.note(scope, error.text)
+        if error.http_status in _REFUSAL_STATUSES:
+            self.record(scope, error.text)
 
-    def note(self, scope: Mapping[str, Any], reason: str) -> None:
+    def record(self, scope: Mapping[str, Any], reason: str) -> None:
         """Record that a request was refused."""
         peer = peer_of(scope)
         method, path, reason = scope.get("method", "WebSocket"), quote(scope["path"])[:200], _printable(reason)
         self._record_entry(method, path, reason, peer)
-        if self._recent.wait(peer):
+        if self._line_limiter.seconds_until_allowed(peer):
             return
-        self._recent.add(peer)
+        self._line_limiter.add(peer)
         log.warning("refused", method=method, path=path, reason=reason, peer=peer)
-        if self._recent.wait(peer):
+        if self._line_limiter.seconds_until_allowed(peer):
             log.warning("refused more often than is written down for the next minute", peer=peer)
 
     def _record_entry(self, method: str, path: str, reason: str, peer: str) -> None:
         """Add an entry to the audit log, with the number of those skipped since the last one."""
-        if self._entries.wait(""):
-            self._skipped += 1
+        if self._entry_limiter.seconds_until_allowed(""):
+            self._skipped_count += 1
             return
-        self._entries.add("")
-        skipped, self._skipped = self._skipped, 0
+        self._entry_limiter.add("")
+        skipped, self._skipped_count = self._skipped_count, 0
         if path == "/api/login":
-            self._record(e.SignInRefused(reason, peer, skipped))
+            self._append_event(e.SignInRefused(reason, peer, skipped))
         else:
-            self._record(e.AccessRefused(method, path, reason, peer, skipped))
+            self._append_event(e.AccessRefused(method, path, reason, peer, skipped))
 
 
 def _printable(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.protocols.host import Host
 
-_DAYS = 3650
+_CERTIFICATE_DAYS = 3650
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Certificate:
     """SHA-256 of the daemon's own certificate, for people to compare."""
 
 
-async def certificate(settings: TlsSettings, address: str, folder: Path, host: Host) -> Certificate | None:
+async def choose_certificate(settings: TlsSettings, address: str, folder: Path, host: Host) -> Certificate | None:
     """Return the certificate to serve with, or None for plain HTTP. Raise UsageError if other machines reach the address without TLS or
     `insecure`.
     """
@@ -115,7 +115,14 @@ async def _create_certificate(address: str, cert: Path, key: Path, host: Host) -
     result = await host.run(
         [
             *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"),
-            *("-days", str(_DAYS), "-subj", "/CN=agent-orchestrator", "-addext", f"subjectAltName={','.join(names)}"),
+            *(
+                "-days",
+                str(_CERTIFICATE_DAYS),
+                "-subj",
+                "/CN=agent-orchestrator",
+                "-addext",
+                f"subjectAltName={','.join(names)}",
+            ),
             *("-addext", "extendedKeyUsage=serverAuth", "-keyout", str(new_key), "-out", str(new_cert)),
         ]
     )

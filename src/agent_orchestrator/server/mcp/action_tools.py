@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from agent_orchestrator.changes.reviews.new_review import NewComment
-from agent_orchestrator.core.authors import Author
+from agent_orchestrator.core.authors import TextAuthor
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.errors import Conflict, Denied, UsageError
 from agent_orchestrator.server.access.caller import Caller, Scope
@@ -136,7 +136,7 @@ async def spawn_session(caller: Caller, arguments: NewSession) -> dict[str, Any]
 
     It starts as soon as the limits allow; until then it waits, and `waitingFor` says for what.
     """
-    project = await caller.one_project(arguments.project)
+    project = await caller.require_project(arguments.project)
     request = new_session.NewSession(
         project=project,
         issue=arguments.issue or "",
@@ -145,7 +145,7 @@ async def spawn_session(caller: Caller, arguments: NewSession) -> dict[str, Any]
         agent=arguments.agent,
         model=arguments.model,
         base=arguments.base or "",
-        after=tuple(caller.find(name).id for name in arguments.after),
+        after=tuple(caller.find_session(name).id for name in arguments.after),
         labels=tuple(arguments.labels),
         priority=arguments.priority,
         files=tuple(arguments.files),
@@ -156,14 +156,14 @@ async def spawn_session(caller: Caller, arguments: NewSession) -> dict[str, Any]
 @tool(Scope.STEER, SentMessage)
 async def send_message(caller: Caller, arguments: NewMessage) -> dict[str, Any]:
     """Send a message to a session's agent. It is typed into its terminal once, when that can take it."""
-    facts = _other_session(caller, arguments.session)
+    facts = _require_other_session(caller, arguments.session)
     return await caller.services.inbox.send(facts.id, arguments.text, interrupt=arguments.interrupt, sender=caller.name)
 
 
 @tool(Scope.STEER, StoppedSession, is_destructive=True, is_idempotent=True)
 async def stop_session(caller: Caller, arguments: StopArguments) -> dict[str, Any]:
     """Stop a session. Its work is saved first, and it can be restored; the answer says how."""
-    facts = _other_session(caller, arguments.session)
+    facts = _require_other_session(caller, arguments.session)
     return await caller.services.sessions.stop(facts.id, arguments.keep, by=caller.name)
 
 
@@ -173,8 +173,8 @@ async def merge_session(caller: Caller, arguments: MergeArguments) -> dict[str, 
 
     A change that is red, conflicts or is still being worked on is refused.
     """
-    facts = _other_session(caller, arguments.session)
-    return await caller.services.reviews.merge(facts.id, arguments.strategy, by=caller.name)
+    facts = _require_other_session(caller, arguments.session)
+    return await caller.services.reviews.request_merge(facts.id, arguments.strategy, by=caller.name)
 
 
 @tool(Scope.STEER, ReviewedSession, extra="review")
@@ -184,7 +184,7 @@ async def review_session(caller: Caller, arguments: ReviewArguments) -> dict[str
     A request for changes is one message to its agent. An agent's approval counts only where the project says that it is
     enough.
     """
-    facts = _other_session(caller, arguments.session)
+    facts = _require_other_session(caller, arguments.session)
     # It reviews the session's commits, not the reviewer's own workspace.
     reviewer = replace(caller.session, head=None) if caller.session else None
     review = await caller.services.reviews.submit(
@@ -192,7 +192,7 @@ async def review_session(caller: Caller, arguments: ReviewArguments) -> dict[str
         _VERDICTS[arguments.verdict],
         arguments.body,
         [NewComment(comment.body, comment.path, comment.line) for comment in arguments.comments],
-        words=Author(caller.name),
+        words=TextAuthor(caller.name),
         reviewer=reviewer,
     )
     return {"session": facts.id, "review": review["review"], "number": review["number"]}
@@ -204,7 +204,7 @@ async def answer_session(caller: Caller, arguments: AnswerArguments) -> dict[str
 
     Other approvals are given by people only.
     """
-    facts = _other_session(caller, arguments.session)
+    facts = _require_other_session(caller, arguments.session)
     if arguments.text is None and arguments.decision is None:
         raise UsageError("no answer is given", "give `text`, or a `decision`")
     status = caller.services.sessions.views.status(facts).name
@@ -218,22 +218,22 @@ async def answer_session(caller: Caller, arguments: AnswerArguments) -> dict[str
 @tool(Scope.STEER, OpenedIssue)
 async def create_issue(caller: Caller, arguments: NewIssue) -> dict[str, Any]:
     """Open an issue in the tracker, for people and agents to work on."""
-    project = await caller.one_project(arguments.project)
+    project = await caller.require_project(arguments.project)
     issue = await caller.services.issues.create(
         project,
         arguments.title,
         caller.tracker_text(arguments.body),
         arguments.labels,
         arguments.after,
-        Author(caller.name),
+        TextAuthor(caller.name),
         by=caller.name,
     )
     return {key: issue[key] for key in ("number", "key", "project", "title", "state", "url")}
 
 
-def _other_session(caller: Caller, name: str) -> SessionFacts:
+def _require_other_session(caller: Caller, name: str) -> SessionFacts:
     """Return the session with this name; raise Denied if it is the caller's own."""
-    facts = caller.find(name)
+    facts = caller.find_session(name)
     if caller.session is not None and facts.id == caller.session.id:
         raise Denied(f"{facts.id} is your own session", "name another one: list_sessions tells them")
     return facts

@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from agent_orchestrator.config.tokens import Identity
-from agent_orchestrator.core.actor import current
+from agent_orchestrator.base.api_tokens import Identity
+from agent_orchestrator.core.actor import current_actor
 from agent_orchestrator.server.access.auth import actor_of
 from agent_orchestrator.server.access.caller import Caller
-from agent_orchestrator.server.access.gate import BODY_LIMIT
+from agent_orchestrator.server.access.gate import MAX_BODY_BYTES
 from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
 
@@ -29,7 +29,7 @@ _MAX_ID_LENGTH = 200
 _MAX_ID_NUMBER = 2**53
 
 
-class Endpoint:
+class McpEndpoint:
     """The ASGI app at `/mcp`."""
 
     def __init__(self) -> None:
@@ -38,19 +38,19 @@ class Endpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if request.method != "POST":
-            document = problems.problem(
+            document = problems.problem_document(
                 405, f"{request.method} is not possible at {PATH}", remedy="use POST", category="usage", exit_code=2
             )
-            await problems.response(document, {"Allow": "POST"})(scope, receive, send)
+            await problems.document_response(document, {"Allow": "POST"})(scope, receive, send)
             return
         body = await request.body()
-        if fault := _fault(body):
+        if fault := _invalid_message_answer(body):
             await JSONResponse(fault, 400)(scope, receive, send)
             return
         caller = _caller(request)
         if self._protocol is None:
             self._protocol = await asyncio.to_thread(import_module, _PROTOCOL)
-        await self._protocol.serve(caller, BODY_LIMIT, scope, _replayed(body, receive), send)
+        await self._protocol.answer_request(caller, MAX_BODY_BYTES, scope, _replay_body(body, receive), send)
 
 
 def _caller(request: Request) -> Caller:
@@ -61,14 +61,14 @@ def _caller(request: Request) -> Caller:
     if session_name and identity.kind == "local":
         facts = services.sessions.find(session_name)
         identity = Identity("session", session=facts.id, generation=facts.generation)
-        if behalf := current():
+        if behalf := current_actor():
             behalf.actor = actor_of(identity)
     caller = Caller(services, identity, request.scope["state"]["context"])
     _ = caller.session  # raises for the token of a session that does not exist
     return caller
 
 
-def _fault(body: bytes) -> dict[str, Any] | None:
+def _invalid_message_answer(body: bytes) -> dict[str, Any] | None:
     """Return the error answer to a body that is not a valid message, or None if it is one."""
     try:
         message = json.loads(body, parse_constant=_refuse_constant)
@@ -95,7 +95,7 @@ def _error(code: int, text: str) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": text}}
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that yields the body again, for the next reader."""
     is_sent = False
 

@@ -81,7 +81,7 @@ class Plans(ToolAnswer):
 @tool(Scope.READ, Plans)
 async def list_plans(caller: Caller, arguments: ProjectQuery) -> dict[str, Any]:
     """List the plans in short, the newest first, at most 50."""
-    plans = caller.services.planner.list(await caller.project(arguments.project))
+    plans = caller.services.planner.list(await caller.resolve_project(arguments.project))
     return {
         "plans": [
             {key: plan[key] for key in ("id", "project", "goal", "state", "error")} | {"tasks": len(plan["tasks"])}
@@ -104,9 +104,9 @@ async def create_plan(caller: Caller, arguments: NewPlan) -> dict[str, Any]:
     """
     if arguments.tasks is not None and not arguments.tasks:
         raise UsageError("`tasks` is empty", "give some, or leave it out")
-    project = await caller.one_project(arguments.project)
+    project = await caller.require_project(arguments.project)
     tasks = None if arguments.tasks is None else [task.model_dump() for task in arguments.tasks]
-    return await caller.services.planner.request(
+    return await caller.services.planner.create(
         project, arguments.goal, agent=arguments.agent, model=arguments.model, tasks=tasks, by=caller.name
     )
 

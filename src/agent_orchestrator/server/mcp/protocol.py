@@ -46,14 +46,14 @@ RESOURCE_NOT_FOUND = -32002
 
 log = structlog.get_logger(__name__)
 
-_PARTS = (worker_tools, fleet_tools, action_tools, plan_tools)
+_TOOL_MODULES = (worker_tools, fleet_tools, action_tools, plan_tools)
 """The modules that define the tools; importing them registers the tools."""
 
 _ABOUT = "Agent Orchestrator: a fleet of coding agents, each in its own Git worktree and on its own branch."
-_FOR_ALL = f"""{_ABOUT} A session is one agent at one task. spawn_session starts one, list_sessions and why tell how they stand, get_diff \
-and get_log show what they did, send_message steers them. Landing goes through the merge queue."""
-_FOR_WORKER = f"""{_ABOUT} You are the agent of one session. report_progress and report_done tell people how far you are; ask_person asks \
-them; who_touches tells which other sessions are at your files."""
+_INSTRUCTIONS = f"""{_ABOUT} A session is one agent at one task. spawn_session starts one, list_sessions and why tell how they stand, \
+get_diff and get_log show what they did, send_message steers them. Landing goes through the merge queue."""
+_WORKER_INSTRUCTIONS = f"""{_ABOUT} You are the agent of one session. report_progress and report_done tell people how far you are; \
+ask_person asks them; who_touches tells which other sessions are at your files."""
 
 
 def server_for(caller: Caller) -> Server[Any]:
@@ -69,7 +69,7 @@ def server_for(caller: Caller) -> Server[Any]:
     async def list_resources(_ctx: Any, params: PaginatedRequestParams | None) -> ListResourcesResult:
         page, next_start = resources.list_page(caller, _page_start(params))
         listed = [
-            Resource(uri=address, name=name, description=kind.about, mime_type=kind.mime)
+            Resource(uri=address, name=name, description=kind.about, mime_type=kind.media_type)
             for address, kind, name in page
         ]
         return ListResourcesResult(resources=listed, next_cursor=None if next_start is None else str(next_start))
@@ -78,7 +78,9 @@ def server_for(caller: Caller) -> Server[Any]:
         _page_start(params, most=0)
         return ListResourceTemplatesResult(
             resource_templates=[
-                ResourceTemplate(uri_template=kind.address, name=kind.name, description=kind.about, mime_type=kind.mime)
+                ResourceTemplate(
+                    uri_template=kind.address, name=kind.name, description=kind.about, mime_type=kind.media_type
+                )
                 for kind in resources.kinds_for(caller)
                 if "{id}" in kind.address
             ]
@@ -94,12 +96,12 @@ def server_for(caller: Caller) -> Server[Any]:
             raise MCPError(INVALID_PARAMS, str(error)) from None
         return ReadResourceResult(contents=[TextResourceContents(uri=address, mime_type=kind, text=text)])
 
-    is_worker = caller.session is not None and not caller.coordinates
+    is_worker = caller.session is not None and not caller.is_coordinator
     return Server(
         "agent-orchestrator",
         version=__version__,
         title="Agent Orchestrator",
-        instructions=_FOR_WORKER if is_worker else _FOR_ALL,
+        instructions=_WORKER_INSTRUCTIONS if is_worker else _INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
@@ -108,7 +110,7 @@ def server_for(caller: Caller) -> Server[Any]:
     )
 
 
-async def serve(caller: Caller, limit: int, scope: RequestScope, receive: Receive, send: Send) -> None:
+async def answer_request(caller: Caller, limit: int, scope: RequestScope, receive: Receive, send: Send) -> None:
     """ToolAnswer one HTTP request."""
     manager = StreamableHTTPSessionManager(
         server_for(caller), json_response=True, stateless=True, max_request_body_size=limit
@@ -144,11 +146,11 @@ async def _call(caller: Caller, name: str, arguments: dict[str, Any]) -> CallToo
     try:
         answer = await tool.call(caller, arguments)
     except AoError as error:
-        return _error_result(problems.of_error(error))
+        return _error_result(problems.error_document(error))
     except Exception as error:
         # As text: a renderer that shows local variables would write secrets into the log.
         log.error("a tool failed", tool=name, traceback="".join(traceback.format_exception(error)))
-        return _error_result(problems.unexpected())
+        return _error_result(problems.unexpected_error_document())
     text = json.dumps(answer, ensure_ascii=False).encode(errors="replace").decode()
     return CallToolResult(content=[TextContent(text=text)], structured_content=json.loads(text))
 

@@ -10,18 +10,18 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.server.access.caller import Caller, Scope, is_over
+from agent_orchestrator.server.access.caller import Caller, Scope, has_ended
 from agent_orchestrator.server.mcp.fleet_tools import SessionListQuery, list_sessions, log_lines, session_view
 from agent_orchestrator.server.mcp.plan_tools import plan_view
 from agent_orchestrator.server.mcp.tools import MAX_TEXT_LENGTH
 
-PAGE = 100
+PAGE_SIZE = 100
 """Sessions listed on one page."""
-LOG_LINES = 500
-_ENTRIES = 200
+MAX_LOG_LINES = 500
+_MAX_ENTRIES = 200
 _TRUSTED_ORIGINS = ("agent", "checks", "git")
 """Origins of timeline entries that contain no text of other people."""
-_ADDRESS = re.compile(r"ao://[A-Za-z0-9._~%/-]{1,400}")
+_ADDRESS_PATTERN = re.compile(r"ao://[A-Za-z0-9._~%/-]{1,400}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class ResourceKind:
     about: str
     read: Callable[[Caller, str], Awaitable[Any]]
     """Returns JSON data, or text."""
-    own: bool = False
+    is_own: bool = False
     """Whether a session's own agent may read it for its session."""
 
     @property
-    def mime(self) -> str:
+    def media_type(self) -> str:
         """The media type."""
         return "text/plain" if self.name in ("log", "diff") else "application/json"
 
@@ -64,12 +64,12 @@ async def _session(caller: Caller, name: str) -> Any:
 
 async def _log(caller: Caller, name: str) -> Any:
     """Return the last lines of a session's log."""
-    return (await log_lines(caller, caller.find(name).id, LOG_LINES))["text"]
+    return (await log_lines(caller, caller.find_session(name).id, MAX_LOG_LINES))["text"]
 
 
 async def _diff(caller: Caller, name: str) -> Any:
     """Return a session's change, cut to the longest text of one answer."""
-    text: str = (await caller.services.inspection.diff(caller.find(name).id))["diff"]
+    text: str = (await caller.services.session_details.diff(caller.find_session(name).id))["diff"]
     return (
         text
         if len(text) <= MAX_TEXT_LENGTH
@@ -77,9 +77,9 @@ async def _diff(caller: Caller, name: str) -> Any:
     )
 
 
-async def _transcript(caller: Caller, name: str) -> Any:
+async def _timeline(caller: Caller, name: str) -> Any:
     """Return a session's timeline."""
-    timeline = await caller.services.stories.timeline(caller.find(name).id, _ENTRIES)
+    timeline = await caller.services.timelines.timeline(caller.find_session(name).id, _MAX_ENTRIES)
     if caller.session is None:
         return timeline
     # Agents get no text that others wrote this way, only the fact that it was written.
@@ -89,7 +89,7 @@ async def _transcript(caller: Caller, name: str) -> Any:
 
 async def _queue(caller: Caller, _id: str) -> Any:
     """Return the merge queue."""
-    return {"entries": caller.services.queue.entries(await caller.project(None))}
+    return {"entries": caller.services.merge_queue.entries(await caller.resolve_project(None))}
 
 
 async def _plan(caller: Caller, name: str) -> Any:
@@ -100,13 +100,15 @@ async def _plan(caller: Caller, name: str) -> Any:
 RESOURCE_KINDS = (
     ResourceKind("ao://sessions", "sessions", "The sessions that are not over, and how each stands.", _sessions),
     ResourceKind("ao://queue", "queue", "The merge queue: what is to land, in order.", _queue),
-    ResourceKind("ao://sessions/{id}", "session", "One session in full.", _session, own=True),
-    ResourceKind("ao://sessions/{id}/log", "log", f"What its terminal showed last, {LOG_LINES} lines.", _log, own=True),
+    ResourceKind("ao://sessions/{id}", "session", "One session in full.", _session, is_own=True),
     ResourceKind(
-        "ao://sessions/{id}/diff", "diff", "Its change against its base, uncommitted work included.", _diff, own=True
+        "ao://sessions/{id}/log", "log", f"What its terminal showed last, {MAX_LOG_LINES} lines.", _log, is_own=True
     ),
     ResourceKind(
-        "ao://sessions/{id}/transcript", "transcript", "What happened to it, told in order.", _transcript, own=True
+        "ao://sessions/{id}/diff", "diff", "Its change against its base, uncommitted work included.", _diff, is_own=True
+    ),
+    ResourceKind(
+        "ao://sessions/{id}/transcript", "transcript", "What happened to it, told in order.", _timeline, is_own=True
     ),
     ResourceKind("ao://plans/{id}", "plan", "A plan and its tasks.", _plan),
 )
@@ -114,7 +116,7 @@ RESOURCE_KINDS = (
 
 def kinds_for(caller: Caller) -> list[ResourceKind]:
     """Return the kinds of resources that this caller may read."""
-    return [kind for kind in RESOURCE_KINDS if caller.may(Scope.READ) or kind.own]
+    return [kind for kind in RESOURCE_KINDS if caller.may_use(Scope.READ) or kind.is_own]
 
 
 def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind, str]], int | None]:
@@ -122,15 +124,17 @@ def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind,
     kinds = kinds_for(caller)
     single = [(kind.address, kind, kind.name) for kind in kinds if "{id}" not in kind.address]
     flow = caller.services.sessions.flow
-    if caller.session is not None and not caller.coordinates:
+    if caller.session is not None and not caller.is_coordinator:
         visible = [caller.session]
     else:
         project = caller.session.project if caller.session else None
         visible = [
-            session for session in flow.sessions.values() if project in (None, session.project) and not is_over(session)
+            session
+            for session in flow.sessions.values()
+            if project in (None, session.project) and not has_ended(session)
         ]
     session_kinds = [kind for kind in kinds if kind.address.startswith("ao://sessions/")]
-    page = visible[start : start + PAGE]
+    page = visible[start : start + PAGE_SIZE]
     resources = [
         (kind.address.replace("{id}", quote(facts.id, safe="")), kind, f"{kind.name} of {facts.id}")
         for facts in page
@@ -142,12 +146,12 @@ def list_page(caller: Caller, start: int) -> tuple[list[tuple[str, ResourceKind,
 
 async def read(caller: Caller, address: str) -> tuple[str, str]:
     """Return the content at an address and its media type; raise NotFound if there is none for this caller."""
-    if _ADDRESS.fullmatch(address):
+    if _ADDRESS_PATTERN.fullmatch(address):
         for kind in kinds_for(caller):
             if (name := kind.match(address)) is not None:
                 content = await kind.read(caller, name)
                 text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-                return text, kind.mime
+                return text, kind.media_type
     raise NotFound(
         f"there is nothing at {address[:200]}", "resources/list and resources/templates/list tell what there is"
     )

@@ -75,7 +75,7 @@ class Tool:
         except ValidationError as error:
             raise UsageError(f"{self.name}: {_argument_errors(error)}", "tools/list tells what it takes") from None
         if not self.is_read_only:
-            caller.acting()
+            caller.require_current_launch()
         return await self.run(caller, parsed)
 
 
@@ -113,13 +113,13 @@ def _argument_model(run: Callable[..., Any]) -> type[Arguments]:
 
 def tools_for(caller: Caller) -> list[Tool]:
     """Return the tools that this caller may use."""
-    return [tool for tool in Tool.registry.values() if caller.may(tool.scope, tool.extra)]
+    return [tool for tool in Tool.registry.values() if caller.may_use(tool.scope, tool.extra)]
 
 
 def find_tool(caller: Caller, name: str) -> Tool:
     """Return a tool by its name; raise NotFound if it does not exist or the caller may not use it."""
     candidate = Tool.registry.get(name)
-    if candidate is None or not caller.may(candidate.scope, candidate.extra):
+    if candidate is None or not caller.may_use(candidate.scope, candidate.extra):
         raise NotFound(f"there is no tool {name[:80]!r} for you", "tools/list tells those that there are")
     return candidate
 

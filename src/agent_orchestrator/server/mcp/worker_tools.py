@@ -12,16 +12,15 @@ from pydantic import Field
 from agent_orchestrator.base.text.globs import has_wildcard, matching_paths, parent_folders
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import rfc3339
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.reactions import COORDINATOR
+from agent_orchestrator.core.facts import COORDINATOR_KIND, SessionFacts
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.server.access.caller import Caller, Scope, is_over
+from agent_orchestrator.server.access.caller import Caller, Scope, has_ended
 from agent_orchestrator.server.mcp.tools import Arguments, Nothing, ToolAnswer, tool
 from agent_orchestrator.sessions.session_view import MAX_FILES
 
 MAX_COUNT = 2**31
-_MESSAGES = 50
+_MAX_MESSAGES = 50
 _MAX_COMPARISONS = 500_000
 """Patterns times files that one question may compare."""
 _COMPARISON_THREAD = ThreadPoolExecutor(1, "who-touches")
@@ -136,21 +135,21 @@ async def report_done(caller: Caller, arguments: Done) -> dict[str, Any]:
 @tool(Scope.OWN, MySession)
 async def my_session(caller: Caller, arguments: Nothing) -> dict[str, Any]:  # noqa: ARG001
     """Return your own session: its task, branch, base, pull request and checks, and which sessions its change will conflict with."""
-    facts, _ = caller.own()
+    facts, _ = caller.require_own_session()
     return {**caller.services.sessions.view(facts.id), "prompt": facts.spec.prompt, "files": list(facts.spec.files)}
 
 
 @tool(Scope.OWN, MyMessages)
 async def my_messages(caller: Caller, arguments: Nothing) -> dict[str, Any]:  # noqa: ARG001
     """List the messages that were delivered to you by people and rules, oldest first, at most 50."""
-    facts, _ = caller.own()
+    facts, _ = caller.require_own_session()
     delivered = [
-        message for message in facts.messages if message.state in ("delivered", "acknowledged") and not message.task
+        message for message in facts.messages if message.state in ("delivered", "acknowledged") and not message.is_task
     ]
     return {
         "messages": [
             {"messageId": message.id, "from": message.sender, "text": message.text, "at": rfc3339(message.at)}
-            for message in delivered[-_MESSAGES:]
+            for message in delivered[-_MAX_MESSAGES:]
         ],
         "waiting": sum(message.pending for message in facts.messages),
     }
@@ -159,17 +158,17 @@ async def my_messages(caller: Caller, arguments: Nothing) -> dict[str, Any]:  # 
 @tool(Scope.OWN, Touchers)
 async def who_touches(caller: Caller, arguments: Files) -> dict[str, Any]:
     """List other sessions that change the same files as you, or are expected to. Ask before you change files that others may be at too."""
-    facts, _ = caller.own()
+    facts, _ = caller.require_own_session()
     flow = caller.services.sessions.flow
     others = [
         session
         for session in flow.sessions.values()
         if session.id != facts.id
         and session.project == facts.project
-        and not is_over(session)
-        and session.spec.kind != COORDINATOR
+        and not has_ended(session)
+        and session.spec.kind != COORDINATOR_KIND
     ]
-    changed_files = await caller.services.conflicts.expected([facts, *others])
+    changed_files = await caller.services.conflicts.expected_files([facts, *others])
     mine = NamedFiles(arguments.files) if arguments.files else NamedFiles(facts.spec.files, changed_files[facts.id])
     theirs = {session.id: NamedFiles(session.spec.files, changed_files[session.id]) for session in others}
     common = await asyncio.get_running_loop().run_in_executor(_COMPARISON_THREAD, common_files, mine, theirs)
@@ -227,7 +226,7 @@ async def _record_report(
     caller: Caller, body: e.AgentProgress | e.AgentAsk | e.AgentDone, next_step: str
 ) -> dict[str, Any]:
     """Record a report of the caller's launch and return the session's status."""
-    facts, generation = caller.own()
+    facts, generation = caller.require_own_session()
     await caller.services.reporting.record(facts.id, generation, body)
     current: SessionFacts = caller.services.sessions.flow.sessions[facts.id]
     return {"session": facts.id, "status": caller.services.sessions.views.status(current).name, "next": next_step}

@@ -12,7 +12,7 @@ from fastapi import Query, Response
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.server.access import auth
-from agent_orchestrator.server.context import TheContext, TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.dependencies import TheContext, TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 from agent_orchestrator.views.metrics import MetricFamily
@@ -37,7 +37,7 @@ async def get_metrics(services: TheServices) -> Response:
 
 def _render(families: Sequence[MetricFamily], traffic: Traffic) -> bytes:
     """Return metrics in Prometheus' text format; runs in a thread, because the library is loaded the first time."""
-    from agent_orchestrator.views.prometheus import render
+    from agent_orchestrator.views.prometheus_format import render
 
     return render(families, traffic)
 
@@ -86,7 +86,7 @@ async def list_tokens(services: TheServices) -> Response:
 @router.post("/api/tokens", status_code=201, responses=responds_with("MadeToken", 201), dependencies=[admins_only])
 async def create_token(services: TheServices, body: requests.NewToken) -> Response:
     """Make a token; it is shown this once. Administrators only."""
-    id_, token = services.tokens.new(body.name, body.role)
+    id_, token = services.tokens.create(body.name, body.role)
     await services.audit.record(e.TokenMade(body.name, body.role, id_))
     created = next(entry for entry in services.tokens.list() if entry["id"] == id_)
     return as_json({**created, "token": token}, 201)

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import Path, Request, Response
 
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.server.context import TheServices
+from agent_orchestrator.server.dependencies import TheServices
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 
 router = router_for("answers")
@@ -40,7 +40,7 @@ button{{font:inherit;padding:.5rem 1.5rem;border-radius:.5rem;border:1px solid #
 async def show_answer(services: TheServices, token: Token) -> Response:
     """Show what a notification's link would answer, as a page with a button that does; needs no token, and changes nothing."""
     try:
-        offer = services.answers.show(token)
+        offer = services.answers.preview(token)
     except AoError as error:
         return _page("It cannot be answered here", f"<p>{escape(str(error))}</p>", error.http_status)
     button = f'<form method="post"><button>{escape(offer.title)}</button></form>'

@@ -8,23 +8,23 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from agent_orchestrator.base.hash_chain import Head
-from agent_orchestrator.core.events import epoch
-from agent_orchestrator.core.outbox import EntryFilter
+from agent_orchestrator.base.hash_chain import ChainHead
+from agent_orchestrator.core.events import epoch_seconds
+from agent_orchestrator.core.outbox import LogEntryFilter
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.context import TheServices, admins_only
+from agent_orchestrator.server.dependencies import TheServices, admins_only
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
 router = router_for("audit", "/api/audit", dependencies=[admins_only])
 
-_LARGEST = 2**62
+_MAX_SEQUENCE = 2**62
 When = Annotated[datetime | None, Query(description="RFC 3339, or a day.")]
 
 
 @router.get("", responses=responds_with("AuditLog"))
 async def list_audit(
     services: TheServices,
-    after: Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only entries after this one.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=_MAX_SEQUENCE, description="Only entries after this one.")] = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     session: Annotated[str | None, Query(description="Only this session's.")] = None,
     project: Annotated[str | None, Query(description="Only this project's.")] = None,
@@ -41,8 +41,8 @@ async def list_audit(
     digest before it."""
     if session is not None:
         session = services.sessions.find(session, None).id
-    times = [epoch(bound.isoformat()) if bound else None for bound in (since, until)]
-    filters = EntryFilter(session, project, actor, kind, *times)
+    times = [epoch_seconds(bound.isoformat()) if bound else None for bound in (since, until)]
+    filters = LogEntryFilter(session, project, actor, kind, *times)
     return as_json({"entries": await services.audit.page(filters, after, limit)})
 
 
@@ -61,12 +61,12 @@ async def verify_audit(
     ] = None,
 ) -> Response:
     """Follow the chain of digests through the whole log; says at which entry it breaks. Administrators only."""
-    return as_json(await services.audit.verify(_head(kept) if kept else None))
+    return as_json(await services.audit.verify(_parse_head(kept) if kept else None))
 
 
-def _head(text: str) -> Head:
+def _parse_head(text: str) -> ChainHead:
     """Parse an entry that was kept elsewhere, `SEQ:DIGEST`; raise UsageError if it is none."""
     if not re.fullmatch(r"[0-9]{1,18}:([0-9a-f]{64})?", text):
         raise UsageError(f"{text[:100]} is no entry that was kept", "give SEQ:DIGEST as `ao audit --head` prints it")
     seq, _, digest = text.partition(":")
-    return Head(int(seq), digest)
+    return ChainHead(int(seq), digest)

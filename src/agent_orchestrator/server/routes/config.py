@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Response
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.server.context import TheContext, TheServices, admins_only
+from agent_orchestrator.server.dependencies import TheContext, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 
@@ -38,7 +38,7 @@ async def import_config(services: TheServices, context: TheContext, body: reques
 
     One that came with a repository is written only with the digest of what a dry run showed that it would run or open.
     """
-    imported = await services.config.bring(
+    imported = await services.config.import_file(
         body.path,
         body.text,
         context,

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.server.context import SessionId, TheContext, TheServices
-from agent_orchestrator.server.event_stream import event_stream, sequence
+from agent_orchestrator.server.dependencies import SessionId, TheContext, TheServices
+from agent_orchestrator.server.event_stream import event_stream, parse_event_id
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
@@ -50,7 +50,7 @@ async def list_events(
         project = await services.projects.resolve(context, project)
     if "text/event-stream" not in accept:
         return as_json({"events": await services.feed.page(after, limit, session, project, kind)})
-    events = services.feed.subscribe(sequence(last_event_id) if last_event_id else after)
+    events = services.feed.subscribe(parse_event_id(last_event_id) if last_event_id else after)
     return event_stream(events, request.app.state.closing, session=session, project=project)
 
 

@@ -8,8 +8,8 @@ from fastapi import Path as InPath
 from fastapi import Query, Response
 
 from agent_orchestrator.server.access import auth
-from agent_orchestrator.server.access.request_context import scope_of
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
+from agent_orchestrator.server.access.request_context import resolve_listed_project
+from agent_orchestrator.server.dependencies import IdempotencyKey, ProjectName, TheContext, TheIdentity, TheServices
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
@@ -26,7 +26,7 @@ async def list_fixes(
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
     """List the fixing runs, the newest first."""
-    return as_json({"fixes": services.fixes.list(await scope_of(services, context, project, everything))})
+    return as_json({"fixes": services.fixes.list(await resolve_listed_project(services, context, project, everything))})
 
 
 @router.post("", status_code=202, responses=responds_with("Fix", 202))
@@ -36,7 +36,7 @@ async def start_fix(
     identity: TheIdentity,
     body: requests.NewFix,
     project: ProjectName = None,
-    key: Key = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Measure what fails, and have it fixed: one agent per cause, each fix verified, then merged through the merge queue.
 
@@ -63,6 +63,6 @@ async def list_fix_failures(
 
 
 @router.delete("/{id}", responses=responds_with("Fix"))
-async def stop_fix(services: TheServices, name: FixId, key: Key = None) -> Response:
+async def stop_fix(services: TheServices, name: FixId, key: IdempotencyKey = None) -> Response:
     """End a fixing run; its agents are stopped, their work is saved."""
     return as_json(await services.fixes.stop(name, key))

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.cluster import git_server
-from agent_orchestrator.cluster.git_server import RequestSlots, Rights, Source
+from agent_orchestrator.cluster.git_server import RequestSlots, RequestStream, Rights
 from agent_orchestrator.errors import AoError, Denied, NotFound, UsageError
 from agent_orchestrator.server.schema import problems
 from agent_orchestrator.server.services import Services
@@ -24,18 +24,18 @@ from agent_orchestrator.server.services import Services
 PATH = "/git/{project}.git/{rest:path}"
 SILENCE_TIMEOUT = 60.0
 """Seconds within which something must be received or sent; a slow transfer that continues is served."""
-_PIECE = 1 << 16
+_MAX_PIECE_BYTES = 1 << 16
 
 
-class Endpoint:
+class GitEndpoint:
     """The ASGI app for Git."""
 
     def __init__(self) -> None:
-        self._turns = RequestSlots()
+        self._slots = RequestSlots()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        body = _Body(request, receive)
+        body = _GitRequestBody(request, receive)
         is_started = False
 
         async def send_in_time(message: Message) -> None:
@@ -45,7 +45,7 @@ class Endpoint:
                 await send(message)
 
         answering = asyncio.create_task(self._answer(request, body, send_in_time))
-        watching = asyncio.create_task(body.hung_up())
+        watching = asyncio.create_task(body.wait_for_disconnect())
         try:
             await asyncio.wait({answering, watching}, return_when=asyncio.FIRST_COMPLETED)
             if answering.done():
@@ -54,18 +54,18 @@ class Endpoint:
             request.app.state.refusals.record_error(scope, error)
             if is_started:
                 raise  # the gate logs it; the answer is cut off, and Git reports that
-            await problems.as_text_response(error)(scope, receive, send)
+            await problems.error_text_response(error)(scope, receive, send)
         finally:
             for task in (answering, watching):
                 task.cancel()
             await asyncio.gather(answering, watching, return_exceptions=True)
 
-    async def _answer(self, request: Request, body: _Body, send: Send) -> None:
+    async def _answer(self, request: Request, body: _GitRequestBody, send: Send) -> None:
         """Run Git for a request and send its output."""
-        rights = _rights(request)
-        kind, content = _content(request, rights, body)
+        rights = _caller_rights(request)
+        kind, content = _answer_content(request, rights, body)
         headers = [(b"content-type", kind.encode()), (b"cache-control", b"no-cache")]
-        async with self._turns.turn(rights), aclosing(content):
+        async with self._slots.hold_slot(rights), aclosing(content):
             # Get the first piece before answering: until then, an error can still be sent.
             piece = await anext(content, b"")
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -75,7 +75,7 @@ class Endpoint:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _rights(request: Request) -> Rights:
+def _caller_rights(request: Request) -> Rights:
     """Return what the caller may do with which repository."""
     services: Services = request.app.state.services
     return git_server.rights_of(
@@ -86,7 +86,7 @@ def _rights(request: Request) -> Rights:
     )
 
 
-def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncGenerator[bytes, None]]:
+def _answer_content(request: Request, rights: Rights, body: _GitRequestBody) -> tuple[str, AsyncGenerator[bytes, None]]:
     """Return the media type and the content of the answer to a request."""
     services: Services = request.app.state.services
     git = Git(services.core.host, rights.repo)
@@ -101,10 +101,12 @@ def _content(request: Request, rights: Rights, body: _Body) -> tuple[str, AsyncG
             raise Denied("this repository is served by Git's smart protocol only", "use Git 1.6.6 or newer")
         case "POST", "git-upload-pack":
             return "application/x-git-upload-pack-result", git_server.answer_fetch(
-                git, rights, protocol, Source(body.pieces())
+                git, rights, protocol, RequestStream(body.pieces())
             )
         case "POST", "git-receive-pack":
-            return "application/x-git-receive-pack-result", git_server.receive_push(git, rights, Source(body.pieces()))
+            return "application/x-git-receive-pack-result", git_server.receive_push(
+                git, rights, RequestStream(body.pieces())
+            )
     raise NotFound(f"there is nothing at {request.url.path[:200]}", "fetch from it, or push to it, by git")
 
 
@@ -128,19 +130,19 @@ async def _silence_limit(action: str) -> AsyncIterator[None]:
         raise _ClientSilent(f"whoever asked {action} for {SILENCE_TIMEOUT:g} s", "try again") from None
 
 
-class _Body:
+class _GitRequestBody:
     """The body of a request, read as it arrives."""
 
     def __init__(self, request: Request, receive: Receive) -> None:
         self._receive = receive
         self._encoding = request.headers.get("content-encoding", "identity")
-        self._over = asyncio.Event()
+        self._is_read = asyncio.Event()
         if request.method == "GET":
-            self._over.set()
+            self._is_read.set()
 
-    async def hung_up(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Return when the client has disconnected, once its body was read."""
-        await self._over.wait()
+        await self._is_read.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -157,14 +159,14 @@ class _Body:
                 raise _Disconnected("the connection was closed")
             data, more = message.get("body", b""), message.get("more_body", False)
             if not more:
-                self._over.set()
+                self._is_read.set()
             if decompressor is None:
                 if data:
                     yield data
                 continue
             while data:
                 try:
-                    piece, data = decompressor.decompress(data, _PIECE), decompressor.unconsumed_tail
+                    piece, data = decompressor.decompress(data, _MAX_PIECE_BYTES), decompressor.unconsumed_tail
                 except zlib.error:
                     raise UsageError("what was sent is not compressed as it says", "try again") from None
                 if piece:

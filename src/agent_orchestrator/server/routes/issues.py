@@ -7,12 +7,19 @@ from typing import Annotated, Any, Literal
 from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
-from agent_orchestrator.config.projects.projects import Context
-from agent_orchestrator.core.authors import Author, is_trusted_text
+from agent_orchestrator.config.projects.projects import CommandContext
+from agent_orchestrator.core.authors import TextAuthor, is_trusted_text
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.server.access.caller import Caller
-from agent_orchestrator.server.access.request_context import scope_of
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices, actor_name
+from agent_orchestrator.server.access.request_context import resolve_listed_project
+from agent_orchestrator.server.dependencies import (
+    IdempotencyKey,
+    ProjectName,
+    TheContext,
+    TheIdentity,
+    TheServices,
+    actor_name,
+)
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 from agent_orchestrator.server.services import Services
@@ -37,7 +44,9 @@ TheProject = Annotated[str, Depends(_project)]
 TheCaller = Annotated[Caller, Depends(_caller)]
 
 
-async def _resolve_project(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
+async def _resolve_project(
+    services: Services, context: CommandContext, project: str | None, *, adopt: bool = False
+) -> str:
     """Return the id of the project that is meant; raise UsageError if none is."""
     project_id = await services.projects.resolve(context, project, adopt=adopt)
     if project_id is None:
@@ -62,14 +71,14 @@ async def list_issues(
     ] = False,
 ) -> Response:
     """List issues, by number."""
-    scope = await scope_of(services, context, project, everything)
+    scope = await resolve_listed_project(services, context, project, everything)
     rows = (
-        services.issues.next(scope, labels=label or ())
+        services.issues.list_in_start_order(scope, labels=label or ())
         if upcoming
         else services.issues.list(scope, labels=label or (), state=state)
     )
     visible_rows = [_visible_issue(caller, row, row["number"]) for row in rows]
-    return as_json({"issues": visible_rows, "unread": services.webhooks.tracking.unread(scope)})
+    return as_json({"issues": visible_rows, "unread": services.webhooks.issue_sync.unreadable_trackers(scope)})
 
 
 def _visible_issue(caller: Caller, row: dict[str, Any], number: int) -> dict[str, Any]:
@@ -91,7 +100,7 @@ async def open_issue(
     caller: TheCaller,
     body: requests.NewIssue,
     project: ProjectName = None,
-    key: Key = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Open an issue.
 
@@ -116,7 +125,7 @@ async def change_issue(
     project: TheProject,
     number: Number,
     body: requests.IssueChange,
-    key: Key = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Change an issue: title, text, state, assignee, dependencies."""
     changed = await services.issues.change(
@@ -139,7 +148,7 @@ async def comment_on_issue(
     project: TheProject,
     number: Number,
     body: requests.NewComment,
-    key: Key = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Say something about an issue."""
     issue = await services.issues.comment(
@@ -148,9 +157,9 @@ async def comment_on_issue(
     return as_json(_visible_issue(caller, issue, number), 201)
 
 
-def _authorship(caller: Caller, body: requests.AuthoredText) -> Author:
+def _authorship(caller: Caller, body: requests.AuthoredText) -> TextAuthor:
     """Return the author of a text: as the body says for people; an agent's texts are its own."""
-    return body.text_author(caller.identity.name) if caller.session is None else Author(caller.name)
+    return body.text_author(caller.identity.name) if caller.session is None else TextAuthor(caller.name)
 
 
 @router.post("/issues/{number}/labels", responses=responds_with("Issue"))
@@ -160,7 +169,7 @@ async def label_issue(
     project: TheProject,
     number: Number,
     body: requests.NewLabels,
-    key: Key = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Add labels to an issue."""
     return as_json(_visible_issue(caller, await services.issues.label(project, number, body.labels, key), number))
@@ -168,7 +177,12 @@ async def label_issue(
 
 @router.delete("/issues/{number}/labels/{label:path}", responses=responds_with("Issue"))
 async def unlabel_issue(
-    services: TheServices, caller: TheCaller, project: TheProject, number: Number, label: str, key: Key = None
+    services: TheServices,
+    caller: TheCaller,
+    project: TheProject,
+    number: Number,
+    label: str,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Take a label off an issue."""
     return as_json(_visible_issue(caller, await services.issues.unlabel(project, number, label, key), number))
@@ -186,6 +200,6 @@ async def list_backlog(
 
     `ready`: it may be started now; with `autoAssign` it is, otherwise on request.
     """
-    scope = await scope_of(services, context, project, everything)
+    scope = await resolve_listed_project(services, context, project, everything)
     entries = [_visible_issue(caller, row, row["issue"]) for row in services.backlog.list(scope)]
-    return as_json({"entries": entries, "unread": services.webhooks.tracking.unread(scope)})
+    return as_json({"entries": entries, "unread": services.webhooks.issue_sync.unreadable_trackers(scope)})

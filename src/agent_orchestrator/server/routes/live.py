@@ -7,10 +7,10 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.core.events import epoch
-from agent_orchestrator.server.access.request_context import scope_of
-from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
-from agent_orchestrator.server.event_stream import live_stream, sequence
+from agent_orchestrator.core.events import epoch_seconds
+from agent_orchestrator.server.access.request_context import resolve_listed_project
+from agent_orchestrator.server.dependencies import ProjectName, SessionId, TheContext, TheServices
+from agent_orchestrator.server.event_stream import encoded_stream, parse_event_id
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
 router = router_for("live", "/api")
@@ -31,8 +31,8 @@ async def follow_board(
     An event `live` has the whole board first, then what changed; a `pulse` shows that the connection is alive. A reader
     too slow to keep up is disconnected. A client that reconnects with the last event's id gets what changed since then.
     """
-    last_seen = sequence(last_event_id) if last_event_id else after
-    return live_stream(services.live.follow(last_seen), request.app.state.closing)
+    last_seen = parse_event_id(last_event_id) if last_event_id else after
+    return encoded_stream(services.live.follow(last_seen), request.app.state.closing)
 
 
 @router.get("/overview", responses=responds_with("Overview"))
@@ -50,7 +50,7 @@ async def get_stats(
     days: Annotated[int, Query(ge=1, le=366)] = 30,
 ) -> Response:
     """Return statistics by day: merged changes, how long they took, how often agents were asked again, usage."""
-    project_id = await scope_of(services, context, project, everything)
+    project_id = await resolve_listed_project(services, context, project, everything)
     return as_json(await services.stats.table(project_id, days))
 
 
@@ -63,8 +63,8 @@ async def get_recap(
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
     """Return what happened since then, in at most seven lines: merged changes, questions, failures, limits, restarts."""
-    project_id = await scope_of(services, context, project, everything)
-    return as_json(await services.recap.since(epoch(since.isoformat()), project_id))
+    project_id = await resolve_listed_project(services, context, project, everything)
+    return as_json(await services.recap.since(epoch_seconds(since.isoformat()), project_id))
 
 
 @router.get("/sessions/{id}/timeline", responses=responds_with("Timeline"))
@@ -74,10 +74,10 @@ async def get_timeline(
     limit: Annotated[int, Query(ge=1, le=10_000, description="At most so many entries, the newest.")] = 500,
 ) -> Response:
     """Return what happened to a session, in words, and its state in one sentence."""
-    return as_json(await services.stories.timeline(session, limit))
+    return as_json(await services.timelines.timeline(session, limit))
 
 
 @router.get("/sessions/{id}/work", responses=responds_with("Work"))
 async def get_work(services: TheServices, session: SessionId) -> Response:
     """Where a session's work is, and whether it is safe."""
-    return as_json(await services.stories.work(session))
+    return as_json(await services.timelines.saved_work_json(session))

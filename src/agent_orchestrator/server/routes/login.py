@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from agent_orchestrator.config.tokens import SIGN_IN_DAYS, Identity
+from agent_orchestrator.base.api_tokens import SIGN_IN_DAYS, Identity
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import rfc3339
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.peers import tcp_user
 from agent_orchestrator.server.access.refusals import peer_of
-from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.dependencies import TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 from agent_orchestrator.server.services import Services
@@ -66,7 +66,7 @@ async def create_login_link(
 ) -> Response:
     """Make an address that signs in the browser that opens it: once, within two minutes. Administrators only."""
     role = body.role if body else "admin"
-    code, until = services.logins.link(identity, role)
+    code, until = services.logins.create_link(identity, role)
     await services.audit.record(e.LoginLinkMade(role))
     # In the fragment, which browsers never send.
     return as_json(
@@ -86,7 +86,7 @@ def _request_url(request: Request) -> str:
 
 def _signed_in(request: Request, services: Services) -> Identity | None:
     """Return the identity that the browser is signed in as already, or None."""
-    cookies = auth.sign_ins(dict(request.scope["headers"]), secure=request.scope["scheme"] == "https")
+    cookies = auth.sign_in_cookies(dict(request.scope["headers"]), secure=request.scope["scheme"] == "https")
     return next(filter(None, map(services.tokens.check_sign_in, cookies)), None)
 
 

@@ -12,10 +12,10 @@ from fastapi import Path, Request, Response, WebSocket
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError, Denied
 from agent_orchestrator.protocols.text import one_line
-from agent_orchestrator.server.context import TheIdentity, TheServices, admins_only
+from agent_orchestrator.server.dependencies import TheIdentity, TheServices, admins_only
 from agent_orchestrator.server.schema import problems, requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
-from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.server.streams import EndlessResponse
 
 router = router_for("cluster", "/api/nodes")
 log = structlog.get_logger(__name__)
@@ -26,13 +26,13 @@ NodeName = Annotated[str, Path(alias="name", description="The node's name.")]
 @router.get("", responses=responds_with("Nodes"))
 async def list_nodes(services: TheServices) -> Response:
     """List the machines of the cluster: their state, labels, free resources, and the sessions that live there."""
-    return as_json({"nodes": await services.nodes.list()})
+    return as_json({"nodes": await services.cluster.list_nodes()})
 
 
 @router.post("", status_code=201, responses=responds_with("MadeNode", 201), dependencies=[admins_only])
 async def add_node(services: TheServices, body: requests.NewNode) -> Response:
     """Let a machine join that is started by hand: gives its token, and the command that starts its worker. Administrators only."""
-    node = services.nodes.add(body.name)
+    node = services.cluster.add(body.name)
     await services.audit.record(e.TokenMade(body.name, kind="node"))
     return as_json(node, 201)
 
@@ -40,7 +40,7 @@ async def add_node(services: TheServices, body: requests.NewNode) -> Response:
 @router.post("/{name}/drain", responses=responds_with("Draining"), dependencies=[admins_only])
 async def drain_node(services: TheServices, name: NodeName, body: requests.DrainNode) -> Response:
     """Give a node no new sessions, and move those that it has to others; `undo` takes it back. Administrators only."""
-    return as_json(await services.nodes.drain(name, undo=body.undo, now=body.now))
+    return as_json(await services.cluster.drain(name, undo=body.undo, now=body.now))
 
 
 @router.get(
@@ -49,8 +49,8 @@ async def drain_node(services: TheServices, name: NodeName, body: requests.Drain
 )
 async def follow_drain(services: TheServices, request: Request, name: NodeName) -> Response:
     """How far a node is drained, again at each change until no session is left there."""
-    lines = _lines(services.nodes.follow_drain(name))
-    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+    lines = _lines(services.cluster.follow_drain(name))
+    return EndlessResponse(lines, request.app.state.closing, "application/x-ndjson")
 
 
 @router.websocket("/link")
@@ -61,7 +61,7 @@ async def open_link(websocket: WebSocket, services: TheServices, identity: TheId
     await websocket.accept()
     address = websocket.client.host if websocket.client else ""
     try:
-        await services.nodes.serve(websocket, identity, address)
+        await services.cluster.serve(websocket, identity, address)
     except AoError as error:
         log.warning("a node is refused", node=identity.name, address=address, error=one_line(str(error)))
 
@@ -72,4 +72,4 @@ async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
         async for item in items:
             yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
     except AoError as error:
-        yield json.dumps({"problem": problems.of_error(error)}).encode() + b"\n"
+        yield json.dumps({"problem": problems.error_document(error)}).encode() + b"\n"

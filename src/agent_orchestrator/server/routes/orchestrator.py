@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Depends, Response
 
-from agent_orchestrator.config.projects.projects import Context
+from agent_orchestrator.config.projects.projects import CommandContext
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheServices
+from agent_orchestrator.server.dependencies import IdempotencyKey, ProjectName, TheContext, TheServices
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 from agent_orchestrator.server.services import Services
@@ -24,7 +24,9 @@ async def _project(services: TheServices, context: TheContext, project: ProjectN
 TheProject = Annotated[str, Depends(_project)]
 
 
-async def _resolve_project(services: Services, context: Context, project: str | None, *, adopt: bool = False) -> str:
+async def _resolve_project(
+    services: Services, context: CommandContext, project: str | None, *, adopt: bool = False
+) -> str:
     """Return the id of the project that is meant; raise UsageError if none is."""
     project_id = await services.projects.resolve(context, project, adopt=adopt)
     if project_id is None:
@@ -40,7 +42,11 @@ async def get_orchestrator(services: TheServices, project: TheProject) -> Respon
 
 @router.post("", status_code=202, responses=responds_with("CoordinatorState", 202))
 async def start_orchestrator(
-    services: TheServices, context: TheContext, body: requests.NewGoal, project: ProjectName = None, key: Key = None
+    services: TheServices,
+    context: TheContext,
+    body: requests.NewGoal,
+    project: ProjectName = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Start a project's coordinating agent, or find the one that runs, and give it a goal.
 
@@ -50,6 +56,6 @@ async def start_orchestrator(
 
 
 @router.delete("", responses=responds_with("CoordinatorState"))
-async def stop_orchestrator(services: TheServices, project: TheProject, key: Key = None) -> Response:
+async def stop_orchestrator(services: TheServices, project: TheProject, key: IdempotencyKey = None) -> Response:
     """Stop a project's coordinating agent; its conversation is kept."""
     return as_json(await services.coordinators.stop(project, key))

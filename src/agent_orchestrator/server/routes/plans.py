@@ -8,8 +8,8 @@ from fastapi import Depends, Query, Response
 from fastapi import Path as InPath
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.access.request_context import scope_of
-from agent_orchestrator.server.context import Key, ProjectName, TheContext, TheIdentity, TheServices
+from agent_orchestrator.server.access.request_context import resolve_listed_project
+from agent_orchestrator.server.dependencies import IdempotencyKey, ProjectName, TheContext, TheIdentity, TheServices
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
@@ -36,13 +36,17 @@ async def list_plans(
     everything: Annotated[bool, Query(alias="all", description="All projects.")] = False,
 ) -> Response:
     """List the plans that were not discarded, the newest first."""
-    scope = await scope_of(services, context, project, everything)
+    scope = await resolve_listed_project(services, context, project, everything)
     return as_json({"plans": services.planner.list(scope)})
 
 
 @router.post("/plans", status_code=202, responses=responds_with("Plan", 202))
 async def make_plan(
-    services: TheServices, context: TheContext, identity: TheIdentity, body: requests.NewPlan, key: Key = None
+    services: TheServices,
+    context: TheContext,
+    identity: TheIdentity,
+    body: requests.NewPlan,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Have a goal made into tasks by an agent that may only look; without a goal, the tracker's open issues.
 
@@ -51,7 +55,7 @@ async def make_plan(
     project_id = await services.projects.resolve(context, body.project_id, adopt=True)
     if project_id is None:
         raise UsageError("no project is named", "name one: -p P, or projectId; `ao projects` lists them")
-    plan = await services.planner.request(
+    plan = await services.planner.create(
         project_id,
         body.goal,
         from_issues=body.from_issues,

@@ -10,10 +10,10 @@ from fastapi import Request, Response
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError
-from agent_orchestrator.server.context import TheContext, TheServices, admins_only
+from agent_orchestrator.server.dependencies import TheContext, TheServices, admins_only
 from agent_orchestrator.server.schema import problems, requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_lines, router_for
-from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.server.streams import EndlessResponse
 
 router = router_for("projects", "/api/projects")
 
@@ -57,7 +57,7 @@ async def prove_project(
     line with `problem`. Closing the connection cancels what runs."""
     await services.audit.record(e.ActionTaken(f"prove {id}"))
     lines = _lines(services.proofs.prove(id, body.detected, run=body.run))
-    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+    return EndlessResponse(lines, request.app.state.closing, "application/x-ndjson")
 
 
 @router.get("/trust", responses=responds_with("Trust"), dependencies=[admins_only])
@@ -85,7 +85,7 @@ async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
         async for item in items:
             yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
     except AoError as error:
-        yield json.dumps({"problem": problems.of_error(error)}).encode() + b"\n"
+        yield json.dumps({"problem": problems.error_document(error)}).encode() + b"\n"
     finally:
         if (close := getattr(items, "aclose", None)) is not None:
             await close()

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.server.context import ProjectName, SessionId, TheContext, TheServices
+from agent_orchestrator.server.dependencies import ProjectName, SessionId, TheContext, TheServices
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 

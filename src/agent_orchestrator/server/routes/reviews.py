@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
-from agent_orchestrator.config.tokens import Identity
+from agent_orchestrator.base.api_tokens import Identity
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.server.access.request_context import scope_of
-from agent_orchestrator.server.context import (
-    Key,
+from agent_orchestrator.server.access.request_context import resolve_listed_project
+from agent_orchestrator.server.dependencies import (
+    IdempotencyKey,
     ProjectName,
     SessionId,
     TheContext,
@@ -21,7 +21,7 @@ from agent_orchestrator.server.context import (
 from agent_orchestrator.server.schema import requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 from agent_orchestrator.server.services import Services
-from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.server.streams import EndlessResponse
 
 router = router_for("reviews", "/api")
 
@@ -62,7 +62,7 @@ async def review_session(
     identity: TheIdentity,
     session: SessionId,
     body: requests.NewReview,
-    key: Key = None,
+    key: IdempotencyKey = None,
     token: AgentToken = None,
 ) -> Response:
     """Review a session's change, with any number of comments on lines.
@@ -85,13 +85,13 @@ async def review_session(
 
 @router.post("/sessions/{id}/reviewers", status_code=201, responses=responds_with("Session", 201))
 async def request_agent_review(
-    services: TheServices, session: SessionId, body: requests.ReviewRequest, key: Key = None
+    services: TheServices, session: SessionId, body: requests.ReviewRequest, key: IdempotencyKey = None
 ) -> Response:
     """Start a session in which an agent reviews a session's change; the answer is that session.
 
     Its review counts as an agent's: it drives the same reactions, and is approval only where the project says so.
     """
-    return as_json(await services.agent_reviews.request(session, body.agent, body.message, key=key), 201)
+    return as_json(await services.agent_reviews.request_review(session, body.agent, body.message, key=key), 201)
 
 
 @router.post(
@@ -103,7 +103,7 @@ async def resolve_threads(
     identity: TheIdentity,
     session: SessionId,
     body: requests.Resolved,
-    key: Key = None,
+    key: IdempotencyKey = None,
     token: AgentToken = None,
 ) -> Response:
     """Settle discussions of a session's change; those at a forge are resolved there.
@@ -123,14 +123,14 @@ async def request_review(
     identity: TheIdentity,
     session: SessionId,
     body: requests.AskedPeople,
-    key: Key = None,
+    key: IdempotencyKey = None,
     token: AgentToken = None,
 ) -> Response:
     """Ask people at the forge to look at a session's change.
 
     202: the forge could not be asked yet, and is as soon as it can. A 409 problem says whom it does not ask, and why."""
     _require_person(services, identity, token)
-    done = await services.discussions.request(session, body.people, key)
+    done = await services.discussions.request_reviews(session, body.people, key)
     return as_json(services.reviews.view(session), 200 if done else 202)
 
 
@@ -144,7 +144,7 @@ async def merge_session(
     identity: TheIdentity,
     session: SessionId,
     body: requests.MergeRequest | None = None,
-    key: Key = None,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Merge a session's change, after its checks.
 
@@ -152,7 +152,7 @@ async def merge_session(
     it still waits after `timeout`; the same key waits on.
     """
     options = body or requests.MergeRequest.model_validate({})
-    accepted = await services.reviews.merge(
+    accepted = await services.reviews.request_merge(
         session, options.strategy, force=options.force, key=key, by=actor_name(identity)
     )
     if options.wait:
@@ -161,27 +161,27 @@ async def merge_session(
 
 
 @router.delete("/sessions/{id}/merge", responses=responds_with("Session"))
-async def remove_from_queue(services: TheServices, session: SessionId, key: Key = None) -> Response:
+async def remove_from_queue(services: TheServices, session: SessionId, key: IdempotencyKey = None) -> Response:
     """Remove a session's change from the merge queue.
 
     A 409 problem where it is not queued, or is being merged this very moment.
     """
-    await services.merges.withdraw(session, key)
+    await services.merges.withdraw_merge(session, key)
     return as_json(services.sessions.view(session))
 
 
 @router.post("/sessions/{id}/ready", responses=responds_with("PullRequestView"))
 async def make_ready(
-    services: TheServices, session: SessionId, body: requests.ReadyPullRequest | None = None, key: Key = None
+    services: TheServices, session: SessionId, body: requests.ReadyPullRequest | None = None, key: IdempotencyKey = None
 ) -> Response:
     """Say that a pull request is no draft any more.
 
     A `title` is its new one at the local forge; elsewhere it keeps its own."""
-    return as_json(await services.reviews.ready(session, key, body.title if body else None))
+    return as_json(await services.reviews.mark_ready(session, key, body.title if body else None))
 
 
 @router.post("/sessions/{id}/close", responses=responds_with("PullRequestView"))
-async def close_pull_request(services: TheServices, session: SessionId, key: Key = None) -> Response:
+async def close_pull_request(services: TheServices, session: SessionId, key: IdempotencyKey = None) -> Response:
     """Give a change up; its branch and workspace stay."""
     return as_json(await services.reviews.close_pull_request(session, key))
 
@@ -196,9 +196,9 @@ async def create_revert(services: TheServices, session: SessionId) -> Response:
 
 
 @router.post("/sessions/{id}/checks", status_code=202, responses=responds_with("PullRequestView", 202))
-async def run_checks(services: TheServices, session: SessionId, key: Key = None) -> Response:
+async def run_checks(services: TheServices, session: SessionId, key: IdempotencyKey = None) -> Response:
     """Run a session's checks now, whatever is known."""
-    return as_json(await services.reviews.check(session, key), 202)
+    return as_json(await services.reviews.request_checks(session, key), 202)
 
 
 @router.get("/sessions/{id}/checks/{name}/log", responses=responds_with_text("The whole output"))
@@ -213,7 +213,7 @@ async def get_check_log(
 ) -> Response:
     """Return the output of a check."""
     pieces = services.reviews.check_log(session, name, follow=follow)
-    return Stream(pieces, request.app.state.closing, "text/plain; charset=utf-8")
+    return EndlessResponse(pieces, request.app.state.closing, "text/plain; charset=utf-8")
 
 
 @router.get("/queue", responses=responds_with("Queue"))
@@ -221,7 +221,9 @@ async def get_queue(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
     """List the merge queue in order."""
-    return as_json({"entries": services.queue.entries(await scope_of(services, context, project, everything))})
+    return as_json(
+        {"entries": services.merge_queue.entries(await resolve_listed_project(services, context, project, everything))}
+    )
 
 
 @router.get("/conflicts", responses=responds_with("Pairs"))
@@ -233,7 +235,7 @@ async def list_conflicts(
     fresh: Annotated[bool, Query(description="Look first at whatever has changed since the last look.")] = False,
 ) -> Response:
     """List which sessions will conflict, and in which files: `text`, they cannot be merged; `overlap`, both change the same place."""
-    scope = await scope_of(services, context, project, everything)
+    scope = await resolve_listed_project(services, context, project, everything)
     return as_json({"pairs": await services.conflicts.pairs(scope, fresh=fresh)})
 
 
@@ -246,7 +248,7 @@ async def list_notifications(
     limit: Annotated[int, Query(ge=1, le=1000, description="At most so many.")] = 100,
 ) -> Response:
     """List the notifications of people, newest first."""
-    scope = await scope_of(services, context, project, everything)
+    scope = await resolve_listed_project(services, context, project, everything)
     return as_json({"notifications": await services.feed.notifications(scope, limit)})
 
 
@@ -259,5 +261,5 @@ async def test_notifiers(
     body: requests.TriedNotifiers | None = None,
 ) -> Response:
     """Send a test by each notifier, or by those that are named, and say what came of it."""
-    scope = await scope_of(services, context, project, everything)
+    scope = await resolve_listed_project(services, context, project, everything)
     return as_json({"notifiers": await services.notifiers.run(scope, body.names if body else ())})

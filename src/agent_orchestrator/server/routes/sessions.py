@@ -13,9 +13,9 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import AoError, Denied, UsageError
 from agent_orchestrator.server.access import auth
 from agent_orchestrator.server.access.caller import Caller
-from agent_orchestrator.server.access.request_context import scope_of
-from agent_orchestrator.server.context import (
-    Key,
+from agent_orchestrator.server.access.request_context import resolve_listed_project
+from agent_orchestrator.server.dependencies import (
+    IdempotencyKey,
     ProjectName,
     SessionId,
     TheContext,
@@ -28,7 +28,7 @@ from agent_orchestrator.server.context import (
 from agent_orchestrator.server.schema import problems, requests
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, responds_with_text, router_for
 from agent_orchestrator.server.services import Services
-from agent_orchestrator.server.streams import Stream
+from agent_orchestrator.server.streams import EndlessResponse
 
 router = router_for("sessions", "/api")
 
@@ -43,13 +43,17 @@ async def list_sessions(
     """List sessions, merged and stopped ones included.
 
     Answered with an `ETag`; plain queries are served from a prepared body."""
-    body = services.sessions.list_body(await scope_of(services, context, project, everything))
+    body = services.sessions.list_json(await resolve_listed_project(services, context, project, everything))
     return Response(body, media_type="application/json")
 
 
 @router.post("/sessions", status_code=201, responses=responds_with("Session", 201))
 async def create_session(
-    services: TheServices, identity: TheIdentity, context: TheContext, body: requests.NewSession, key: Key = None
+    services: TheServices,
+    identity: TheIdentity,
+    context: TheContext,
+    body: requests.NewSession,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Make a session for a task.
 
@@ -62,7 +66,11 @@ async def create_session(
 
 @router.delete("/sessions", responses=responds_with("AllStopped"))
 async def stop_all_sessions(
-    services: TheServices, context: TheContext, project: ProjectName = None, keep: Keep = False, key: Key = None
+    services: TheServices,
+    context: TheContext,
+    project: ProjectName = None,
+    keep: Keep = False,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Stop all sessions of a project, their work saved."""
     project_id = await services.projects.resolve(context, project)
@@ -79,7 +87,7 @@ async def get_session(services: TheServices, session: SessionId) -> Response:
 
 @router.patch("/sessions/{id}", responses=responds_with("Session"))
 async def reassign_session(
-    services: TheServices, session: SessionId, body: requests.ChangedSession, key: Key = None
+    services: TheServices, session: SessionId, body: requests.ChangedSession, key: IdempotencyKey = None
 ) -> Response:
     """Give a session to another agent, as long as it waits for its first message."""
     reassigned = await services.sessions.reassign(
@@ -108,12 +116,12 @@ async def wait_for_session(
     Each line holds `output` (a line of a set-up command), `state` (what is being done) or, last, `session`. An error on the
     way is a last line with `problem`."""
     lines = _lines(services.sessions.wait(session, until=until))
-    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+    return EndlessResponse(lines, request.app.state.closing, "application/x-ndjson")
 
 
 @router.delete("/sessions/{id}", responses=responds_with("Stopped"))
 async def stop_session(
-    services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: Key = None
+    services: TheServices, identity: TheIdentity, session: SessionId, keep: Keep = False, key: IdempotencyKey = None
 ) -> Response:
     """Stop a session; its work is saved first, and the answer says where."""
     return as_json(await services.sessions.stop(session, keep, key, actor_name(identity)))
@@ -121,7 +129,7 @@ async def stop_session(
 
 @router.post("/sessions/{id}/restore", status_code=202, responses=responds_with("Session", 202))
 async def restore_session(
-    services: TheServices, identity: TheIdentity, session: SessionId, key: Key = None
+    services: TheServices, identity: TheIdentity, session: SessionId, key: IdempotencyKey = None
 ) -> Response:
     """Bring a stopped, crashed or interrupted session back: same branch, same work, same conversation."""
     services.sessions.check_capacity(identity.session or "")
@@ -130,7 +138,11 @@ async def restore_session(
 
 @router.post("/sessions/{id}/message", status_code=202, responses=responds_with("MessageState", 202))
 async def send_message(
-    services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewMessage, key: Key = None
+    services: TheServices,
+    identity: TheIdentity,
+    session: SessionId,
+    body: requests.NewMessage,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Send a message to the agent; it is delivered once."""
     accepted = await services.inbox.send(
@@ -162,13 +174,15 @@ async def list_questions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
     """Questions and permission requests that wait for a person, oldest first."""
-    return as_json({"questions": services.inbox.questions(await scope_of(services, context, project, everything))})
+    return as_json(
+        {"questions": services.inbox.questions(await resolve_listed_project(services, context, project, everything))}
+    )
 
 
 @router.get("/sessions/{id}/prompt", responses=responds_with("Prompt"))
 async def get_prompt(services: TheServices, session: SessionId) -> Response:
     """Return the agent's system prompt and its task."""
-    return as_json(services.inspection.prompt(session))
+    return as_json(services.session_details.prompt(session))
 
 
 @router.get("/usage", responses=responds_with("UsageTable"))
@@ -187,20 +201,20 @@ async def get_usage(
     if session is not None:
         session_id = services.sessions.find(session, await services.projects.resolve(context, project), context.only).id
         return as_json(services.usage.report(None, by, since, session_id))
-    project_id = await scope_of(services, context, project, everything)
+    project_id = await resolve_listed_project(services, context, project, everything)
     return as_json(services.usage.report(project_id, by, since))
 
 
 @router.post("/accounts/release", responses=responds_with("ReleasedAccounts"))
 async def release_account(services: TheServices, body: requests.ReleasedAccount) -> Response:
     """Lift the hold of an account that may be used again; waiting sessions continue, one after the other."""
-    return as_json(await services.usage.quota.release(body.account))
+    return as_json(await services.usage.account_limits.release(body.account))
 
 
 @router.get("/sessions/{id}/usage", responses=responds_with("UsageCourse"))
 async def get_session_usage(services: TheServices, session: SessionId) -> Response:
     """Return a session's cumulated usage over time, and by model."""
-    return as_json(await services.usage.course(session))
+    return as_json(await services.usage.history(session))
 
 
 @router.get("/permissions", responses=responds_with("Permissions"))
@@ -208,20 +222,24 @@ async def list_permissions(
     services: TheServices, context: TheContext, project: ProjectName = None, everything: All = False
 ) -> Response:
     """List the permanent permissions, by project."""
-    project_id = await scope_of(services, context, project, everything)
-    return as_json({"permissions": services.permissions.rules(project_id)})
+    project_id = await resolve_listed_project(services, context, project, everything)
+    return as_json({"permissions": services.permissions.standing_permissions(project_id)})
 
 
 @router.post("/permissions/withdraw", responses=responds_with("Permissions"))
 async def withdraw_permission(services: TheServices, body: requests.WithdrawnPermission) -> Response:
     """Ask again for what was allowed for good."""
     await services.permissions.withdraw(body.project, body.tool, body.command)
-    return as_json({"permissions": services.permissions.rules(body.project)})
+    return as_json({"permissions": services.permissions.standing_permissions(body.project)})
 
 
 @router.post("/sessions/{id}/answer", status_code=202, responses=responds_with("MessageState", 202))
 async def answer_session(
-    services: TheServices, identity: TheIdentity, session: SessionId, body: requests.NewAnswer, key: Key = None
+    services: TheServices,
+    identity: TheIdentity,
+    session: SessionId,
+    body: requests.NewAnswer,
+    key: IdempotencyKey = None,
 ) -> Response:
     """Answer what the agent asks: with text, or with a decision on a permission it wants.
 
@@ -251,7 +269,7 @@ async def get_diff(
     ] = None,
 ) -> Response:
     """Return a session's change against its base, or since an earlier commit of it."""
-    return as_json(await services.inspection.diff(session, since))
+    return as_json(await services.session_details.diff(session, since))
 
 
 @router.get("/sessions/{id}/log", responses=responds_with_text("The transcript"))
@@ -264,21 +282,21 @@ async def get_log(
     follow: Annotated[bool, Query(description="Go on until the session ends.")] = False,
 ) -> Response:
     """Return a session's transcript: readable, or raw."""
-    chunks = services.inspection.log(session, raw=raw, tail_lines=tail, follow=follow)
-    return Stream(chunks, request.app.state.closing, "text/plain; charset=utf-8")
+    chunks = services.session_details.log(session, raw=raw, tail_lines=tail, follow=follow)
+    return EndlessResponse(chunks, request.app.state.closing, "text/plain; charset=utf-8")
 
 
 @router.get("/sessions/{id}/screen", responses=responds_with_text("The screen"))
 async def get_screen(services: TheServices, session: SessionId) -> Response:
     """Return a terminal's screen without colours; of an agent that ended, the last lines that it showed."""
-    text = await services.inspection.screen(session)
+    text = await services.session_details.screen(session)
     return Response(text.encode(errors="replace"), media_type="text/plain; charset=utf-8")
 
 
 @router.get("/sessions/{id}/why", responses=responds_with("Why"))
 async def explain_session(services: TheServices, session: SessionId, identity: TheIdentity) -> Response:
     """Return the facts, evidence and rules behind a session's status and its last reactions; an agent gets them in words alone."""
-    explanation = await services.inspection.why(session)
+    explanation = await services.session_details.explain_status(session)
     if identity.is_agent:
         explanation |= {"facts": {}, "effects": [], "reactions": [], "events": []}
     return as_json(explanation)
@@ -288,7 +306,7 @@ async def explain_session(services: TheServices, session: SessionId, identity: T
 async def get_environment(services: TheServices, session: SessionId) -> Response:
     """Return a session's folder and environment; administrators only."""
     await services.audit.record(e.EnvironmentRead(), session)
-    return as_json(await services.inspection.environment(session))
+    return as_json(await services.session_details.environment(session))
 
 
 @router.post(
@@ -304,14 +322,14 @@ async def run_command(
     Each line holds `output` (a line that it printed) or, last, `code`, its exit code. An error on the way is a last line with `problem`.
     """
     await services.audit.record(e.CommandRun(tuple(body.command)), session)
-    lines = _lines(services.inspection.run(session, body.command))
-    return Stream(lines, request.app.state.closing, "application/x-ndjson")
+    lines = _lines(services.session_details.run(session, body.command))
+    return EndlessResponse(lines, request.app.state.closing, "application/x-ndjson")
 
 
 @router.get("/sessions/{id}/attach", responses=responds_with("Attach"), dependencies=[local_only])
 async def get_attach_command(services: TheServices, session: SessionId) -> Response:
     """Return the command that shows a session's terminal; over the Unix socket only."""
-    command = await services.inspection.attach(session)
+    command = await services.session_details.attach(session)
     await services.audit.record(e.TerminalTaken("attached"), session)
     return as_json(command)
 
@@ -319,7 +337,7 @@ async def get_attach_command(services: TheServices, session: SessionId) -> Respo
 @router.get("/sessions/{id}/window", responses=responds_with("Window"), dependencies=[local_only])
 async def get_window(services: TheServices, session: SessionId) -> Response:
     """Return what `ao open` opens: the session's terminal plugin, page and workspace; over the Unix socket only."""
-    return as_json(services.inspection.window(session))
+    return as_json(services.session_details.window(session))
 
 
 @router.websocket("/sessions/{id}/terminal")
@@ -336,8 +354,8 @@ async def open_terminal(
 
     is_viewer = not auth.has_role(identity, "operator")
     with count_terminal(websocket.app.state.terminals, identity.by or identity.kind):
-        command = await services.inspection.attach(session, watch=is_viewer)
-        refuse = partial(websocket.app.state.refusals.note, websocket.scope) if is_viewer else None
+        command = await services.session_details.attach(session, watch=is_viewer)
+        refuse = partial(websocket.app.state.refusals.record, websocket.scope) if is_viewer else None
         typed = partial(services.audit.record, e.TerminalTaken("typed"), session)
         await serve_terminal(websocket, command["argv"], command["env"], columns, rows, refuse, typed)
 
@@ -355,7 +373,9 @@ async def complete(
     prefix: str = "",
 ) -> Response:
     """Names that begin so, to be completed; `any`: sessions that are stopped, too."""
-    return Response("".join(f"{name}\n" for name in services.sessions.complete(kind, prefix)), media_type="text/plain")
+    return Response(
+        "".join(f"{name}\n" for name in services.sessions.complete_names(kind, prefix)), media_type="text/plain"
+    )
 
 
 def _check_agent_answer(services: Services, session: str, body: requests.NewAnswer) -> None:
@@ -371,4 +391,4 @@ async def _lines(items: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
         async for item in items:
             yield json.dumps(item, separators=(",", ":")).encode() + b"\n"
     except AoError as error:
-        yield json.dumps({"problem": problems.of_error(error)}).encode() + b"\n"
+        yield json.dumps({"problem": problems.error_document(error)}).encode() + b"\n"

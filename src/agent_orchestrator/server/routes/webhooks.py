@@ -9,7 +9,7 @@ from typing import Annotated
 
 from fastapi import Path, Request, Response
 
-from agent_orchestrator.server.context import TheServices
+from agent_orchestrator.server.dependencies import TheServices
 from agent_orchestrator.server.schema.openapi import as_json, responds_with, router_for
 
 router = router_for("webhooks", "/api/webhooks")

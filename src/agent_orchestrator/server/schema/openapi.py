@@ -77,7 +77,7 @@ def operation_id(route: APIRoute) -> str:
     return to_camel(route.name)
 
 
-def polish(document: dict[str, Any]) -> dict[str, Any]:
+def complete_document(document: dict[str, Any]) -> dict[str, Any]:
     """Add summaries, models, error answers and sign-in methods to the document, and return it."""
     components = document.setdefault("components", {})
     models = _models()
@@ -91,7 +91,7 @@ def polish(document: dict[str, Any]) -> dict[str, Any]:
         for operation in operations.values():
             _summarise(operation)
             for answer in operation["responses"].values():
-                _drop_default_content(answer.get("content", {}))
+                _remove_default_content(answer.get("content", {}))
                 used_models |= _describe_answer(answer, models)
             if path in ("/healthz", "/api/login", "/answer/{token}"):
                 operation["security"] = []
@@ -145,7 +145,7 @@ def _summarise(operation: dict[str, Any]) -> None:
         operation["description"] = rest.strip()
 
 
-def _drop_default_content(content: dict[str, Any]) -> None:
+def _remove_default_content(content: dict[str, Any]) -> None:
     """Remove the JSON type that FastAPI declares everywhere if another type is declared."""
     if len(content) > 1 and content.get("application/json", {}).get("schema") == {}:
         del content["application/json"]

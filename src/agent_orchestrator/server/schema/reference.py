@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.server.route_table import routes_only
+from agent_orchestrator.server.route_table import shared_routes
 
 _HEAD = """\
 # HTTP API
@@ -29,7 +29,7 @@ Closing it leaves the session as it is. One caller has 32 open at once; more are
 
 def markdown() -> str:
     """Return the page's text."""
-    document = routes_only().openapi()
+    document = shared_routes().openapi()
     parts = [_HEAD, document["info"]["description"] + "\n"]
     tags: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():

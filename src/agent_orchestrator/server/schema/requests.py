@@ -10,10 +10,10 @@ from pydantic.alias_generators import to_camel
 
 from agent_orchestrator.base.text.text_trees import map_texts
 from agent_orchestrator.changes.reviews import new_review
-from agent_orchestrator.core.authors import WRITES, Author
+from agent_orchestrator.core.authors import HAS_WRITE_ACCESS, TextAuthor
 from agent_orchestrator.core.fixes import FixRequest
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
-from agent_orchestrator.protocols.text import writable
+from agent_orchestrator.protocols.text import replace_lone_surrogates
 from agent_orchestrator.sessions.creation import new_session
 
 
@@ -34,7 +34,9 @@ class RequestBody(BaseModel):
                     hint = f"did you mean {close_matches[0]}?" if close_matches else f"there are {', '.join(allowed)}"
                     raise ValueError(f"there is no key {str(key)[:80]!r}: {hint}")
         try:
-            return map_texts(body, writable)  # a lone surrogate can be neither recorded nor passed to a program
+            return map_texts(
+                body, replace_lone_surrogates
+            )  # a lone surrogate can be neither recorded nor passed to a program
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
 
@@ -192,10 +194,12 @@ class AuthoredText(RequestBody):
         description="May the author write to the repository? Absent: the caller may; of somebody else it is unknown.",
     )
 
-    def text_author(self, caller: str | None) -> Author:
+    def text_author(self, caller: str | None) -> TextAuthor:
         """Return the author of the text and whether the author may write to the repository."""
         author = " ".join(clean_text(self.author or "").split())
-        return Author(author or caller or "person", self.write_access or ("unknown" if author else WRITES))
+        return TextAuthor(
+            author or caller or "person", self.write_access or ("unknown" if author else HAS_WRITE_ACCESS)
+        )
 
 
 class NewIssue(AuthoredText):

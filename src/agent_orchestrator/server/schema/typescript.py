@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.server.route_table import routes_only
+from agent_orchestrator.server.route_table import shared_routes
 
 _HEAD = (
     "// Written by `make reference` (agent_orchestrator.server.schema.typescript); change the models, not this file.\n"
@@ -17,7 +17,7 @@ _HEAD = (
 
 def typescript() -> str:
     """Return the file's text."""
-    schemas: dict[str, Any] = routes_only().openapi()["components"]["schemas"]
+    schemas: dict[str, Any] = shared_routes().openapi()["components"]["schemas"]
     return "\n".join([_HEAD, *("\n".join(_declaration(name, schemas[name])) + "\n" for name in sorted(schemas))])
 
 

@@ -6,12 +6,12 @@ import asyncio
 from typing import Any
 
 from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.sessions.part import Core
 
 
-class Agents:
+class AgentCatalog:
     """The agent plugins and profiles, and whether their programs are installed."""
 
     def __init__(self, core: Core) -> None:
@@ -19,7 +19,7 @@ class Agents:
 
     async def list(self) -> list[dict[str, Any]]:
         """Return every agent plugin and every profile, with the path and version of its program."""
-        rows = [self._describe_plugin(name) for name in Registry().names("agent") if name != "command"]
+        rows = [self._describe_plugin(name) for name in PluginRegistry().names("agent") if name != "command"]
         for project in self.core.config.projects():
             for name in project.profiles:
                 settings = self.core.config.agent(project.id, name)
@@ -30,7 +30,7 @@ class Agents:
     async def _describe_plugin(self, name: str) -> dict[str, Any]:
         """Return the row of an agent plugin."""
         try:
-            program = await Registry().make("agent", name, {}, self.core.host).detect()
+            program = await PluginRegistry().create("agent", name, {}, self.core.host).detect()
         except AoError as error:
             return _row(name, None, None, error.text)
         return _row(name, None, program)

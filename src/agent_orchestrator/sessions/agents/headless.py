@@ -2,9 +2,10 @@
 
     python -m agent_orchestrator.sessions.agents.headless PLAN
 
-`PLAN` is written by `plan` at each launch. Messages come from `$AO_INBOX`, and from lines typed into the terminal; each is one run of the
-command that the agent's plugin names (`Agent.turn`). The plugin parses the command's output: the text is shown, the reports go to
-`$AO_SPOOL`. A message is acknowledged before its turn begins, so a turn is never run twice. Ctrl-C ends the turn, not the session.
+`PLAN` is written by `plan_launch` at each launch. Messages come from `$AO_INBOX`, and from lines typed into the terminal; each is one run
+of the command that the agent's plugin names (`ScriptedAgent.run_turn`). The plugin parses the command's output: the text is shown, the
+reports go to `$AO_SPOOL`. A message is acknowledged before its turn begins, so a turn is never run twice. Ctrl-C ends the turn, not the
+session.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.base.files.watch import Watch
+from agent_orchestrator.base.files.watch import FileWatcher
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.base.tolerant import parse_turn_line
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.base.malformed_records import parse_turn_line
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text, to_line
 from agent_orchestrator.protocols import Activity, Agent, AgentContext, AgentLaunch, Permission
 from agent_orchestrator.protocols import reports as r
 
-GRACE = 3.0
+INTERRUPT_TIMEOUT = 3.0
 """Seconds that an interrupted turn gets to end normally."""
 
 
-def plan(
+def plan_launch(
     context: AgentContext,
     agent: str,
     options: Mapping[str, Any],
@@ -80,39 +81,39 @@ def _json_value(value: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class _Message:
+class _QueuedMessage:
     """A message whose turn is to be run; typed ones have no id."""
 
     id: str
     text: str
 
 
-class Driver:
+class HeadlessDriver:
     """The loop that takes messages and runs their turns."""
 
     def __init__(self, plan: Mapping[str, Any], spool: Path, inbox: Path) -> None:
         self.host = LocalHost()
-        registry = Registry([{"path": path} for path in plan["plugins"]], installed=[("agent", plan["agent"])])
-        self.agent: Agent = registry.make("agent", plan["agent"], plan["options"], self.host)
+        registry = PluginRegistry([{"path": path} for path in plan["plugins"]], installed=[("agent", plan["agent"])])
+        self.agent: Agent = registry.create("agent", plan["agent"], plan["options"], self.host)
         if not self.agent.has_headless_mode:
             raise AoError(f"{plan['agent']} has no headless mode", "set mode: tui")
         self.context = _parse_context(plan["context"])
         self.conversation: str | None = self.context.resume
         self.spool = spool
         self.initial_message = plan["message"] or ""
-        self.first = plan["prompt"]
+        self.first_prompt = plan["prompt"]
         self.reader = SpoolReader(inbox, plan["inbox"], longest=4 << 20)
-        self.queue: asyncio.Queue[_Message] = asyncio.Queue()
+        self.queue: asyncio.Queue[_QueuedMessage] = asyncio.Queue()
         self.turn: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         """Run turns until the terminal is closed or the process is killed."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
-        watch = Watch()
-        watch.file(self.reader.path, self._read_inbox)
-        if self.first:
-            self.queue.put_nowait(_Message(self.initial_message, self.first))
+        watch = FileWatcher()
+        watch.watch_file(self.reader.path, self._read_inbox)
+        if self.first_prompt:
+            self.queue.put_nowait(_QueuedMessage(self.initial_message, self.first_prompt))
         else:
             self._report(r.ActivityReport(Activity.IDLE))
         self._read_inbox()
@@ -138,12 +139,12 @@ class Driver:
             for _, text in lines:
                 try:
                     data = json.loads(text)
-                    message = _Message(str(data["message"]), str(data["text"]))
+                    message = _QueuedMessage(str(data["message"]), str(data["text"]))
                 except (ValueError, KeyError, TypeError):
                     continue
                 if message.id != self.initial_message:
                     self.queue.put_nowait(message)
-            if not self.reader.more:
+            if not self.reader.has_more:
                 return
 
     async def _read_typed_lines(self) -> None:
@@ -158,7 +159,7 @@ class Driver:
             """Queue lines until the terminal is closed."""
             while line_bytes := await reader.readline():
                 if text := clean_text(line_bytes.decode(errors="replace")).strip():
-                    self.queue.put_nowait(_Message("", text))
+                    self.queue.put_nowait(_QueuedMessage("", text))
 
         self._keys = loop.create_task(read_lines())
 
@@ -167,7 +168,7 @@ class Driver:
         if self.turn is not None:
             self.turn.cancel()
 
-    async def _run_turn(self, message: _Message) -> None:
+    async def _run_turn(self, message: _QueuedMessage) -> None:
         """Run a message's turn, and report its output and how it ended."""
         if message.id:
             self._report(r.AckReport(message.id))
@@ -201,7 +202,7 @@ class Driver:
                 cwd=self.context.workspace,
                 env={**os.environ, **turn.env},
                 input=None if turn.stdin is None else turn.stdin.encode(),
-                grace=GRACE,
+                grace=INTERRUPT_TIMEOUT,
             )
         except AoError as error:
             self._show(str(error))
@@ -241,7 +242,7 @@ def main() -> int:
     """Run the plan given as the only argument; return the exit code."""
     try:
         plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-        driver = Driver(plan, Path(os.environ["AO_SPOOL"]), Path(os.environ["AO_INBOX"]))
+        driver = HeadlessDriver(plan, Path(os.environ["AO_SPOOL"]), Path(os.environ["AO_INBOX"]))
     except AoError as error:
         sys.stderr.write(f"ao: {error}\n")
         return 1

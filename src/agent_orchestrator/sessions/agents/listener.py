@@ -18,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from agent_orchestrator.base.files.watch import FileChanges
+from agent_orchestrator.base.files.watch import LaunchFileChanges
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.base.text.text_trees import map_texts
@@ -26,26 +26,26 @@ from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.keys import heard_key
-from agent_orchestrator.core.pull_request import MOST_REPLIES
-from agent_orchestrator.core.questions import question_in
+from agent_orchestrator.core.fold.keys import record_key
+from agent_orchestrator.core.pull_request import MAX_REPLIES
+from agent_orchestrator.core.turn_text.questions import find_question
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import Agent, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
-from agent_orchestrator.protocols.text import visible, writable
+from agent_orchestrator.protocols.text import make_visible, replace_lone_surrogates
 from agent_orchestrator.sessions.part import Core
 from agent_orchestrator.sessions.permissions.rules import normalize_command
-from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.session_plugins import handle_of
 
 RETRY_PAUSE = 1.0
 """Seconds until a failed listener is started again."""
-FINISH_WITHIN = 3.0
+FINISH_TIMEOUT = 3.0
 """Seconds that a plugin gets to read what an ended agent left."""
-SCREEN_REST = 4.0
+SCREEN_PAUSE_FACTOR = 4.0
 """The pause after reading a screen, as a multiple of the time that took: an agent that prints without end gets at most a fifth of
 the time.
 """
-LONGEST_REST = 1.0
+MAX_SCREEN_PAUSE_SECONDS = 1.0
 """Maximum pause in seconds, because nothing else of the agent is read during it."""
 
 log = structlog.get_logger()
@@ -67,12 +67,12 @@ class LaunchListener:
         prices: Prices,
     ) -> None:
         self.agent = agent
-        self.run = replace(run, screen=with_pauses(run.screen, run.ended))
+        self.run = replace(run, screen=throttle_screen_reads(run.screen, run.ended))
         self.core = core
         self.flow = core.flow
         self.prices = prices
         self._record = record
-        self._look_at_head = look_at_head
+        self._record_head = look_at_head
         self._task = asyncio.get_running_loop().create_task(self._listen_until_ended())
 
     def close(self) -> None:
@@ -81,10 +81,10 @@ class LaunchListener:
         self._file_changes.close()
 
     @property
-    def _file_changes(self) -> FileChanges:
+    def _file_changes(self) -> LaunchFileChanges:
         """The file changes that the plugin waits for."""
         changes = self.run.changes
-        assert isinstance(changes, FileChanges)
+        assert isinstance(changes, LaunchFileChanges)
         return changes
 
     async def finish(self) -> None:
@@ -92,7 +92,7 @@ class LaunchListener:
         self.run.ended.set()
         self._file_changes.wake()
         with contextlib.suppress(TimeoutError, asyncio.CancelledError):
-            await asyncio.wait_for(asyncio.shield(self._task), FINISH_WITHIN)
+            await asyncio.wait_for(asyncio.shield(self._task), FINISH_TIMEOUT)
         self.close()
 
     async def _listen_until_ended(self) -> None:
@@ -113,7 +113,7 @@ class LaunchListener:
     async def _record_reports(self, batch: ReportBatch) -> None:
         """Record a batch of reports, and that the work is done if a turn left everything committed."""
         if any(isinstance(report, r.TurnReport | r.DoneReport) for report in batch.reports):
-            await self._look_at_head()  # what a turn reports as done was committed before
+            await self._record_head()  # what a turn reports as done was committed before
         events = self._events_of(batch)
         while events and not await self._record(events):  # noqa: ASYNC110 - the disk is full: no event signals when it is free
             await asyncio.sleep(RETRY_PAUSE)
@@ -126,17 +126,17 @@ class LaunchListener:
         facts, now, run = self.flow.sessions[self.run.session], self.flow.clock(), self.run
         events: list[Event] = []
         matched_ids: set[str] = set()
-        for number, report in enumerate(map_texts(batch.reports, writable)):
+        for number, report in enumerate(map_texts(batch.reports, replace_lone_surrogates)):
             if not batch.source_id and _is_recorded(report, facts):
                 continue
             key = self._event_key(batch, now, number)
             body: e.Body | None
             if isinstance(report, r.MessageTakenReport):
-                message = message_with(facts, report.text, matched_ids)
+                message = find_message_id(facts, report.text, matched_ids)
                 matched_ids.add(message)
                 body = e.AgentAck(message) if message else None
             else:
-                body = body_of(report, facts, key, self.prices)
+                body = event_body_of(report, facts, key, self.prices)
             if body is not None:
                 happened_at = event_time(report, facts, now)
                 events.append(Event(body, happened_at, batch.source, key, facts.project, facts.id, run.generation))
@@ -145,16 +145,20 @@ class LaunchListener:
     def _event_key(self, batch: ReportBatch, now: float, number: int) -> str:
         """Return the key of a report's event: by its position in the agent's records, or by time if it has none."""
         if batch.source_id:
-            return heard_key(self.run.session, writable(batch.source_id), batch.start, batch.end, number)
+            return record_key(
+                self.run.session, replace_lone_surrogates(batch.source_id), batch.start, batch.end, number
+            )
         return f"now:{self.run.session}:{self.run.generation}:{batch.source}:{now:.6f}:{number}"
 
     async def _done_event(self, batch: ReportBatch, report: r.TurnReport, number: int) -> Event | None:
         """Return the event that a finished turn completed the work, or None."""
         key = f"{self._event_key(batch, self.flow.clock(), number)}:done"
-        return await done_if_all_is_committed(self.core, self.run.session, batch.source, key, report.text)
+        return await done_event_if_committed(self.core, self.run.session, batch.source, key, report.text)
 
 
-def with_pauses(read_screen: Callable[[], Awaitable[str]], ended: asyncio.Event) -> Callable[[], Awaitable[str]]:
+def throttle_screen_reads(
+    read_screen: Callable[[], Awaitable[str]], ended: asyncio.Event
+) -> Callable[[], Awaitable[str]]:
     """Return a function that reads a screen, with a pause between two reads while the agent lives."""
     next_at = 0.0
 
@@ -169,38 +173,38 @@ def with_pauses(read_screen: Callable[[], Awaitable[str]], ended: asyncio.Event)
         try:
             return await read_screen()
         finally:
-            next_at = loop.time() + min(LONGEST_REST, SCREEN_REST * (loop.time() - started_at))
+            next_at = loop.time() + min(MAX_SCREEN_PAUSE_SECONDS, SCREEN_PAUSE_FACTOR * (loop.time() - started_at))
 
     return read_after_pause
 
 
-async def done_if_all_is_committed(core: Core, session: str, source: str, key: str, final_text: str) -> Event | None:
+async def done_event_if_committed(core: Core, session: str, source: str, key: str, final_text: str) -> Event | None:
     """Return the event that the work is done if the finished turn asks nothing and left everything committed, or None."""
 
     def is_unfinished() -> bool:
         """Return whether the session is idle with commits, and not done yet."""
         facts = core.flow.sessions[session]
-        return facts.activity.state == "idle" and facts.committed and facts.done is None
+        return facts.activity.state == "idle" and facts.has_commits and facts.done_summary is None
 
     facts = core.flow.sessions[session]
-    if question_in(final_text) or not is_unfinished():
+    if find_question(final_text) or not is_unfinished():
         return None
     try:
-        git = Git(core.sites.of(facts).host, Path(facts.spec.path))
+        git = Git(core.sites.for_session(facts).host, Path(facts.spec.path))
         status = await git.run("status", "--porcelain", ok=(0, 128))
     except AoError:  # its node cannot be reached
         return None
     if status.code or status.out.strip() or not is_unfinished():
         return None
-    body = e.AgentDone(writable(_first_line(final_text)))
+    body = e.AgentDone(replace_lone_surrogates(_first_line(final_text)))
     return Event(body, core.flow.clock(), source, key, facts.project, session, facts.generation)
 
 
-def agent_run(facts: SessionFacts, core: Core) -> RunningLaunch:
+def running_launch(facts: SessionFacts, core: Core) -> RunningLaunch:
     """Return a session's live launch, for its agent plugin."""
     handle = handle_of(facts)
     assert handle is not None and facts.launch is not None
-    home, ended = core.sites.of(facts).home, asyncio.Event()
+    home, ended = core.sites.for_session(facts).home, asyncio.Event()
     return RunningLaunch(
         session=facts.id,
         generation=facts.generation,
@@ -210,16 +214,16 @@ def agent_run(facts: SessionFacts, core: Core) -> RunningLaunch:
         private=home.session(facts.id),
         log=home.terminal_log(facts.id),
         conversation=facts.conversation,
-        plugin_data=facts.launch.memo,
+        plugin_data=facts.launch.plugin_data,
         cursors=facts.cursors,
-        changes=FileChanges(core.watch, ended),
+        changes=LaunchFileChanges(core.watch, ended),
         screen=lambda: core.plugins.runtime_of(facts).screen(handle),
         ended=ended,
         container_pid=int(handle.address.get("inside", 0)),
     )
 
 
-def message_with(facts: SessionFacts, text: str, but: set[str]) -> str:
+def find_message_id(facts: SessionFacts, text: str, but: set[str]) -> str:
     """Return the id of the oldest message with this text that the agent has not started on, or "" if a person typed the text.
 
     `but` are ids to leave out. A message that was typed behind text in the prompt matches as the end of the whole text.
@@ -251,15 +255,15 @@ def _is_recorded(report: r.Report, facts: SessionFacts) -> bool:
             activity = facts.activity
             return facts.has_reported and (activity.state, activity.detail) == (
                 str(report.state),
-                REDACTOR.text(report.detail),
+                REDACTOR.redact_text(report.detail),
             )
         case r.ConversationReport():
             return facts.conversation == report.conversation
         case r.PermissionReport():
             permission = facts.permission
             return permission is not None and (permission.tool, permission.command, permission.request) == (
-                visible(report.tool),
-                REDACTOR.text(normalize_command(report.command)),
+                make_visible(report.tool),
+                REDACTOR.redact_text(normalize_command(report.command)),
                 report.request,
             )
     return False
@@ -283,14 +287,14 @@ def _usage_event(report: r.UsageReport, prices: Prices) -> e.AgentUsage:
     tokens = (report.input, report.output, report.cache_read, report.cache_write)
     if report.usd is not None and math.isfinite(report.usd):
         return e.AgentUsage(report.model, *tokens, report.usd, forge=report.forge)
-    usd = prices.usd(report.model, *tokens) if any(tokens) else None
+    usd = prices.cost_usd(report.model, *tokens) if any(tokens) else None
     return e.AgentUsage(report.model, *tokens, usd, by_list=usd is not None, forge=report.forge)
 
 
 def _reply_event(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body:
     """Return the comment that an agent's reply adds to the thread of the comment it answers; too many replies are refused."""
-    if facts.pr and facts.pr.replies >= MOST_REPLIES:
-        return e.AgentReportInvalid(f"it has replied {MOST_REPLIES} times already", report.text[:200])
+    if facts.pr and facts.pr.reply_count >= MAX_REPLIES:
+        return e.AgentReportInvalid(f"it has replied {MAX_REPLIES} times already", report.text[:200])
     comments = facts.pr.comments if facts.pr and report.comment else ()
     answered_comment = next((comment for comment in comments if comment.id == report.comment), None)
     return e.CommentAdded(
@@ -305,9 +309,9 @@ def _reply_event(report: r.ReplyReport, facts: SessionFacts, key: str) -> e.Body
     )
 
 
-def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
+def event_body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> e.Body | None:
     """Return the event body of a report, or None if the report does not become an event directly."""
-    report = map_texts(report, writable)
+    report = map_texts(report, replace_lone_surrogates)
     match report:
         case r.ActivityReport():
             return e.AgentActivity(str(report.state), report.detail)
@@ -335,7 +339,7 @@ def body_of(report: r.Report, facts: SessionFacts, key: str, prices: Prices) -> 
             return e.AgentTurnEnded(report.text)
         case r.PermissionReport():
             return e.PermissionAsked(
-                visible(report.tool), normalize_command(report.command), report.reason, report.request
+                make_visible(report.tool), normalize_command(report.command), report.reason, report.request
             )
         case r.ConversationReport(conversation) if conversation.startswith("-"):  # its CLI would parse it as an option
             return e.AgentReportInvalid("`conversation` begins with a dash", conversation[:200])

@@ -20,34 +20,34 @@ from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.keys import ended_key, spool_key
-from agent_orchestrator.core.listeners import Change
+from agent_orchestrator.core.fold.keys import launch_end_key, spool_key
+from agent_orchestrator.core.listeners import FactsChange
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared import spool
-from agent_orchestrator.plugins.runtimes.launch_checks import remove_one_time_files, remove_with_retry
+from agent_orchestrator.plugins.runtimes.single_use_files import remove_one_time_files, remove_with_retry
 from agent_orchestrator.protocols import Agent, Exit, Handle, ScreenRules, Timer
 from agent_orchestrator.sessions.agents.listener import (
-    SCREEN_REST,
+    SCREEN_PAUSE_FACTOR,
     LaunchListener,
-    agent_run,
-    body_of,
-    done_if_all_is_committed,
+    done_event_if_committed,
+    event_body_of,
     event_time,
+    running_launch,
 )
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.session_plugins import handle_of
 
 SCREEN_PAUSE = 0.15
 """Seconds from a screen's change until it is read."""
-SPOOL_REST = 4.0
+READ_PAUSE_FACTOR = 4.0
 """The pause after reading a part of a spool, as a multiple of the time that took: an agent that reports without end gets at most
 a fifth of the time.
 """
-LONGEST_REST = 1.0
+MAX_READ_PAUSE_SECONDS = 1.0
 """Maximum pause in seconds before the rest of a spool is read."""
-BRANCH_QUIET = 10.0
+BRANCH_QUIET_SECONDS = 10.0
 """Seconds without a move after which a branch no longer counts as moving continuously."""
-SETTLED = 2.0
+IDLE_SCREEN_SECONDS = 2.0
 """Seconds that a screen must have shown an idle agent before its turn counts as over."""
 RETRY_PAUSE = 1.0
 """Seconds until a failed read or write is tried again."""
@@ -62,31 +62,31 @@ class _LaunchWatch:
     generation: int
     reader: spool.SpoolReader
     rules: ScreenRules
-    stops: list[Callable[[], object]] = field(default_factory=list)
+    stop_callbacks: list[Callable[[], object]] = field(default_factory=list)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    rest: Timer | None = None
+    spool_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    spool_timer: Timer | None = None
     """The timer of the next read, if the spool has more lines than one burst may record."""
     screen_timer: Timer | None = None
     screen_pause: float = SCREEN_PAUSE
     is_reading_screen: bool = False
-    changed: bool = False
+    screen_changed: bool = False
     """Whether the screen changed while it was being read."""
     listener: LaunchListener | None = None
     branch_busy: bool = False
     branch_changed: bool = False
     """Whether the branch changed while it was being read, or during the pause after that."""
-    branch_rest: Timer | None = None
+    branch_timer: Timer | None = None
     branch_pause: float = 0.0
-    branch_moved: float = float("-inf")
+    branch_moved_at: float = float("-inf")
 
     def close(self) -> None:
         """Stop watching."""
-        for stop in self.stops:
+        for stop in self.stop_callbacks:
             stop()
         for task in self.tasks:
             task.cancel()
-        for timer in (self.screen_timer, self.rest, self.branch_rest):
+        for timer in (self.screen_timer, self.spool_timer, self.branch_timer):
             if timer:
                 timer.cancel()
         if self.listener:
@@ -99,7 +99,7 @@ class Observer(Part):
     def __init__(self, core: Core) -> None:
         super().__init__(core)
         self.prices = Prices(core.home.prices)
-        self._eyes: dict[str, _LaunchWatch] = {}
+        self._watches: dict[str, _LaunchWatch] = {}
         self._heads: dict[str, str] = {}
         self._closed = False
 
@@ -112,27 +112,27 @@ class Observer(Part):
     async def close(self) -> None:
         """Stop watching."""
         self._closed = True
-        for launch_watch in self._eyes.values():
+        for launch_watch in self._watches.values():
             launch_watch.close()
-        self._eyes.clear()
+        self._watches.clear()
         await self.finish(timeout=2.0)
         await super().close()
 
-    def _on_change(self, changes: Sequence[Change]) -> None:
+    def _on_change(self, changes: Sequence[FactsChange]) -> None:
         """Check each changed session."""
         for session in {change.after.id for change in changes if change.after and change.before is not change.after}:
             self._update_watch(self.flow.sessions[session])
 
     def _update_watch(self, facts: SessionFacts) -> None:
         """Start to watch a session that is live, and stop when its launch is over."""
-        launch_watch = self._eyes.get(facts.id)
+        launch_watch = self._watches.get(facts.id)
         if launch_watch and (not facts.live or launch_watch.generation != facts.generation):
-            if launch_watch.rest:  # its end was recorded elsewhere before this was read
+            if launch_watch.spool_timer:  # its end was recorded elsewhere before this was read
                 self.spawn(self._read_remaining(facts.id, launch_watch))
             if launch_watch.branch_changed:
                 self.spawn(self.record_head(facts.id))
             launch_watch.close()
-            del self._eyes[facts.id]
+            del self._watches[facts.id]
             launch_watch = None
         if facts.live and launch_watch is None and not self.flow.owner_home(facts.id):
             self._open_watch(facts)
@@ -140,28 +140,28 @@ class Observer(Part):
     def _open_watch(self, facts: SessionFacts) -> None:
         """Start to watch a launch: its spool, its Git folder, its process, and its screen or its plugin's reports."""
         handle = handle_of(facts)
-        assert handle is not None and facts.place is not None
+        assert handle is not None and facts.workspace is not None
         path = self.home.spool(facts.id, facts.generation)
         agent = self._load_agent(facts)
         rules = agent.screen if agent else ScreenRules()
-        launch_watch = _LaunchWatch(facts.generation, spool.SpoolReader(path, facts.spool), rules)
-        self._eyes[facts.id] = launch_watch
-        launch_watch.stops.append(
-            self.core.watch.file(path, lambda: self.spawn(self._read_spool(facts.id, launch_watch)))
+        launch_watch = _LaunchWatch(facts.generation, spool.SpoolReader(path, facts.spool_position), rules)
+        self._watches[facts.id] = launch_watch
+        launch_watch.stop_callbacks.append(
+            self.core.watch.watch_file(path, lambda: self.spawn(self._read_spool(facts.id, launch_watch)))
         )
-        git_dir = Path(facts.place.git_dir)
+        git_dir = Path(facts.workspace.git_dir)
         for folder in (git_dir, git_dir / "logs"):
-            launch_watch.stops.append(
-                self.core.watch.folder(folder, lambda: self.spawn(self._read_branch(facts.id, launch_watch)))
+            launch_watch.stop_callbacks.append(
+                self.core.watch.watch_folder(folder, lambda: self.spawn(self._read_branch(facts.id, launch_watch)))
             )
-        if agent is not None and agent.listens and not (facts.launch and facts.launch.inbox):
-            run = agent_run(facts, self.core)
+        if agent is not None and agent.listens and not (facts.launch and facts.launch.has_inbox):
+            run = running_launch(facts, self.core)
             launch_watch.listener = LaunchListener(
                 agent, run, self.core, self._record, lambda: self.record_head(facts.id), self.prices
             )
         elif any((rules.ready, rules.busy, rules.blocked)):
-            launch_watch.stops.append(
-                self.core.watch.file(
+            launch_watch.stop_callbacks.append(
+                self.core.watch.watch_file(
                     self.home.terminal_log(facts.id), lambda: self._schedule_screen(facts.id, launch_watch)
                 )
             )
@@ -181,46 +181,46 @@ class Observer(Part):
 
     async def catch_up(self, session: str) -> None:
         """Record what an agent has reported so far without waiting for a file notification; at most one burst."""
-        if launch_watch := self._eyes.get(session):
+        if launch_watch := self._watches.get(session):
             await self._read_spool(session, launch_watch)
 
     async def _read_spool(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Read one burst of the spool, and schedule the next after a pause in which other sessions are served."""
-        async with launch_watch.reading:
-            if launch_watch.rest is not None:
+        async with launch_watch.spool_lock:
+            if launch_watch.spool_timer is not None:
                 return
             duration = await self._record_burst(session, launch_watch)
             if duration is None:
                 self._schedule_read(session, launch_watch, RETRY_PAUSE)
-            elif launch_watch.reader.more:
-                self._schedule_read(session, launch_watch, min(LONGEST_REST, SPOOL_REST * duration))
+            elif launch_watch.reader.has_more:
+                self._schedule_read(session, launch_watch, min(MAX_READ_PAUSE_SECONDS, READ_PAUSE_FACTOR * duration))
 
     def _schedule_read(self, session: str, launch_watch: _LaunchWatch, pause: float) -> None:
         """Schedule the next read of a spool; read all of it if its launch is not watched any more."""
 
         def resume() -> None:
             """Read the spool again."""
-            launch_watch.rest = None
+            launch_watch.spool_timer = None
             self.spawn(self._read_spool(session, launch_watch))
 
         if self._closed:
             return
-        if self._eyes.get(session) is not launch_watch:
+        if self._watches.get(session) is not launch_watch:
             self.spawn(self._read_remaining(session, launch_watch))
         else:
-            launch_watch.rest = self.clock.call_later(pause, resume)
+            launch_watch.spool_timer = self.clock.call_later(pause, resume)
 
     async def _read_remaining(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Read everything that an ended agent left in its spool, in bursts with pauses of the same length between them."""
-        async with launch_watch.reading:
+        async with launch_watch.spool_lock:
             end: int | None = None
             while True:
                 duration = await self._record_burst(session, launch_watch, final=True)
                 if duration is not None:
                     end = launch_watch.reader.end if end is None else end
-                    if not launch_watch.reader.more or launch_watch.reader.offset >= end:
+                    if not launch_watch.reader.has_more or launch_watch.reader.offset >= end:
                         return
-                await asyncio.sleep(RETRY_PAUSE if duration is None else min(LONGEST_REST, duration))
+                await asyncio.sleep(RETRY_PAUSE if duration is None else min(MAX_READ_PAUSE_SECONDS, duration))
 
     async def _record_burst(self, session: str, launch_watch: _LaunchWatch, *, final: bool = False) -> float | None:
         """Read some lines and record them; return how long that took, or None if it must be tried again."""
@@ -244,7 +244,7 @@ class Observer(Part):
         for event in events:
             if isinstance(event.body, e.AgentTurnEnded):
                 key = f"{event.key}:done"
-                done_event = await done_if_all_is_committed(self.core, session, "spool", key, event.body.text)
+                done_event = await done_event_if_committed(self.core, session, "spool", key, event.body.text)
                 if done_event is not None:
                     await self._record([done_event])
 
@@ -266,7 +266,7 @@ class Observer(Part):
         for (start, line), end in zip(lines, ends, strict=True):
             report, now = spool.parse(line), self.clock()
             key = spool_key(session, launch_watch.generation, start, end)
-            body = body_of(report, facts, key, self.prices)
+            body = event_body_of(report, facts, key, self.prices)
             if body is not None:
                 when = event_time(report, facts, now)
                 events.append(Event(body, when, "spool", key, facts.project, session, launch_watch.generation))
@@ -301,11 +301,11 @@ class Observer(Part):
 
     async def _record_end(self, session: str, handle: Handle, end: Exit, lost: str) -> None:
         """Read what the launch still reported, then record its end."""
-        launch_watch = self._eyes.get(session)
+        launch_watch = self._watches.get(session)
         facts = self.flow.sessions[session]
         if launch_watch is None or launch_watch.generation != handle.generation:
             path = self.home.spool(session, handle.generation)
-            launch_watch = _LaunchWatch(handle.generation, spool.SpoolReader(path, facts.spool), ScreenRules())
+            launch_watch = _LaunchWatch(handle.generation, spool.SpoolReader(path, facts.spool_position), ScreenRules())
         if launch_watch.listener:
             await launch_watch.listener.finish()
         await self._read_remaining(session, launch_watch)
@@ -314,11 +314,11 @@ class Observer(Part):
         body: e.Body
         if lost:
             body = e.AgentLost(lost)
-        elif facts.wanted == "stop" or facts.moving:
+        elif facts.requested_state == "stop" or facts.move_reason:
             body = e.AgentStopped(end.code, end.signal)
         else:
             body = e.AgentExited(end.code, end.signal, last_lines(self.home.terminal_log(session)), end.reason)
-        key = ended_key(session, handle.generation)
+        key = launch_end_key(session, handle.generation)
         event = Event(body, self.clock(), "process", key, facts.project, session, handle.generation)
         while True:
             remaining = remove_one_time_files(
@@ -346,12 +346,17 @@ class Observer(Part):
         finally:
             if self._heads.get(session) != previous_head:
                 doubled_pause = (
-                    2 * launch_watch.branch_pause if started_at - launch_watch.branch_moved < BRANCH_QUIET else 0.0
+                    2 * launch_watch.branch_pause
+                    if started_at - launch_watch.branch_moved_at < BRANCH_QUIET_SECONDS
+                    else 0.0
                 )
-                pause = min(LONGEST_REST, max(SPOOL_REST * (self.clock.monotonic() - started_at), doubled_pause))
-                launch_watch.branch_moved, launch_watch.branch_pause = started_at, pause
-            if not self._closed and self._eyes.get(session) is launch_watch:
-                launch_watch.branch_rest = self.clock.call_later(
+                pause = min(
+                    MAX_READ_PAUSE_SECONDS,
+                    max(READ_PAUSE_FACTOR * (self.clock.monotonic() - started_at), doubled_pause),
+                )
+                launch_watch.branch_moved_at, launch_watch.branch_pause = started_at, pause
+            if not self._closed and self._watches.get(session) is launch_watch:
+                launch_watch.branch_timer = self.clock.call_later(
                     pause, lambda: self._end_branch_pause(session, launch_watch)
                 )
 
@@ -364,10 +369,10 @@ class Observer(Part):
     async def record_head(self, session: str) -> None:
         """Record the head of a session's branch if it has moved."""
         facts = self.flow.sessions[session]
-        if facts.place is None:
+        if facts.workspace is None:
             return
         try:
-            head = read_head(Path(facts.place.git_dir))
+            head = read_head(Path(facts.workspace.git_dir))
         except AoError as error:
             log.warning("a branch could not be looked at; trying again", session=session, error=str(error))
             self.clock.call_later(RETRY_PAUSE, lambda: self.spawn(self.record_head(session)))
@@ -386,7 +391,7 @@ class Observer(Part):
         if self.flow.sessions[session].has_reported:
             return
         if launch_watch.is_reading_screen:
-            launch_watch.changed = True
+            launch_watch.screen_changed = True
         elif launch_watch.screen_timer is None:
             launch_watch.screen_timer = self.clock.call_later(
                 launch_watch.screen_pause, lambda: self.spawn(self._read_screen_once(session, launch_watch))
@@ -394,7 +399,7 @@ class Observer(Part):
 
     async def _read_screen_once(self, session: str, launch_watch: _LaunchWatch) -> None:
         """Read the screen, one read at a time: reading takes long if much was printed."""
-        launch_watch.screen_timer, launch_watch.is_reading_screen, launch_watch.changed, started_at = (
+        launch_watch.screen_timer, launch_watch.is_reading_screen, launch_watch.screen_changed, started_at = (
             None,
             True,
             False,
@@ -405,9 +410,9 @@ class Observer(Part):
         finally:
             launch_watch.is_reading_screen, launch_watch.screen_pause = (
                 False,
-                max(SCREEN_PAUSE, SCREEN_REST * (self.clock.monotonic() - started_at)),
+                max(SCREEN_PAUSE, SCREEN_PAUSE_FACTOR * (self.clock.monotonic() - started_at)),
             )
-        if launch_watch.changed and self._eyes.get(session) is launch_watch:
+        if launch_watch.screen_changed and self._watches.get(session) is launch_watch:
             self._schedule_screen(session, launch_watch)
 
     async def _read_screen(self, session: str, launch_watch: _LaunchWatch) -> None:
@@ -436,7 +441,7 @@ class Observer(Part):
             await self._record([Event(activity, now, "screen", key, facts.project, session, launch_watch.generation)])
             if state == "idle" and facts.activity.state == "active":
                 self.clock.call_later(
-                    SETTLED, lambda: self.spawn(self._record_done_by_screen(session, launch_watch, now))
+                    IDLE_SCREEN_SECONDS, lambda: self.spawn(self._record_done_by_screen(session, launch_watch, now))
                 )
 
     async def _record_done_by_screen(self, session: str, launch_watch: _LaunchWatch, idle_since: float) -> None:
@@ -446,7 +451,7 @@ class Observer(Part):
             return
         await self.record_head(session)
         key = f"screen:{session}:{launch_watch.generation}:{idle_since:.6f}:done"
-        done_event = await done_if_all_is_committed(self.core, session, "screen", key, "")
+        done_event = await done_event_if_committed(self.core, session, "screen", key, "")
         if done_event is not None:
             await self._record([done_event])
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
+from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core.events import SessionCreated
-from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.reactions import COORDINATOR, REVIEWER
+from agent_orchestrator.core.facts import COORDINATOR_KIND, REVIEWER_KIND, SessionFacts
 from agent_orchestrator.protocols.text import clean_text
-from agent_orchestrator.sessions.isolation import sandbox
+from agent_orchestrator.sessions.permissions.permission_mode import check_commands, may_edit
 
-BASE = """\
+WORKER_PROMPT = """\
 You are one of several coding agents. Each works alone, in a Git worktree and on a branch of its own.
 - Work only in this folder, on the branch {branch}. Do not switch branches, do not push, do not open a pull request, do not touch \
 other branches or worktrees: your commits are pushed and the pull request is opened for you.
@@ -27,14 +26,14 @@ other branches or worktrees: your commits are pushed and the pull request is ope
 """The instructions of an agent that works on a task."""
 
 
-AT_FORGE = """
+FORGE_RULE = """
 - Its checks, reviews and comments are sent to you as they come: do not ask for them (no `gh`, no `glab`)."""
 """The addition for agents whose pull requests are on a forge."""
 
 SKILL_FOLDERS = (".claude", ".agents")
 """Folders in which repositories describe skills for agents."""
 
-REVIEW = """\
+REVIEWER_PROMPT = """\
 You are one of several coding agents. You review another one's change, in a Git worktree of your own with that change checked out.
 - Read and run what you need; change nothing, commit nothing, do not push, do not touch other branches or worktrees.
 - Do not ask: judge by what is there, and say what you could not find out.
@@ -43,7 +42,7 @@ You are one of several coding agents. You review another one's change, in a Git 
 """The instructions of an agent that reviews a change."""
 
 
-COORDINATE = """\
+COORDINATOR_PROMPT = """\
 You coordinate the coding agents of the project {project}. You plan, delegate, watch and report; the work itself is done by others, \
 each in a worktree and on a branch of its own.
 - You work by the tools of the MCP server `ao`: list_sessions, get_session, get_diff, get_log, why, list_issues, list_backlog, list_queue \
@@ -68,42 +67,6 @@ _COORDINATOR_RIGHTS = {"merge": "let a change land (merge_session)", "review": "
 """What a coordinator may be allowed to do, by its name in the configuration."""
 
 
-def permission_mode(
-    project: ProjectConfig, settings: ResolvedAgent, runtime: str, kind: str = "worker"
-) -> tuple[str, str]:
-    """Return the agent's permission mode, and a note for people if it differs from the configured one.
-
-    `full` is used only inside a sandbox or container, or if `sandbox: none` is set explicitly. A reviewer may only
-    read, unless its profile sets permissions; a coordinator has its own permissions.
-    """
-    profile = project.profiles.get(settings.profile or "")
-    if kind == REVIEWER and (profile is None or profile.permissions is None):
-        return "plan", ""
-    is_isolated = runtime == "docker" or sandbox.applies(project, runtime) or project.unsandboxed
-    requested = project.coordinator.permissions if kind == COORDINATOR else settings.permissions
-    if requested != "full" or is_isolated:
-        return requested, ""
-    note = (
-        "permissions: full counts only in a sandbox; it runs with auto-edit. To mean it, write sandbox: none beside it"
-    )
-    return "auto-edit", note
-
-
-def may_edit(project: ProjectConfig, kind: str) -> bool:
-    """Return whether an agent of this kind changes files; a coordinator does not, unless the project allows it."""
-    return kind != COORDINATOR or "edit" in project.coordinator.may
-
-
-def checks(project: ProjectConfig) -> tuple[str, ...]:
-    """Return the commands of the project's checks, which must pass before an agent finishes."""
-    return tuple(dict.fromkeys(check.command for check in project.ci.values()))
-
-
-def commands(project: ProjectConfig) -> tuple[str, ...]:
-    """Return the project's own test, lint and build commands, which `auto-edit` allows."""
-    return tuple(dict.fromkeys((*checks(project), *project.commands)))
-
-
 def skills_text(repo: Path, skills: Sequence[str]) -> str:
     """Return a profile's skills as instructions; a skill that the repository describes is named with its file."""
     files = {skill: _skill_file(repo, skill) for skill in skills}
@@ -121,7 +84,7 @@ def _skill_file(repo: Path, skill: str) -> str | None:
     return next((candidate for candidate in candidates if (repo / candidate).is_file()), None)
 
 
-def task_of(spec: SessionCreated) -> str:
+def task_prompt(spec: SessionCreated) -> str:
     """Return the task without the rules."""
     return clean_text(spec.prompt)
 
@@ -131,11 +94,11 @@ def first_prompt(spec: SessionCreated) -> str:
     return clean_text("\n\n".join(part for part in (spec.prompt, spec.rules) if part)) if spec.prompt else ""
 
 
-def system_of(facts: SessionFacts, project: ProjectConfig) -> str:
+def system_prompt_for_kind(facts: SessionFacts, project: ProjectConfig) -> str:
     """Return a session's system prompt for its kind."""
-    if facts.spec.kind == COORDINATOR:
+    if facts.spec.kind == COORDINATOR_KIND:
         return coordinator_prompt(project)
-    return system_prompt(facts, checks(project))
+    return system_prompt(facts, check_commands(project))
 
 
 def coordinator_prompt(project: ProjectConfig) -> str:
@@ -146,22 +109,22 @@ def coordinator_prompt(project: ProjectConfig) -> str:
     refused = f"You may not {', '.join(refused_texts)}: that is for people. " if refused_texts else ""
     edits = (
         "You may change files here, but what you commit lands nowhere."
-        if may_edit(project, COORDINATOR)
+        if may_edit(project, COORDINATOR_KIND)
         else "Read what you need; change and commit nothing here, and do not work around that: give the work to an agent."
     )
     limits = "The limits on agents and money hold for what you start; what waits for them starts by itself."
-    text = COORDINATE.format(project=project.id, may=f"{allowed}{refused}{limits}", edits=edits)
+    text = COORDINATOR_PROMPT.format(project=project.id, may=f"{allowed}{refused}{limits}", edits=edits)
     rules = project.coordinator.rules.strip()
     return f"{text}\n\n{rules}" if rules else text
 
 
 def system_prompt(facts: SessionFacts, run_before_done: tuple[str, ...]) -> str:
     """Return the system prompt of a worker or reviewer: how to work here, then the project's rules."""
-    if facts.spec.kind == REVIEWER:
-        return f"{REVIEW}\n\n{facts.spec.rules}" if facts.spec.rules else REVIEW
+    if facts.spec.kind == REVIEWER_KIND:
+        return f"{REVIEWER_PROMPT}\n\n{facts.spec.rules}" if facts.spec.rules else REVIEWER_PROMPT
     command_list = ", ".join(f"`{command}`" for command in run_before_done)
     checks = f"\n- Before you finish, these must pass: {command_list}." if command_list else ""
-    base = BASE.format(branch=facts.branch, checks=checks)
+    base = WORKER_PROMPT.format(branch=facts.branch, checks=checks)
     if facts.has_remote_forge:
-        base += AT_FORGE
+        base += FORGE_RULE
     return f"{base}\n\n{facts.spec.rules}" if facts.spec.rules else base

@@ -20,7 +20,7 @@ from agent_orchestrator.errors import AoError, Missing
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS
 
-STATUS_WITHIN = 10.0
+STATUS_TIMEOUT = 10.0
 """Seconds that an agent's status command may take."""
 _SIGNED_OUT = re.compile(r"not (?:logged|signed) in|not authenticated|login required", re.IGNORECASE)
 _MAX_FILE_SIZE = 64 << 20
@@ -28,27 +28,27 @@ _MAX_FILE_SIZE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Agent:
+class _SignInCheck:
     """How an agent's sign-in is checked."""
 
-    login: str
+    login_command: str
     """The command by which a person signs in."""
-    status: tuple[str, ...] = ()
+    status_command: tuple[str, ...] = ()
     """The command that prints whether the agent is signed in; empty if its files show it."""
-    has_other: Callable[[Mapping[str, str], Path], bool] = lambda _env, _home: False
+    has_other_login: Callable[[Mapping[str, str], Path], bool] = lambda _env, _home: False
     """Returns whether another provider is configured, which needs no sign-in, or the agent's files contain a login."""
 
 
 async def require_sign_in(host: Host, tool: str, env: Mapping[str, str]) -> None:
     """Raise `Missing`, with the agent's own login command, if an agent with this environment is not signed in."""
-    agent = _AGENTS.get(tool)
+    agent = _SIGN_IN_CHECKS.get(tool)
     if agent is None or any(env.get(name) for name in AGENT_SECRETS.get(tool, ())):
         return
     home = Path(env.get("HOME") or Path.home())
-    if agent.has_other(env, home):
+    if agent.has_other_login(env, home):
         return
-    if not agent.status or await _is_signed_out(host, agent.status, env):
-        raise Missing(f"{tool} is not signed in", f"sign in, then run it again: {agent.login}")
+    if not agent.status_command or await _is_signed_out(host, agent.status_command, env):
+        raise Missing(f"{tool} is not signed in", f"sign in, then run it again: {agent.login_command}")
 
 
 async def _is_signed_out(host: Host, argv: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -57,7 +57,7 @@ async def _is_signed_out(host: Host, argv: Sequence[str], env: Mapping[str, str]
     if program is None:
         return False
     try:
-        result = await host.run([program, *argv[1:]], env=env, timeout=STATUS_WITHIN)
+        result = await host.run([program, *argv[1:]], env=env, timeout=STATUS_TIMEOUT)
     except AoError:
         return False
     output = (result.out + b"\n" + result.err).decode(errors="replace")
@@ -137,9 +137,9 @@ def _read_json(file: Path) -> Mapping[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-_AGENTS: Mapping[str, _Agent] = {
-    "codex": _Agent("codex login", ("codex", "login", "status"), _has_codex_provider),
-    "cursor": _Agent("cursor-agent login", ("cursor-agent", "status")),
-    "claude-code": _Agent("claude /login", has_other=_has_claude_code_login),
-    "gemini": _Agent("gemini", has_other=_has_gemini_login),
+_SIGN_IN_CHECKS: Mapping[str, _SignInCheck] = {
+    "codex": _SignInCheck("codex login", ("codex", "login", "status"), _has_codex_provider),
+    "cursor": _SignInCheck("cursor-agent login", ("cursor-agent", "status")),
+    "claude-code": _SignInCheck("claude /login", has_other_login=_has_claude_code_login),
+    "gemini": _SignInCheck("gemini", has_other_login=_has_gemini_login),
 }

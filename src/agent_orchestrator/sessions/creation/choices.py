@@ -18,20 +18,21 @@ from agent_orchestrator.config.detection.repository import default_branch
 from agent_orchestrator.config.effective import ProjectConfig, ResolvedAgent
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.event_redaction import UNREDACTED_FIELDS
-from agent_orchestrator.core.facts import CLUSTER, SessionFacts
-from agent_orchestrator.core.fold.pull_requests import issue_of
+from agent_orchestrator.core.facts import CLUSTER_RUNTIME, COORDINATOR_KIND, SessionFacts
+from agent_orchestrator.core.fold.issues import issue_of
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.core.plans import Plan
-from agent_orchestrator.core.pull_request import LOCAL_FORGE, Issue
-from agent_orchestrator.core.reactions import COORDINATOR, KINDS_WITHOUT_CHANGE
+from agent_orchestrator.core.pull_request import LOCAL_FORGE
+from agent_orchestrator.core.reactions import KINDS_WITHOUT_CHANGE
 from agent_orchestrator.errors import Conflict, NotFound, UsageError, resource_shortage
 from agent_orchestrator.plugins.agents.shared.spool import clean_text
 from agent_orchestrator.sessions.agents.prompts import skills_text
-from agent_orchestrator.sessions.cluster import Cluster
+from agent_orchestrator.sessions.cluster_service import ClusterService
 from agent_orchestrator.sessions.creation import names
-from agent_orchestrator.sessions.creation.issue_task import find_issue, task_text
+from agent_orchestrator.sessions.creation.issue_task import find_issue, issue_task_text
 from agent_orchestrator.sessions.creation.new_session import ForgeChoice, NewSession
 from agent_orchestrator.sessions.part import Core
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.sessions.session_view import SessionViews
 
 MAX_PROMPT_BYTES = 1 << 20
 """Maximum size of a task in bytes; an issue's text is cut there."""
@@ -39,14 +40,14 @@ MAX_RULES_BYTES = 1 << 18
 """Maximum size of a rules file in bytes: it comes with the repository, and is stored with every session."""
 
 
-Find = Callable[[str, str | None], SessionFacts]
+FindSession = Callable[[str, str | None], SessionFacts]
 """Returns a session by its name and its project; raises `NotFound`."""
 
 
 class SessionChoices:
     """The step that decides everything about a session before anything is created, and refuses what cannot be done."""
 
-    def __init__(self, core: Core, views: Views, nodes: Cluster, find: Find) -> None:
+    def __init__(self, core: Core, views: SessionViews, nodes: ClusterService, find: FindSession) -> None:
         self.flow = core.flow
         self.home = core.home
         self.host = core.host
@@ -54,7 +55,7 @@ class SessionChoices:
         self.nodes = nodes
         self.find = find
 
-    async def events(
+    async def creation_events(
         self,
         request: NewSession,
         project: ProjectConfig,
@@ -64,7 +65,7 @@ class SessionChoices:
         forge: ForgeChoice,
     ) -> tuple[e.SessionCreated, e.TaskCreated, str]:
         """Return the events that create a session and its task, and the session's id; raise `UsageError` or `Conflict`."""
-        request = REDACTOR.tree(request, UNREDACTED_FIELDS)  # the name and the branch are derived from its text
+        request = REDACTOR.redact_tree(request, UNREDACTED_FIELDS)  # the name and the branch are derived from its text
         layout = find_layout(project.path)
         if layout is None:
             raise UsageError(
@@ -73,7 +74,7 @@ class SessionChoices:
         if request.pr:
             request = self._continue_pull_request(request, project)
         request, stacked_on = self._resolve_stack(request, project, forge)
-        issue = names.checked_issue(request.issue) if request.issue else None
+        issue = names.normalize_issue(request.issue) if request.issue else None
         tracked_issue = self.issue(project.id, issue)
         if tracked_issue is not None and tracked_issue.state != "open":
             raise Conflict(f"issue {issue} is closed", f"open it again: ao issue reopen {issue}")
@@ -108,7 +109,7 @@ class SessionChoices:
             title=title,
             prompt=prompt,
             rules=standing_rules(project, settings)
-            if request.kind != COORDINATOR
+            if request.kind != COORDINATOR_KIND
             else project.coordinator.rules.strip(),
             conversation=request.resume_id or None,
             agent=settings.tool,
@@ -119,10 +120,10 @@ class SessionChoices:
             base=base,
             repo=str(project.path),
             path=str(self._workspaces_folder(project, runtime) / name),
-            link=str(project.path / ".worktrees" / name) if layout.top and runtime != CLUSTER else None,
+            link=str(project.path / ".worktrees" / name) if layout.top and runtime != CLUSTER_RUNTIME else None,
             issue=issue,
             node=request.node,
-            home="" if runtime == CLUSTER else self.flow.here,
+            home="" if runtime == CLUSTER_RUNTIME else self.flow.home_name,
             model=request.model,
             existing=existing,
             defer=request.defer and not prompt,
@@ -227,7 +228,7 @@ class SessionChoices:
             if facts.id == f"{prefix}-{facts.name}" or facts.spec.path == str(folder / facts.name)
         }
         if request.name:
-            name = names.checked_name(request.name)
+            name = names.validate_name(request.name)
             if existing := used_names.get(name):
                 remedy = "bring it back: ao restore" if existing.stopped else "look at it: ao status"
                 raise Conflict(
@@ -242,8 +243,8 @@ class SessionChoices:
 
     def _workspaces_folder(self, project: ProjectConfig, runtime: str) -> Path:
         """Return the folder of a project's workspaces; it is the same on every node of a cluster."""
-        if runtime == CLUSTER:
-            return self.nodes.folder(project.id)
+        if runtime == CLUSTER_RUNTIME:
+            return self.nodes.workspaces_folder(project.id)
         folder = project.worktree_dir or self.home.worktrees / project.id
         if folder.is_relative_to(project.path) and not folder.resolve().is_relative_to(project.path.resolve()):
             raise UsageError(f"worktreeDir {folder} leads out of the repository", "name the folder itself")
@@ -264,7 +265,9 @@ class SessionChoices:
         reserved = {
             facts.branch: facts.id
             for facts in self.flow.sessions.values()
-            if facts.project == project.id and not facts.stopped and (facts.place is None or facts.place.present)
+            if facts.project == project.id
+            and not facts.stopped
+            and (facts.workspace is None or facts.workspace.present)
         }
 
         def exists(branch: str) -> bool:
@@ -275,7 +278,7 @@ class SessionChoices:
         if not request.base and read_head(layout.git_dir) is None and not exists(base):
             raise Conflict(f"{project.path} has no commit yet", "make a first one: git commit --allow-empty -m start")
         if request.branch:
-            branch = names.checked_branch(request.branch)
+            branch = names.normalize_branch(request.branch)
             if branch == base:
                 raise Conflict(
                     f"{branch} is what the change is to land on: nothing would be checked before",
@@ -317,7 +320,7 @@ class SessionChoices:
         used_ports = {
             facts.spec.ports[0]
             for facts in self.flow.sessions.values()
-            if facts.spec.ports and (not facts.stopped or (facts.place and facts.place.present))
+            if facts.spec.ports and (not facts.stopped or (facts.workspace and facts.workspace.present))
         }
         first_port = project.ports.base
         while first_port in used_ports:
@@ -332,13 +335,15 @@ def _title_and_prompt(
 ) -> tuple[str, str]:
     """Return the title and the prompt: those of the request, else the issue's, else each derived from the other."""
     title = clean_text(request.title).strip()
-    if request.kind == COORDINATOR:
+    if request.kind == COORDINATOR_KIND:
         return title, ""  # it starts idle and gets its tasks as messages
     prompt = clean_text(request.prompt).strip()
     if len(prompt.encode()) > MAX_PROMPT_BYTES:
         raise UsageError(f"the task has over {MAX_PROMPT_BYTES >> 20} MB", "put it into a file and name that")
     if tracked_issue is not None:
-        issue_prompt = "" if request.defer else _cut_to_limit(task_text(tracked_issue, trusted_authors), tracked_issue)
+        issue_prompt = (
+            "" if request.defer else _cut_to_limit(issue_task_text(tracked_issue, trusted_authors), tracked_issue)
+        )
         return names.title_of(title or prompt) or tracked_issue.title, prompt or issue_prompt
     if not title and not prompt and issue:
         return f"Issue {issue}", "" if request.defer else f"Work on issue {issue}."
@@ -365,7 +370,7 @@ def _preferred_name(request: NewSession, issue: str | None, tracked_issue: Issue
 
 def _group_and_limit(request: NewSession, tracked_issue: Issue | None, plans: Mapping[str, Plan]) -> tuple[str, int]:
     """Return the session's group and how many sessions of it may work at once, from the request or from the plan of its issue."""
-    plan = plans.get(tracked_issue.planned.plan) if tracked_issue and tracked_issue.planned else None
+    plan = plans.get(tracked_issue.plan_entry.plan) if tracked_issue and tracked_issue.plan_entry else None
     if request.group or plan is None:
         return request.group, request.group_limit
     return plan.id, plan.group_limit
@@ -373,7 +378,7 @@ def _group_and_limit(request: NewSession, tracked_issue: Issue | None, plans: Ma
 
 def _expected_files(request: NewSession, tracked_issue: Issue | None) -> tuple[str, ...]:
     """Return the files that the session is expected to change, from the request or from the plan of its issue."""
-    planned_files = tracked_issue.planned.files if tracked_issue and tracked_issue.planned else ()
+    planned_files = tracked_issue.plan_entry.files if tracked_issue and tracked_issue.plan_entry else ()
     return request.files or planned_files
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 from agent_orchestrator.core.authors import approval_reason, is_trusted_text
 from agent_orchestrator.core.engine import Flow
-from agent_orchestrator.core.fold.pull_requests import issue_key
-from agent_orchestrator.core.pull_request import Issue
+from agent_orchestrator.core.fold.issues import issue_key
+from agent_orchestrator.core.issues import Issue
 from agent_orchestrator.errors import NotFound
 
 
@@ -19,7 +19,7 @@ def find_issue(flow: Flow, project: str, number: int) -> Issue:
     return issue
 
 
-def task_text(issue: Issue, trusted: Collection[str] = ()) -> str:
+def issue_task_text(issue: Issue, trusted: Collection[str] = ()) -> str:
     """Return an issue as a task: what people wrote is quoted.
 
     The person who starts a session for an issue has read the issue itself; comments of untrusted authors are replaced by a note.

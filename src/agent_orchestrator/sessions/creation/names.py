@@ -6,17 +6,17 @@ import re
 import unicodedata
 from collections.abc import Collection
 
-from agent_orchestrator.base.git.refs import valid_branch
+from agent_orchestrator.base.git.refs import is_valid_branch
 from agent_orchestrator.base.text.templates import render
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.protocols.text import clean_text
 
-LONGEST_NAME = 40
+MAX_NAME_LENGTH = 40
 """Maximum length of a derived name."""
-LONGEST_BRANCH = 1000
+MAX_BRANCH_BYTES = 1000
 """Maximum length of a branch's name in bytes: it is a path in Git's folder, below the repository's own."""
-LONGEST_PART = 250
+MAX_BRANCH_PART_BYTES = 250
 """Maximum length in bytes between two slashes: a file's name has at most 255, and Git's lock file adds `.lock`."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
@@ -26,7 +26,7 @@ _ISSUE_URL = re.compile(
 )
 
 
-def slug(text: str, most: int = LONGEST_NAME) -> str:
+def slug(text: str, most: int = MAX_NAME_LENGTH) -> str:
     """Return a short name made of a text's first words, or "task"."""
     ascii_text = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode().lower()
     name = ""
@@ -37,7 +37,7 @@ def slug(text: str, most: int = LONGEST_NAME) -> str:
     return name or "task"
 
 
-def issue_id(text: str) -> str | None:
+def parse_issue_id(text: str) -> str | None:
     """Return the issue that a text names in its normal form (`123`, `LIN-3`), or None."""
     text = text.strip()
     if match := _ISSUE.fullmatch(text):
@@ -48,15 +48,15 @@ def issue_id(text: str) -> str | None:
     return None
 
 
-def checked_issue(text: str) -> str:
+def normalize_issue(text: str) -> str:
     """Return the issue that a person named in its normal form; the URL of an unknown tracker stays as it is."""
-    issue = issue_id(text)
+    issue = parse_issue_id(text)
     if issue is None and not text.strip().lower().startswith(("http://", "https://")):
         raise UsageError(f"{text!r} names no issue", "write it as 123, #123, GH-123, LIN-3, or as a URL")
     return issue or text.strip()
 
 
-def checked_name(name: str) -> str:
+def validate_name(name: str) -> str:
     """Return a session's name unchanged if it is valid; raise `UsageError` otherwise."""
     if not _NAME.fullmatch(name) or ".." in name or name.endswith((".", ".lock")):
         raise UsageError(
@@ -84,12 +84,12 @@ def branch_for(name: str, issue: str | None, project: ProjectConfig) -> str:
     """Return a session's branch: `feature/issue-123` for an issue, else `feature/<name>`, or by the project's pattern."""
     base_name = f"issue-{slug(issue)}" if issue else name
     if project.branch_pattern is None:
-        return checked_branch(f"feature/{base_name}")
+        return normalize_branch(f"feature/{base_name}")
     variables = {"name": base_name, "issue": issue or "", "project": project.id, "prefix": project.session_prefix}
-    return checked_branch(render(project.branch_pattern, variables))
+    return normalize_branch(render(project.branch_pattern, variables))
 
 
-def checked_branch(branch: str) -> str:
+def normalize_branch(branch: str) -> str:
     """Return a valid branch name without `refs/heads/`; raise `UsageError` for an invalid one."""
     branch = branch.removeprefix("refs/heads/")
     if not _can_be_branch(branch):
@@ -101,10 +101,10 @@ def checked_branch(branch: str) -> str:
 
 def _can_be_branch(name: str) -> bool:
     """Return whether Git accepts the name, all of it is visible, and every file system can store it."""
-    if not valid_branch(name) or name != clean_text(name):
+    if not is_valid_branch(name) or name != clean_text(name):
         return False
     content = name.encode()
-    return len(content) <= LONGEST_BRANCH and max(map(len, content.split(b"/"))) <= LONGEST_PART
+    return len(content) <= MAX_BRANCH_BYTES and max(map(len, content.split(b"/"))) <= MAX_BRANCH_PART_BYTES
 
 
 def title_of(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from agent_orchestrator.config.effective import ProjectConfig
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.facts import WORKER
+from agent_orchestrator.core.facts import WORKER_KIND
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class NewSession:
     """Sessions of one group share `group_limit`."""
     group_limit: int = 0
     """How many of the group may work at once; 0: any number."""
-    kind: str = WORKER
+    kind: str = WORKER_KIND
     """What the session is for: the default, a reviewer or a coordinator."""
     reviews: str | None = None
     """The session whose change a reviewer reviews."""
@@ -65,7 +65,7 @@ class NewSession:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PullRequestClaim:
     """A pull request that a new session continues."""
 
     request: NewSession
@@ -90,10 +90,12 @@ class Forges(Protocol):
         """Return the forge for the pull requests of new sessions."""
         ...
 
-    def claim(self, project: ProjectConfig, forge: ForgeChoice, request: NewSession) -> Awaitable[Claim | None]:
+    def claim(
+        self, project: ProjectConfig, forge: ForgeChoice, request: NewSession
+    ) -> Awaitable[PullRequestClaim | None]:
         """Return the pull request that a request names, or None if it is not at a service. Raises `Conflict`."""
         ...
 
-    def learn_issue(self, project: ProjectConfig, issue: str) -> Awaitable[None]:
+    def read_issue(self, project: ProjectConfig, issue: str) -> Awaitable[None]:
         """Read an issue from the project's tracker into the facts, if it is kept elsewhere."""
         ...

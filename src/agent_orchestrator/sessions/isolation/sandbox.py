@@ -1,8 +1,8 @@
-"""What a session's agent can read and write if its project sets `sandbox: bwrap`. `plugins/runtimes/sandbox.py` builds the command.
+"""What a session's agent can read and write if its project sets `sandbox: bwrap`. `plugins/runtimes/bubblewrap.py` builds the command.
 
 Writable: the workspace, what Git writes for its branch, its launch's spool, what its CLI stores (`Agent.keeps`), and caches of the
-session's own. Hidden: the rest of `$AO_HOME`, and where people keep keys. The private folder is only readable: the daemon and the runtime
-write there by name, and would follow a symlink that an agent left.
+session's own. Hidden: the rest of `$AO_HOME`, and where people keep keys (`secret_files.py`). The private folder is only readable: the
+daemon and the runtime write there by name, and would follow a symlink that an agent left.
 """
 
 from __future__ import annotations
@@ -18,84 +18,16 @@ from agent_orchestrator.base.git.refs import escape_for_ref, find_layout
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.base.threads import run_in_own_thread
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.config.effective import ProjectConfig
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.core.facts import Facts, SessionFacts
 from agent_orchestrator.errors import Conflict, Missing, UsageError
-from agent_orchestrator.plugins.runtimes import sandbox
+from agent_orchestrator.plugins.runtimes import bubblewrap
 from agent_orchestrator.protocols import Agent, Handle, LaunchSpec
-from agent_orchestrator.protocols.host import Completed, Host
+from agent_orchestrator.protocols.host import Host, ProgramResult
+from agent_orchestrator.sessions.isolation.secret_files import SECRET_PATHS
 
-SECRETS = (
-    ".ssh",
-    ".gnupg",
-    ".aws",
-    ".azure",
-    ".oci",
-    ".s3cfg",
-    ".boto",
-    ".databrickscfg",
-    ".docker",
-    ".kube",
-    ".fly",
-    ".age",
-    ".password-store",
-    ".terraform.d",
-    ".vault-token",
-    ".netrc",
-    ".pgpass",
-    ".my.cnf",
-    ".git-credentials",
-    ".npmrc",
-    ".yarnrc.yml",
-    ".pypirc",
-    ".gem/credentials",
-    ".composer/auth.json",
-    ".config/composer/auth.json",
-    ".cargo/credentials",
-    ".cargo/credentials.toml",
-    ".m2/settings.xml",
-    ".m2/settings-security.xml",
-    ".gradle/gradle.properties",
-    ".config/gh",
-    ".config/glab-cli",
-    ".config/hub",
-    ".config/git/credentials",
-    ".config/gcloud",
-    ".config/doctl",
-    ".config/op",
-    ".config/rclone",
-    ".config/sops",
-    ".config/containers",
-    ".local/share/keyrings",
-    ".local/share/kwalletd",
-    ".local/share/containers",
-    ".mozilla",
-    ".thunderbird",
-    ".config/google-chrome",
-    ".config/chromium",
-    ".config/BraveSoftware",
-    ".config/microsoft-edge",
-    ".config/vivaldi",
-    ".config/opera",
-    ".var/app",
-    "snap/firefox",
-    "snap/chromium",
-    ".config/Signal",
-    ".bash_history",
-    ".zsh_history",
-    ".zhistory",
-    ".local/share/fish/fish_history",
-    ".python_history",
-    ".node_repl_history",
-    ".psql_history",
-    ".mysql_history",
-    ".sqlite_history",
-    ".Xauthority",
-)
-"""Paths below the user's home that are hidden: keys, logins, mail, browsers, command histories."""
-
-CACHES = {
+CACHE_VARIABLES = {
     "XDG_CACHE_HOME": "",
     "npm_config_cache": "npm",
     "npm_config_store_dir": "pnpm",
@@ -114,32 +46,32 @@ _GIT_SETTINGS = {"rerere.enabled": "false"}
 """Settings that keep Git from writing to files that all worktrees share."""
 
 
-def applies(project: ProjectConfig, runtime: str) -> bool:
+def is_sandboxed(project: ProjectConfig, runtime: str) -> bool:
     """Return whether this project's launches by this runtime run in bubblewrap."""
-    return project.sandbox == "bwrap" and runtime in sandbox.SANDBOXED_RUNTIMES
+    return project.sandbox == "bwrap" and runtime in bubblewrap.SANDBOXED_RUNTIMES
 
 
-async def check(host: Host, project: ProjectConfig, runtime: str) -> None:
+async def require_sandbox(host: Host, project: ProjectConfig, runtime: str) -> None:
     """Raise an error if the project's sandbox is not available for this runtime. A container counts as a sandbox."""
     if project.sandbox == "none" or runtime == "docker":
         return
-    if runtime not in sandbox.SANDBOXED_RUNTIMES:
-        names = " and ".join(sorted(sandbox.SANDBOXED_RUNTIMES))
+    if runtime not in bubblewrap.SANDBOXED_RUNTIMES:
+        names = " and ".join(sorted(bubblewrap.SANDBOXED_RUNTIMES))
         raise UsageError(
             f"sandbox: {project.sandbox} is for the runtimes {names}, not for {runtime}",
             "use one of these with --runtime, or write sandbox: none",
         )
-    await sandbox.check(host)
+    await bubblewrap.find_bwrap(host)
 
 
-async def in_sandbox(
+async def sandboxed_launch(
     host: Host, home: Home, facts: SessionFacts, agent: Agent, own: Mapping[str, str], spec: LaunchSpec
 ) -> LaunchSpec:
     """Return this launch in its sandbox; `own` are the variables that the project itself sets."""
-    program = await sandbox.check(host)
+    program = await bubblewrap.find_bwrap(host)
     cache = spec.private / "cache"
     cache.mkdir(mode=0o700, exist_ok=True)
-    caches = {name: str(cache / folder) for name, folder in CACHES.items() if name not in own}
+    caches = {name: str(cache / folder) for name, folder in CACHE_VARIABLES.items() if name not in own}
     env = {**spec.env, **caches, **_git_setting_variables(spec.env)}
     spool = Path(spec.env["AO_SPOOL"])
     agent_state = await run_in_own_thread(agent.keeps, env, spec.private)
@@ -152,17 +84,17 @@ async def in_sandbox(
     for mount in agent_state.own:
         for folder in (mount.source, mount.target):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    assert facts.place is not None
-    git_writable, git_fixed = _git_paths(facts, Path(facts.place.git_dir))
+    assert facts.workspace is not None
+    git_writable, git_fixed = _git_paths(facts, Path(facts.workspace.git_dir))
     user_home = Path(spec.env.get("HOME") or Path.home())
-    walls = sandbox.SandboxMounts(
-        hidden=(home.path, home.socket("x").parent, *(user_home / name for name in SECRETS)),
+    walls = bubblewrap.SandboxMounts(
+        hidden=(home.path, home.socket("x").parent, *(user_home / name for name in SECRET_PATHS)),
         visible=(user_home, home.programs, Path(facts.spec.repo), spec.private),
         writable=(spec.cwd, cache, turns_folder(spec.private), spool, *agent_state.writable, *git_writable),
         own=agent_state.own,
         fixed=(*git_fixed, *(path for path in agent_state.fixed if not path.is_symlink())),
     )
-    return sandbox.sandbox_launch(replace(spec, env=env), walls, program)
+    return bubblewrap.sandbox_launch(replace(spec, env=env), walls, program)
 
 
 def _create_empty(path: Path) -> None:
@@ -190,7 +122,7 @@ def turns_folder(private: Path) -> Path:
     return private / "turns"
 
 
-def forget(facts: SessionFacts, private: Path) -> None:
+def remove_sandbox_files(facts: SessionFacts, private: Path) -> None:
     """Remove what a sandbox needed: its caches, and the file that keeps the branch's folder."""
     shutil.rmtree(private / "cache", ignore_errors=True)
     if (layout := find_layout(Path(facts.spec.repo))) is not None:
@@ -221,7 +153,7 @@ class SandboxedGitHost(LocalHost):
         env: Mapping[str, str] | None = None,
         input: bytes | None = None,  # noqa: A002 - subprocess's own name
         timeout: float | None = 60.0,
-    ) -> Completed:
+    ) -> ProgramResult:
         """Run a program until it ends."""
         # The program that starts Git, such as a shell that limits its output, runs nothing of the agent's.
         git_at = argv.index("git") if "git" in argv else 0
@@ -241,7 +173,7 @@ class SandboxedGitHost(LocalHost):
             if facts.launch is None or not folder_prefix.startswith(f"{facts.spec.path}/"):
                 continue
             project = self._config.project(facts.project)
-            if project is not None and (applies(project, facts.spec.runtime) or facts.spec.runtime == "docker"):
+            if project is not None and (is_sandboxed(project, facts.spec.runtime) or facts.spec.runtime == "docker"):
                 return facts
         return None
 
@@ -270,13 +202,13 @@ class SandboxedGitHost(LocalHost):
             Path(value) for name, value in env.items() if name in _GIT_PATH_VARIABLES and value.startswith("/")
         ]
         user_home = Path.home()
-        walls = sandbox.SandboxMounts(
-            hidden=(*self._hidden, *(user_home / name for name in SECRETS)),
+        walls = bubblewrap.SandboxMounts(
+            hidden=(*self._hidden, *(user_home / name for name in SECRET_PATHS)),
             visible=(user_home, Path(facts.spec.repo)),
             writable=(workspace, *writable, *(path if path.is_dir() else path.parent for path in git_paths)),
             fixed=fixed,
         )
-        return sandbox.sandbox_command(argv, walls, program)
+        return bubblewrap.sandbox_command(argv, walls, program)
 
     def _limit_to_repository(self, argv: Sequence[str], repo: Path) -> Sequence[str]:
         """Return a Git command that can write only to the repository: an agent may have replaced a branch's log with a symlink."""
@@ -289,8 +221,8 @@ class SandboxedGitHost(LocalHost):
             for path_text in paths
             if path_text.startswith("/")
         )
-        walls = sandbox.SandboxMounts(visible=(repo,), writable=(layout.common, *existing_parents))
-        return sandbox.sandbox_command(argv, walls, program)
+        walls = bubblewrap.SandboxMounts(visible=(repo,), writable=(layout.common, *existing_parents))
+        return bubblewrap.sandbox_command(argv, walls, program)
 
     def _without_submodules(self, argv: Sequence[str], workspace: Path) -> Sequence[str]:
         """Return a Git command that reads no nested repositories, for machines without bubblewrap."""

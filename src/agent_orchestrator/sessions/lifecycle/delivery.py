@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import RetryLater
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import Message, SessionFacts
-from agent_orchestrator.core.reactions import COORDINATOR, Intent
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.facts import COORDINATOR_KIND, Message, SessionFacts
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.protocols import (
     Agent,
@@ -24,26 +24,26 @@ from agent_orchestrator.protocols import (
     ReadyToType,
     Undeliverable,
 )
-from agent_orchestrator.sessions.agents.listener import agent_run
+from agent_orchestrator.sessions.agents.listener import running_launch
 from agent_orchestrator.sessions.agents.observer import Observer
 from agent_orchestrator.sessions.lifecycle.launch import Launches
 from agent_orchestrator.sessions.lifecycle.pending_message import append_to_inbox, held_events
 from agent_orchestrator.sessions.lifecycle.reachability import UNREACHABLE_PAUSE, is_reachable
-from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate, pause_of
+from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate, seconds_until_recheck
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.session_plugins import handle_of
 
-QUIET_ENOUGH = 0.4
+QUIET_SECONDS = 0.4
 """Seconds without output after which an agent that does not report readiness counts as ready for its first prompt."""
 FIRST_REPORT_TIMEOUT = 3.0
 """Seconds that a started agent which already has its task gets for its first report before a message is typed."""
-READY_WITHIN = 20.0
+READY_TIMEOUT = 20.0
 """Seconds to wait for the prompt of a CLI whose plugin cannot listen to it."""
 LISTENED_READY_TIMEOUT = 120.0
 """Seconds to wait for the prompt of a CLI whose plugin can listen to it: on a busy machine it may start slowly."""
-SUBMIT_AFTER, SUBMIT_TRIES = 2.0, 5
+SUBMIT_CHECK_SECONDS, MAX_SUBMIT_CHECKS = 2.0, 5
 """Seconds between checks that a typed message was submitted, and the number of checks."""
-INTERRUPTED_WITHIN = 3.0
+INTERRUPT_TIMEOUT = 3.0
 """Seconds to wait for an interrupted turn to end."""
 
 
@@ -86,15 +86,17 @@ class Deliveries(Part):
             self.core.plugins.runtime_of(facts),
             interrupt and message.interrupt,
         )
-        if agent.delivers_messages and facts.live and not (facts.launch and facts.launch.inbox):
-            outcome = await agent.deliver(agent_run(facts, self.core), message.id, message.text, interrupt=interrupt)
+        if agent.delivers_messages and facts.live and not (facts.launch and facts.launch.has_inbox):
+            outcome = await agent.deliver(
+                running_launch(facts, self.core), message.id, message.text, interrupt=interrupt
+            )
             if isinstance(outcome, ReadyToType):
                 interrupt = False
                 if outcome.first:
                     await runtime.press(handle, outcome.first)
             elif outcome is not None:
                 return outcome
-        uses_inbox = facts.launch is not None and facts.launch.inbox
+        uses_inbox = facts.launch is not None and facts.launch.has_inbox
         if interrupt:
             await runtime.press(handle, ("C-c",) if uses_inbox else agent.interrupt_keys)
             await self._wait_until_interrupted(facts.id)
@@ -107,8 +109,8 @@ class Deliveries(Part):
 
     async def _press_enter_until_sent(self, session: str, handle: Handle, message: Message, agent: Agent) -> None:
         """Press Enter again while a typed message is still in the agent's input line."""
-        for attempt in range(SUBMIT_TRIES):
-            await asyncio.sleep(SUBMIT_AFTER)
+        for attempt in range(MAX_SUBMIT_CHECKS):
+            await asyncio.sleep(SUBMIT_CHECK_SECONDS)
             facts = self.flow.sessions[session]
             current_message = next((candidate for candidate in facts.messages if candidate.id == message.id), None)
             is_settled = current_message is None or current_message.state not in ("queued", "held", "delivered")
@@ -131,8 +133,8 @@ class Deliveries(Part):
 
         Text typed while a turn is being stopped may be lost, or be joined to what the agent puts back into its prompt.
         """
-        for _ in range(int(INTERRUPTED_WITHIN / 0.05)):
-            if self.flow.sessions[session].activity.state not in IN_TURN:
+        for _ in range(int(INTERRUPT_TIMEOUT / 0.05)):
+            if self.flow.sessions[session].activity.state not in IN_TURN_ACTIVITIES:
                 return
             await asyncio.sleep(0.05)
 
@@ -155,9 +157,11 @@ class Deliveries(Part):
         """Raise `RetryLater` if the message must wait for a permission, a usage limit, or the agent to become ready."""
         if facts.activity.state == "blocked":
             raise RetryLater(60.0, *held_events(self, facts, message, "the agent waits for a permission"))
-        if not message.task and (wait := self.usage.wait(facts)):
-            raise RetryLater(pause_of(wait, self.clock), *held_events(self, facts, message, f"waits for {wait.reason}"))
-        expects_prompt = message.task or facts.spec.prompt or facts.spec.kind == COORDINATOR
+        if not message.is_task and (wait := self.usage.claim_turn_or_wait(facts)):
+            raise RetryLater(
+                seconds_until_recheck(wait, self.clock), *held_events(self, facts, message, f"waits for {wait.reason}")
+            )
+        expects_prompt = message.is_task or facts.spec.prompt or facts.spec.kind == COORDINATOR_KIND
         if facts.activity.state == "starting" and expects_prompt:
             await self._hold_until_ready(facts, message)
         await self._hold_until_listening(facts, message)
@@ -165,13 +169,13 @@ class Deliveries(Part):
     async def _hold_until_listening(self, facts: SessionFacts, message: Message) -> None:
         """Raise `RetryLater` if typed text could be taken for an answer: before the agent's first report, or while a dialog is shown."""
         assert facts.launch is not None
-        if facts.launch.inbox:
+        if facts.launch.has_inbox:
             return
-        has_not_reported = facts.activity.source == "process" and facts.activity.state in IN_TURN
+        has_not_reported = facts.activity.source == "process" and facts.activity.state in IN_TURN_ACTIVITIES
         if has_not_reported and self.launches.seconds_since_start(facts) < FIRST_REPORT_TIMEOUT:
             raise RetryLater(0.2, *held_events(self, facts, message, "the agent is not ready yet"))
         blocked = self.core.plugins.agent_of(facts).screen.blocked
-        if blocked is not None and facts.activity.state in IN_TURN:
+        if blocked is not None and facts.activity.state in IN_TURN_ACTIVITIES:
             screen = await self.core.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))
             if blocked.search(screen):
                 raise RetryLater(0.5, *held_events(self, facts, message, "the agent waits for a permission"))
@@ -181,11 +185,11 @@ class Deliveries(Part):
         assert facts.launch is not None
         log, waited_seconds = self.home.terminal_log(facts.id), self.launches.seconds_since_start(facts)
         agent = self.core.plugins.agent_of(facts)
-        rules, max_wait = agent.screen, LISTENED_READY_TIMEOUT if agent.listens else READY_WITHIN
+        rules, max_wait = agent.screen, LISTENED_READY_TIMEOUT if agent.listens else READY_TIMEOUT
         if rules.ready is not None and waited_seconds < max_wait:
             if not rules.ready.search(await self.core.plugins.runtime_of(facts).screen(Handle(**facts.launch.handle))):
                 raise RetryLater(0.2, *held_events(self, facts, message, "the agent is not ready yet"))
-        elif rules.ready is None and waited_seconds < READY_WITHIN / 4:
+        elif rules.ready is None and waited_seconds < READY_TIMEOUT / 4:
             status = log.stat()
-            if not status.st_size or self.flow.clock() - status.st_mtime < QUIET_ENOUGH:
+            if not status.st_size or self.flow.clock() - status.st_mtime < QUIET_SECONDS:
                 raise RetryLater(0.1)

@@ -17,11 +17,11 @@ def session_effects(
 ) -> dict[str, Effect]:
     """Return the effects that start, run and end sessions."""
     return {
-        "prepare": Effect(retry_while_unreachable(core, workspaces.prepare), fatal="making its workspace"),
-        "launch": Effect(retry_while_unreachable(core, launches.launch), fatal="starting its agent"),
+        "prepare": Effect(retry_while_unreachable(core, workspaces.prepare), fatal_step="making its workspace"),
+        "launch": Effect(retry_while_unreachable(core, launches.launch), fatal_step="starting its agent"),
         "deliver": Effect(deliveries.deliver, record_attempt_first=True, finish_if_started=True),
         "publish": Effect(retry_until_done(retry_while_unreachable(core, workspaces.publish))),
-        "stop": Effect(retry_while_unreachable(core, stops.stop), fatal="stopping its agent"),
-        "clean-up": Effect(retry_while_unreachable(core, stops.clean_up), fatal="cleaning up"),
+        "stop": Effect(retry_while_unreachable(core, stops.stop), fatal_step="stopping its agent"),
+        "clean-up": Effect(retry_while_unreachable(core, stops.clean_up), fatal_step="cleaning up"),
         "silence": Effect(Silence(core).check),
     }

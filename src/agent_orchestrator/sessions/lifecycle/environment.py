@@ -21,12 +21,12 @@ from agent_orchestrator.config.learned_secrets import looks_secret
 from agent_orchestrator.errors import AoError
 
 if TYPE_CHECKING:
-    from agent_orchestrator.protocols import Report
+    from agent_orchestrator.protocols import LineCallback
     from agent_orchestrator.protocols.host import Host
 
-TIME_LIMIT = 5.0
+SHELL_TIMEOUT = 5.0
 """Seconds for all attempts to read the login shell's environment."""
-INTERACTIVE_LIMIT = 3.5
+INTERACTIVE_SHELL_TIMEOUT = 3.5
 """Seconds for the attempt with an interactive shell."""
 
 _MODEL_KEYS = (
@@ -81,9 +81,9 @@ async def login_environment(
     host: Host,
     shell: str | None,
     fallback: Mapping[str, str],
-    report: Report | None = None,
+    report: LineCallback | None = None,
     programs: Path | None = None,
-    found_ours: Report | None = None,
+    found_ours: LineCallback | None = None,
 ) -> Mapping[str, str]:
     """Return the environment that the user's login shell sets up, or `fallback` (ours), with a note to `report`, if it fails.
 
@@ -101,9 +101,9 @@ async def login_environment(
             report(f"the login shell {shell} gave no environment ({problem}); agents get the daemon's own")
         variables = own_env
     else:
-        if found_ours and (folder := interpreter.own_folder(variables.get("PATH", ""))):
+        if found_ours and (folder := interpreter.find_own_programs_folder(variables.get("PATH", ""))):
             found_ours(folder)
-        variables = interpreter.without_own(variables)
+        variables = interpreter.without_own_interpreter(variables)
         variables["PATH"] = _join_paths(variables.get("PATH", ""), own_env.get("PATH", ""))
     if programs is not None:
         variables = interpreter.with_launchers(variables, str(programs))
@@ -122,9 +122,9 @@ async def _run_shell(host: Host, shell: str, env: Mapping[str, str]) -> tuple[di
     script = f"echo {marker}; /usr/bin/env -0; echo {marker}"
     env = {**env, "TERM": "dumb", "AO_RESOLVING_ENVIRONMENT": "1"}
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + TIME_LIMIT
+    deadline = loop.time() + SHELL_TIMEOUT
     problem = ""
-    for flags, limit in ((["-i", "-l", "-c"], INTERACTIVE_LIMIT), (["-l", "-c"], TIME_LIMIT)):
+    for flags, limit in ((["-i", "-l", "-c"], INTERACTIVE_SHELL_TIMEOUT), (["-l", "-c"], SHELL_TIMEOUT)):
         if Path(path).name in ("csh", "tcsh"):
             flags = ["-c"]  # they refuse -l with any other option
         try:

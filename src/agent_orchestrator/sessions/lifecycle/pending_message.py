@@ -19,6 +19,6 @@ def held_events(part: Part, facts: SessionFacts, message: Message, reason: str) 
 
 async def append_to_inbox(core: Core, facts: SessionFacts, message: Message) -> None:
     """Append a message to the inbox file of programs that acknowledge; it is written once, however often delivery is tried."""
-    site = core.sites.of(facts)
+    site = core.sites.for_session(facts)
     line = json.dumps({"message": message.id, "text": message.text}, ensure_ascii=False)
     await site.append_line(site.home.session(facts.id) / "inbox.jsonl", line)

@@ -14,16 +14,16 @@ from agent_orchestrator.sessions.part import Core
 UNREACHABLE_PAUSE = 0.5
 """Seconds until it is checked again whether a session's node can be reached."""
 
-Run = Callable[[Intent, int], Awaitable[Sequence[Event]]]
+RunEffect = Callable[[Intent, int], Awaitable[Sequence[Event]]]
 """Carries out an intent; the number says how often that was tried before."""
 
 
 def is_reachable(core: Core, facts: SessionFacts) -> bool:
     """Return whether a session is on this machine or on a node that can be reached."""
-    return facts.node is None or core.sites.of(facts).reachable
+    return facts.node is None or core.sites.for_session(facts).reachable
 
 
-def retry_while_unreachable(core: Core, run: Run) -> Run:
+def retry_while_unreachable(core: Core, run: RunEffect) -> RunEffect:
     """Return an effect that is retried while the session's node is unreachable.
 
     The node either comes back, or is declared lost, which changes the session's facts.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.base.api_tokens import Tokens
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.protocols import Container, WorkspaceSpec
-from agent_orchestrator.sessions.isolation import containers
+from agent_orchestrator.sessions.isolation import docker_container
 from agent_orchestrator.sessions.lifecycle.environment import AGENT_SECRETS, agent_environment, session_variables
 from agent_orchestrator.sessions.part import Core
 from agent_orchestrator.sessions.site import Site
@@ -23,9 +23,9 @@ class SessionSpecs:
 
     def workspace(self, facts: SessionFacts, site: Site | None = None) -> WorkspaceSpec:
         """Return what a session's workspace should be on its site, or was on another `site`."""
-        site = site or self.core.sites.of(facts)
+        site = site or self.core.sites.for_session(facts)
         project, spec = self.core.settings.project(facts.project), facts.spec
-        copied_files = facts.place.copied if facts.place and facts.place.present else ()
+        copied_files = facts.workspace.copied_patterns if facts.workspace and facts.workspace.present else ()
         return WorkspaceSpec(
             session=facts.id,
             repo=Path(spec.repo),
@@ -34,8 +34,8 @@ class SessionSpecs:
             private=site.home.session(facts.id),
             branch=facts.branch,
             base=facts.base,
-            existing=spec.existing or facts.place is not None,
-            last=(facts.head or "") if facts.place else "",
+            existing=spec.existing or facts.workspace is not None,
+            last=(facts.head or "") if facts.workspace else "",
             copy=tuple(dict.fromkeys((*project.copy, *copied_files))),
             symlinks=project.symlinks,
             sparse=project.sparse,
@@ -56,7 +56,7 @@ class SessionSpecs:
 
         `contained` is for an agent in a container; `agent` adds the agent's login secrets, which other programs do not need.
         """
-        settings, site = self.core.settings.agent(facts), site or self.core.sites.of(facts)
+        settings, site = self.core.settings.agent(facts), site or self.core.sites.for_session(facts)
         private = site.home.session(facts.id)
         launch_generation = generation or max(1, facts.generation)
         variables = session_variables(
@@ -72,17 +72,17 @@ class SessionSpecs:
             token=self.tokens.for_session(facts.id, launch_generation),
             ports=facts.spec.ports,
         )
-        git_env = dict(facts.place.git_env) if facts.place else {}
+        git_env = dict(facts.workspace.git_env) if facts.workspace else {}
         variables["AO_HOME"] = str(site.home.path)  # the agent's `ao` uses this daemon instead of starting another
         secrets, login = AGENT_SECRETS.get(settings.tool, ()) if agent else (), site.login
         if contained:
-            login = containers.login_inside(login, secrets, private)
+            login = docker_container.container_login_environment(login, secrets, private)
         return agent_environment(login, settings.env, {**git_env, **variables}, secrets)
 
     def container(self, facts: SessionFacts, env: Mapping[str, str] | None = None) -> Container | None:
         """Return the container in which the session's agent runs, or None if its runtime is not Docker."""
-        if facts.spec.runtime != containers.RUNTIME:
+        if facts.spec.runtime != docker_container.DOCKER_RUNTIME:
             return None
         project, settings = self.core.settings.project(facts.project), self.core.settings.agent(facts)
-        site, repo = self.core.sites.of(facts), Path(facts.spec.repo)
-        return containers.container_of(project, settings, repo, site.home.session(facts.id), env or {}, site.url)
+        site, repo = self.core.sites.for_session(facts), Path(facts.spec.repo)
+        return docker_container.container_of(project, settings, repo, site.home.session(facts.id), env or {}, site.url)

@@ -1,4 +1,7 @@
-"""`Silence`: the effect that notices when an agent in a turn has reported nothing for too long."""
+"""`Silence`: the effect that notices when an agent in a turn has reported nothing for too long.
+
+How long that is: `STUCK_AFTER_SECONDS` in `core/rules/stuck_threshold.py`, unless a rule for `agent-stuck` sets a threshold.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ from dataclasses import replace
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.effects import RetryLater
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.reactions import Intent, stuck_after
-from agent_orchestrator.core.status import IN_TURN
+from agent_orchestrator.core.reactions import Intent
+from agent_orchestrator.core.rules.stuck_threshold import stuck_after_seconds
+from agent_orchestrator.core.status import IN_TURN_ACTIVITIES
 from agent_orchestrator.sessions.part import Part
 
 
@@ -19,8 +23,8 @@ class Silence(Part):
     async def check(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         """Record once that an agent in a turn has reported nothing for too long, then check again later."""
         facts, now = self.flow.sessions[intent.session], self.flow.clock()
-        threshold = stuck_after(self.flow.rules(facts.project, facts.spec.profile))
-        if facts.activity.state not in IN_TURN:
+        threshold = stuck_after_seconds(self.flow.rules(facts.project, facts.spec.profile))
+        if facts.activity.state not in IN_TURN_ACTIVITIES:
             raise RetryLater(threshold)
         last_report_at = max(facts.activity.at, facts.last_sign_at)
         try:

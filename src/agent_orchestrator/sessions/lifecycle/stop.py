@@ -14,24 +14,24 @@ from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.fold.keys import ended_key
+from agent_orchestrator.core.fold.keys import launch_end_key
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.plugins.runtimes import single_use_files
 from agent_orchestrator.protocols import Handle, WorkspaceSpec
 from agent_orchestrator.sessions.isolation import sandbox
 from agent_orchestrator.sessions.lifecycle.session_specs import SessionSpecs
 from agent_orchestrator.sessions.lifecycle.workspaces import workspace_created
 from agent_orchestrator.sessions.part import Core, Part
-from agent_orchestrator.sessions.plugins import handle_of
 from agent_orchestrator.sessions.rescue import unsaved_git_state
+from agent_orchestrator.sessions.session_plugins import handle_of
 from agent_orchestrator.sessions.site import Site
 
 
 class BranchCleanup(Protocol):
     """Removes the branch of a merged change."""
 
-    async def forget_branch(self, facts: SessionFacts) -> str:
+    async def delete_merged_branch(self, facts: SessionFacts) -> str:
         """Delete the session's branch if its change was merged; return one line about it for the report of the stop, or ""."""
         ...
 
@@ -51,7 +51,7 @@ class Stops(Part):
         assert handle is not None
         end = await self.core.plugins.runtime_of(facts).stop(handle)
         body = e.AgentStopped(end.exit.code, end.exit.signal)
-        return [self.event(facts, body, ended_key(facts.id, handle.generation), handle.generation)]
+        return [self.event(facts, body, launch_end_key(facts.id, handle.generation), handle.generation)]
 
     async def clean_up(self, intent: Intent, attempts: int) -> Sequence[Event]:
         """Save unsaved work, then remove the workspace if nothing in it can be lost and no process uses it."""
@@ -61,7 +61,7 @@ class Stops(Part):
         events = [] if has_no_node else await self._stop_stray_launches(facts, handle)
         saved: list[str] = []
         kept = False
-        is_present = facts.place is not None and facts.place.present
+        is_present = facts.workspace is not None and facts.workspace.present
         if not is_present and not has_no_node:
             # A daemon that was killed while making the workspace, or failed to fill it, has not recorded it.
             missing_spec = self.specs.workspace(facts)
@@ -73,13 +73,13 @@ class Stops(Part):
             )
             is_present = abandoned is not None
         if is_present:
-            site, spec, why = self.core.sites.of(facts), self.specs.workspace(facts), ""
-            if await site.present(spec.path):
-                await self._refuse_if_in_use(site, spec.path, attempts, keep=facts.keep)
+            site, spec, why = self.core.sites.for_session(facts), self.specs.workspace(facts), ""
+            if await site.folder_exists(spec.path):
+                await self._refuse_if_in_use(site, spec.path, attempts, keep=facts.keep_workspace)
                 report = await site.rescue(spec)
                 kept, why = await self._remove(facts, spec)
             else:  # its removal was interrupted, or another program removed it
-                report = await site.saved_before(spec)
+                report = await site.stored_rescue(spec)
                 remaining = () if facts.remote else await unsaved_git_state(self.host, spec.repo, spec.path)
                 kept, why = bool(remaining), _missing_folder_reason(remaining)
                 if not kept:
@@ -92,13 +92,13 @@ class Stops(Part):
             if kept:
                 saved.append(f"the workspace stays ({why}): {spec.path}")
             else:
-                sandbox.forget(facts, self.home.session(facts.id))
-        if facts.place is not None:
+                sandbox.remove_sandbox_files(facts, self.home.session(facts.id))
+        if facts.workspace is not None:
             saved.insert(0, await self._describe_commits(facts))
         if handle is not None:
             await self.core.plugins.runtime_of(facts).discard(handle)
-        launch_checks.remove_with_retry(launch_checks.remove_one_time_files(self.home.session(facts.id)))
-        if note := await self.branches.forget_branch(facts):
+        single_use_files.remove_with_retry(single_use_files.remove_one_time_files(self.home.session(facts.id)))
+        if note := await self.branches.delete_merged_branch(facts):
             saved.append(note)
         if facts.pr and facts.pr.merge_request:
             saved.append(f"its change is still to land on {facts.pr.base}; not so: ao merge {facts.id} --cancel")
@@ -120,27 +120,27 @@ class Stops(Part):
                 continue
             end = await runtime.stop(stray)
             await runtime.discard(stray)
-            key, generation = ended_key(facts.id, stray.generation), stray.generation
+            key, generation = launch_end_key(facts.id, stray.generation), stray.generation
             events.append(self.event(facts, e.AgentLaunched(asdict(stray)), f"stray:{key}", generation))
             events.append(self.event(facts, e.AgentStopped(end.exit.code, end.exit.signal), key, generation))
         return events
 
     async def _refuse_if_in_use(self, site: Site, path: Path, attempts: int, *, keep: bool) -> None:
         """Raise `Temporary` on the first two attempts while a process uses the folder."""
-        users = [] if keep else await site.users_of(path)
+        users = [] if keep else await site.processes_using(path)
         if users and attempts < 2:
             pid, name = users[0]
             raise Temporary(f"{path} is in use by {name} (pid {pid})", "end it, or stop with --keep")
 
     async def _remove(self, facts: SessionFacts, spec: WorkspaceSpec) -> tuple[bool, str]:
         """Remove the workspace if that is safe; return whether it was kept, and why."""
-        if facts.keep:
+        if facts.keep_workspace:
             return True, "as asked"
-        site = self.core.sites.of(facts)
-        if users := await site.users_of(spec.path):
+        site = self.core.sites.for_session(facts)
+        if users := await site.processes_using(spec.path):
             pid, name = users[0]
             return True, f"{name}, pid {pid}, uses it"
-        reasons = await site.is_safe(spec)
+        reasons = await site.removal_obstacles(spec)
         if reasons:
             return True, "; ".join(reasons)
         await self.core.plugins.workspace_of(facts).remove(spec)

@@ -35,21 +35,21 @@ class Workspaces(Part):
             raise Denied(
                 f"the configuration of {facts.project} is not trusted ({untrusted})", "read it, then trust it: ao trust"
             )
-        await self.core.sites.here.login_ready.wait()
+        await self.core.sites.local.login_ready.wait()
         self.home.session(facts.id).mkdir(mode=0o700, parents=True, exist_ok=True)
-        site, spec = self.core.sites.of(facts), self.specs.workspace(facts)
+        site, spec = self.core.sites.for_session(facts), self.specs.workspace(facts)
         workspace = await self.core.plugins.workspace_of(facts).create(
-            spec, lambda line: self.followers.print(facts.id, line)
+            spec, lambda line: self.followers.add_output(facts.id, line)
         )
         if container := self.specs.container(facts):
             runtime = self.core.plugins.runtime_of(facts)
-            await runtime.prepare_image(container, lambda line: self.followers.print(facts.id, line))
+            await runtime.prepare_image(container, lambda line: self.followers.add_output(facts.id, line))
         notes = workspace.notes
         if facts.rescues or facts.moves:
-            restored = await site.bring_back(spec)
+            restored = await site.restore_work(spec)
             notes = (*notes, restored.waiting) if restored.waiting else notes
         has_lost_conversation = facts.remote and not await self.conversations.restore(facts)
-        base = facts.place.base_commit if facts.place else workspace.base_commit
+        base = facts.workspace.base_commit if facts.workspace else workspace.base_commit
         body = replace(workspace_created(workspace, spec), base_commit=base, notes=notes, forgot=has_lost_conversation)
         return [self.event(facts, body, f"{intent.key}:done")]
 

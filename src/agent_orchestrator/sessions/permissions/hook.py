@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent_orchestrator.sessions.permissions.autorun_files import hook_folders
 from agent_orchestrator.sessions.permissions.path_checks import paths_stay_inside
 from agent_orchestrator.sessions.permissions.rules import check_permission, normalize_command
-from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 
 
 def decide(
@@ -33,7 +33,7 @@ def decide(
     verdict = check_permission("Bash", normalize_command(command), "auto-edit", own, (), workspace, subfolder, hooks)
     if not verdict or not paths_stay_inside(Path(workspace), verdict, hooks):
         return None
-    answer = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": verdict.why}
+    answer = {"hookEventName": "PreToolUse", "permissionDecision": "allow", "permissionDecisionReason": verdict.reason}
     return {"hookSpecificOutput": answer}
 
 

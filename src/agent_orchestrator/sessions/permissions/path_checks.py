@@ -11,18 +11,18 @@ from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from agent_orchestrator.base.files.safe import leads_out
-from agent_orchestrator.sessions.permissions.rules import Verdict
-from agent_orchestrator.sessions.permissions.sensitive_files import is_sensitive
+from agent_orchestrator.base.files.safe import escapes_folder
+from agent_orchestrator.sessions.permissions.autorun_files import is_sensitive
+from agent_orchestrator.sessions.permissions.rules import RuleDecision
 
 if TYPE_CHECKING:  # an agent's hook starts for each command and should start fast
     from agent_orchestrator.protocols.host import Host
 
 
-def paths_stay_inside(workspace: Path, verdict: Verdict, hooks: Collection[str] = ()) -> bool:
+def paths_stay_inside(workspace: Path, verdict: RuleDecision, hooks: Collection[str] = ()) -> bool:
     """Return whether the paths of a verdict are safe: no symlink leads out, no file is a hard link, no folder is another repository."""
     is_edit = verdict.folder is None and bool(verdict.changed)
-    if any(leads_out(workspace, path, writing=is_edit) for path in verdict.paths):
+    if any(escapes_folder(workspace, path, writing=is_edit) for path in verdict.paths):
         return False
     top = os.path.realpath(workspace)
     real_paths = [os.path.relpath(os.path.realpath(f"{top}/{path}"), top) for path in verdict.changed]
@@ -54,7 +54,9 @@ def _is_other_repository(top: str, folder: str) -> bool:
     )
 
 
-async def paths_stay_inside_remote(host: Host, workspace: Path, verdict: Verdict, hooks: Collection[str] = ()) -> bool:
+async def paths_stay_inside_remote(
+    host: Host, workspace: Path, verdict: RuleDecision, hooks: Collection[str] = ()
+) -> bool:
     """Return the same for a workspace on another machine, using programs of that machine."""
     literal_paths = [re.split(r"[*?]", path, maxsplit=1)[0] or "." for path in verdict.paths]
     words = ("realpath", "-m", "-z", "--", str(workspace), *(f"{workspace}/{path}" for path in literal_paths))

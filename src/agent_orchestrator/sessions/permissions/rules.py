@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from agent_orchestrator.base.text.redaction import REPLACEMENT_PREFIX
-from agent_orchestrator.protocols.text import visible
-from agent_orchestrator.sessions.permissions.git_commands import GitPaths, parse_git_command, workspace_path
-from agent_orchestrator.sessions.permissions.sensitive_files import can_hold_sensitive_files, is_sensitive
-from agent_orchestrator.sessions.permissions.shell_words import Word, commands
+from agent_orchestrator.protocols.text import make_visible
+from agent_orchestrator.sessions.permissions.autorun_files import can_hold_sensitive_files, is_sensitive
+from agent_orchestrator.sessions.permissions.git_parser import GitPaths, parse_git_command, workspace_path
+from agent_orchestrator.sessions.permissions.shell_words import Word, parse_commands
 
-SHELLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
+SHELL_TOOLS = frozenset(("Bash", "bash", "shell", "Shell", "run_shell_command"))
 """The names by which agents call the tool that runs a command line."""
 MAX_COMMAND_LENGTH = 20_000
 """Maximum length of a command that is stored in full."""
@@ -39,7 +39,7 @@ _READ_ONLY_COMMANDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RuleDecision:
     """The reason why a request is allowed; without a reason, a person must be asked.
 
     The names are checked against the files afterwards (`path_checks.py`): `paths` must stay inside the workspace,
@@ -47,17 +47,17 @@ class Verdict:
     runs, there must be no other repository.
     """
 
-    why: str = ""
+    reason: str = ""
     paths: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     folder: str | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.why)
+        return bool(self.reason)
 
 
-ASK = Verdict()
+ASK_PERSON = RuleDecision()
 """The verdict that a person must be asked."""
 
 
@@ -65,11 +65,11 @@ def normalize_command(command: str) -> str:
     """Return a command as it is stored, shown and compared: invisible characters as their code, a long command cut and with its digest."""
     if len(command) > MAX_COMMAND_LENGTH:
         digest = hashlib.sha256(command.encode(errors="surrogatepass")).hexdigest()
-        return f"{visible(command[:MAX_COMMAND_LENGTH])}{_CUT}{len(command)} characters in all, sha256 {digest}⟧"
-    return visible(command)
+        return f"{make_visible(command[:MAX_COMMAND_LENGTH])}{_CUT}{len(command)} characters in all, sha256 {digest}⟧"
+    return make_visible(command)
 
 
-def is_whole(command: str) -> bool:
+def is_complete(command: str) -> bool:
     """Return whether a stored command is complete. No command contains our mark: it would be written as its code."""
     return _CUT not in command
 
@@ -83,63 +83,65 @@ def check_permission(
     workspace: str = "",
     folder: str = "",
     hooks: Collection[str] = (),
-) -> Verdict:
+) -> RuleDecision:
     """Return whether this may be done without asking. `own` are the project's commands, `allowed` the standing permissions.
 
     `folder` is where in the workspace it is done, `hooks` are folders in it from which Git runs hooks.
     """
     is_complete = REPLACEMENT_PREFIX not in command  # where a secret was removed, the original text is unknown
     if is_complete and (tool, command) in set(allowed):
-        return Verdict("a person allowed it for good")
+        return RuleDecision("a person allowed it for good")
     if mode == "full":
-        return Verdict("everything is allowed")
+        return RuleDecision("everything is allowed")
     if mode != "auto-edit" or not command or not is_complete:
-        return ASK
+        return ASK_PERSON
     if tool == "continue":
-        return Verdict("it only goes on with its work")
+        return RuleDecision("it only goes on with its work")
     if tool in ("edit", "read"):
         return _check_files(tool, command, hooks)
-    if tool not in SHELLS:
-        return ASK
+    if tool not in SHELL_TOOLS:
+        return ASK_PERSON
     if command in set(own):
-        return Verdict("it is the project's own command")
+        return RuleDecision("it is the project's own command")
     git_paths = parse_git_line(command, workspace, folder)
     if git_paths is None or any(is_sensitive(path, hooks) for path in git_paths.changed):
-        return ASK
-    if any(can_hold_sensitive_files(path, hooks) for path in git_paths.places):
-        return ASK
-    return Verdict("it is Git on its own branch", git_paths.paths, git_paths.changed, git_paths.files, git_paths.folder)
+        return ASK_PERSON
+    if any(can_hold_sensitive_files(path, hooks) for path in git_paths.moved_folders):
+        return ASK_PERSON
+    return RuleDecision(
+        "it is Git on its own branch", git_paths.paths, git_paths.changed, git_paths.files, git_paths.folder
+    )
 
 
-def _check_files(tool: str, command: str, hooks: Collection[str]) -> Verdict:
+def _check_files(tool: str, command: str, hooks: Collection[str]) -> RuleDecision:
     """Return the verdict for files: all must be below the workspace by name, and none Git's own. Several are separated by commas."""
     names = tuple(dict.fromkeys((command, *command.split(", "))))
     for name in names:
         parts = name.split("/")
-        if visible(name) != name or "\n" in name or "\t" in name or re.match(r"[A-Za-z]:|\s", name):
-            return ASK
+        if make_visible(name) != name or "\n" in name or "\t" in name or re.match(r"[A-Za-z]:|\s", name):
+            return ASK_PERSON
         if workspace_path(Word(name), "") is None or any(part in ("", ".") for part in parts) or name.endswith(" "):
-            return ASK
+            return ASK_PERSON
         if tool == "edit" and is_sensitive(name, hooks):
-            return ASK
-    return Verdict("it is a file of its workspace", names, names if tool == "edit" else ())
+            return ASK_PERSON
+    return RuleDecision("it is a file of its workspace", names, names if tool == "edit" else ())
 
 
 def is_read_only(command: str) -> bool:
     """Return whether the command is a single `ao` command that changes nothing."""
-    lines = commands(command)
+    lines = parse_commands(command)
     if lines is None or len(lines) != 1 or lines[0][0] != Word("ao") or len(lines[0]) < 2 or lines[0][1].quoted:
         return False
     known_options = _READ_ONLY_COMMANDS.get(lines[0][1].text)
     if known_options is None:
         return False
     options = [word.text.partition("=")[0] for word in lines[0][2:] if word.text.startswith("-")]
-    return all(option in known_options.split() for option in options) and not any(word.several for word in lines[0])
+    return all(option in known_options.split() for option in options) and not any(word.is_pattern for word in lines[0])
 
 
 def parse_git_line(command: str, workspace: str = "", folder: str = "") -> GitPaths | None:
     """Return what Git commands name, if they change only the session's own branch and files, or None."""
-    lines = commands(command)
+    lines = parse_commands(command)
     if lines is None:
         return None
     if workspace and len(lines) > 1 and lines[0] == [Word("cd"), Word(workspace)]:

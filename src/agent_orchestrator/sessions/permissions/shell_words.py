@@ -1,4 +1,4 @@
-"""Parses a command line into plain words if every shell reads it the same way: `commands(line)`. Pure.
+"""Parses a command line into plain words if every shell reads it the same way: `parse_commands(line)`. Pure.
 
 Accepted are words, quotes around plain text, and `&&` between commands. Everything that a shell would replace (variables, substitutions,
 home folders, braces), redirections and invisible characters are rejected.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from agent_orchestrator.protocols.text import is_seen
+from agent_orchestrator.protocols.text import is_visible
 
-LONGEST = 10_000
+MAX_LINE_LENGTH = 10_000
 """Maximum length of a command line."""
 MAX_COMMANDS = 8
 """Maximum number of commands in a line."""
@@ -31,12 +31,12 @@ class Word:
 
     text: str
     quoted: bool = False
-    several: bool = False
+    is_pattern: bool = False
 
 
-def commands(line: str) -> list[list[Word]] | None:
+def parse_commands(line: str) -> list[list[Word]] | None:
     """Return the commands of a line that are joined by `&&`, or None for anything else."""
-    if len(line) > LONGEST or "⟦" in line:
+    if len(line) > MAX_LINE_LENGTH or "⟦" in line:
         return None
     commands_so_far: list[list[Word]] = [[]]
     position = 0
@@ -96,10 +96,10 @@ def _may_be_unquoted(character: str, *, before: str) -> bool:
     return (
         character in _BARE
         or character in _GLOB
-        or (not character.isascii() and character.isalnum() and is_seen(character))
+        or (not character.isascii() and character.isalnum() and is_visible(character))
     )
 
 
 def _is_plain(text: str, *, newlines: bool = False) -> bool:
     """Return whether all characters are visible, apart from newlines if those are allowed."""
-    return all(is_seen(character) or (newlines and character == "\n") for character in text)
+    return all(is_visible(character) or (newlines and character == "\n") for character in text)

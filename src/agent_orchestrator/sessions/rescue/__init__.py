@@ -15,22 +15,29 @@ lost machine continues from it.
 
 from agent_orchestrator.sessions.rescue.manifest import rescue_ref
 from agent_orchestrator.sessions.rescue.nested_worktrees import unsaved_git_state
-from agent_orchestrator.sessions.rescue.restore import RestoreResult, from_checkpoint, mark_restored, restore_work
-from agent_orchestrator.sessions.rescue.save import Checkpoint, Rescue, checkpoint, is_safe, rescue, saved_before
-from agent_orchestrator.sessions.rescue.survey import unsaved
+from agent_orchestrator.sessions.rescue.restore import RestoreResult, mark_restored, restore_checkpoint, restore_work
+from agent_orchestrator.sessions.rescue.save import (
+    CheckpointResult,
+    Rescue,
+    checkpoint,
+    removal_obstacles,
+    rescue,
+    stored_rescue,
+)
+from agent_orchestrator.sessions.rescue.survey import describe_uncommitted
 
 __all__ = [
-    "Checkpoint",
+    "CheckpointResult",
     "Rescue",
     "RestoreResult",
     "checkpoint",
-    "from_checkpoint",
-    "is_safe",
+    "describe_uncommitted",
     "mark_restored",
+    "removal_obstacles",
     "rescue",
     "rescue_ref",
+    "restore_checkpoint",
     "restore_work",
-    "saved_before",
-    "unsaved",
+    "stored_rescue",
     "unsaved_git_state",
 ]

@@ -51,7 +51,7 @@ def checkpoint_ref(session: str) -> str:
 
 
 @dataclass(slots=True)
-class Entry:
+class SavedEntry:
     """One file, symlink (its blob is the target) or nested repository (a tar) of the workspace."""
 
     path: str
@@ -68,7 +68,7 @@ class Manifest:
     """The branch that HEAD named (`refs/heads/…`), or None if it was detached."""
     head: str | None
     """The commit of HEAD, or None for a branch without commits."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[SavedEntry] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     """Paths that HEAD has and the workspace did not have."""
     empty: list[str] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Manifest:
         if data.get("format") != FORMAT:
             raise AoError(f"this rescue has format {data.get('format')}, known here is {FORMAT}", "use a newer version")
         try:
-            data["entries"] = [Entry(**entry) for entry in data["entries"]]
+            data["entries"] = [SavedEntry(**entry) for entry in data["entries"]]
             data["stashes"] = [(sha, message) for sha, message in data["stashes"]]
             manifest = cls(**data)
             invalid = next(manifest._invalid_values(), None)

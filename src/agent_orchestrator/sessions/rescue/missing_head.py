@@ -13,12 +13,12 @@ from agent_orchestrator.base.git.refs import Layout
 
 async def is_commit(git: Git, head: str) -> bool:
     """Return whether the commit and its tree exist."""
-    kinds = await git.kinds([f"{head}^{{commit}}", f"{head}^{{tree}}"])
+    kinds = await git.object_kinds([f"{head}^{{commit}}", f"{head}^{{tree}}"])
     return sorted(kinds.values()) == ["commit", "tree"]
 
 
 @contextmanager
-def without_commits(git: Git, layout: Layout) -> Iterator[Git]:
+def as_unborn(git: Git, layout: Layout) -> Iterator[Git]:
     """Yield a Git that treats the workspace as one without commits: everything in its index is new. The workspace does not change."""
     with tempfile.TemporaryDirectory(prefix="ao-unborn-") as folder:
         git_dir = Path(folder)

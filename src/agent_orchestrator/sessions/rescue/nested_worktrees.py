@@ -36,7 +36,7 @@ class LinkedWorktrees:
     """Reasons why the workspace must stay."""
 
 
-def in_progress(git_dir: Path) -> list[str]:
+def operations_in_progress(git_dir: Path) -> list[str]:
     """Return the Git operations that were begun in a Git folder and have not ended."""
     return sorted({operation for name, operation in _IN_PROGRESS.items() if (git_dir / name).exists()})
 
@@ -90,7 +90,7 @@ async def unsaved_git_state(host: Host, repo: Path, workspace: Path) -> tuple[st
             items = [
                 "staged files" if staged.code else "",
                 "" if read_symbolic_head(entry) else "detached HEAD",
-                *(f"{operation} in progress" for operation in in_progress(entry)),
+                *(f"{operation} in progress" for operation in operations_in_progress(entry)),
             ]
             return tuple(item for item in items if item)
     return ()

@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent_orchestrator.base.files.safe import UnsafePath, git_path_parts, new_file, parts_of, read_regular_file
+from agent_orchestrator.base.files.safe import UnsafePath, create_file, git_path_parts, parts_of, read_regular_file
 from agent_orchestrator.base.git.commands import REF_ABSENT, Git
 from agent_orchestrator.base.git.refs import Layout, find_layout
-from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT
+from agent_orchestrator.base.git.settings import PARALLEL_CHECKOUT_CONFIG
 from agent_orchestrator.errors import AoError, NotFound, resource_shortage
 from agent_orchestrator.plugins.workspaces.submodules import fill_submodules
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.rescue.manifest import Entry, Manifest, checkpoint_ref, rescue_ref, restored_ref
+from agent_orchestrator.sessions.rescue.manifest import Manifest, SavedEntry, checkpoint_ref, rescue_ref, restored_ref
 from agent_orchestrator.sessions.rescue.save import is_saved_in, state_commit
 from agent_orchestrator.sessions.rescue.survey import WORKTREE_REFS
 
@@ -41,8 +41,8 @@ async def restore_work(host: Host, repo: Path, workspace: Path, session: str) ->
     saved = await _load_saved(host, repo, workspace, rescue_ref(session))
     if saved is None:
         return RestoreResult()
-    if not saved.begun:
-        if await saved.is_back():
+    if not saved.has_begun:
+        if await saved.is_restored():
             return await _finish(saved, session)
         obstacle = await _local_changes(saved) or await _branch_move(saved)
         if obstacle:
@@ -53,7 +53,7 @@ async def restore_work(host: Host, repo: Path, workspace: Path, session: str) ->
     return replace(result, restored=(*result.restored, *notes))
 
 
-async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> RestoreResult:
+async def restore_checkpoint(host: Host, repo: Path, workspace: Path, session: str) -> RestoreResult:
     """Restore a session's last checkpoint into a new workspace, once; the checkpoint stays. Overwrites no other work.
 
     If the branch has commits that the saved workspace never had, it keeps them, and only the uncommitted changes are
@@ -62,20 +62,20 @@ async def from_checkpoint(host: Host, repo: Path, workspace: Path, session: str)
     saved = await _load_saved(host, repo, workspace, checkpoint_ref(session))
     if saved is None:
         return RestoreResult()
-    descriptions, marker = await saved.words(), saved.layout.git_dir / "ao-checkpoint-is-back"
+    descriptions, marker = await saved.descriptions(), saved.layout.git_dir / "ao-checkpoint-is-back"
     if _has_marker(marker, saved.commit):
         return RestoreResult(descriptions, saved.ref)
-    if not saved.begun and not await saved.is_back():
+    if not saved.has_begun and not await saved.is_restored():
         obstacle = await _local_changes(saved)
         if obstacle:
             return RestoreResult(ref=saved.ref, waiting=obstacle)
-        if await _branch_move(saved) and not await _catch_up(saved):
+        if await _branch_move(saved) and not await _fast_forward_branch(saved):
             obstacle = await _apply_changes(saved)
             if obstacle:
                 return RestoreResult(ref=saved.ref, waiting=obstacle)
         else:
             await _restore(saved)
-    elif saved.begun:
+    elif saved.has_begun:
         await _restore(saved)
     _write_marker(marker, saved.commit)
     saved.marker.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ async def mark_restored(host: Host, repo: Path, session: str) -> None:
 
 
 @dataclass(slots=True)
-class _Saved:
+class _SavedWork:
     """Saved work, and the workspace it is restored to."""
 
     host: Host
@@ -108,16 +108,16 @@ class _Saved:
         return self.layout.git_dir / "ao-bringing-back"
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """Whether restoring this commit has begun."""
         return _has_marker(self.marker, self.commit)
 
-    async def is_back(self) -> bool:
+    async def is_restored(self) -> bool:
         """Return whether the workspace is as it was saved."""
         paths = [entry.path for entry in self.manifest.entries]
         return await is_saved_in(self.host, self.main.repo, self.git.repo, self.ref, paths)
 
-    async def words(self) -> tuple[str, ...]:
+    async def descriptions(self) -> tuple[str, ...]:
         """Return what was saved, in words."""
         subject = await self.main.text("show", "-s", "--format=%s", self.commit)
         return tuple(subject.partition(": ")[2].split(", "))
@@ -135,11 +135,11 @@ def _has_marker(file: Path, commit: str) -> bool:
 
 def _write_marker(file: Path, commit: str) -> None:
     """Write a marker file."""
-    with new_file(file) as stream:
+    with create_file(file) as stream:
         stream.write(commit.encode())
 
 
-async def _load_saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Saved | None:
+async def _load_saved(host: Host, repo: Path, workspace: Path, ref: str) -> _SavedWork | None:
     """Return the saved work under a ref, or None; raise `NotFound` if the workspace is no Git workspace."""
     main = Git(host, repo)
     commit = await main.resolve(ref)
@@ -149,10 +149,10 @@ async def _load_saved(host: Host, repo: Path, workspace: Path, ref: str) -> _Sav
     if layout is None or state is None:
         raise NotFound(f"{workspace} is not a Git workspace", f"make it first; the saved work waits in {ref}")
     manifest = Manifest.load((await main.run("cat-file", "blob", f"{state}:blobs/manifest.json")).out)
-    return _Saved(host, main, Git(host, workspace), layout, ref, commit, state, manifest)
+    return _SavedWork(host, main, Git(host, workspace), layout, ref, commit, state, manifest)
 
 
-async def _restore(saved: _Saved) -> list[str]:
+async def _restore(saved: _SavedWork) -> list[str]:
     """Make the workspace what it was, and return what could not be restored; may be repeated once it has begun."""
     workspace, git = saved.git.repo, saved.git
     _write_marker(saved.marker, saved.commit)
@@ -167,7 +167,7 @@ async def _restore(saved: _Saved) -> list[str]:
             ) from None
         await _restore_refs(saved, blobs)
         await asyncio.to_thread(_restore_git_files, saved.layout, saved.manifest, blobs)
-        await _leave_out(git, saved.manifest)
+        await _remove_sparse_files(git, saved.manifest)
     await _refresh_index(git, saved.manifest)
     await _restore_stashes(git, saved.manifest)
     notes: list[str] = []
@@ -182,9 +182,9 @@ async def _restore(saved: _Saved) -> list[str]:
     return notes
 
 
-async def _finish(saved: _Saved, session: str) -> RestoreResult:
+async def _finish(saved: _SavedWork, session: str) -> RestoreResult:
     """Mark the saved work as restored, and return what was restored."""
-    words = await saved.words()
+    words = await saved.descriptions()
     await _mark_restored(saved.main, session, saved.commit)
     return RestoreResult(words, restored_ref(session))
 
@@ -194,7 +194,7 @@ async def _mark_restored(main: Git, session: str, commit: str) -> None:
     await main.update_refs([f"update {restored_ref(session)} {commit}", f"delete {rescue_ref(session)} {commit}"])
 
 
-async def _local_changes(saved: _Saved) -> str:
+async def _local_changes(saved: _SavedWork) -> str:
     """Return why uncommitted changes of the workspace prevent the restore, or ""."""
     changed_paths = [change.path for change in await saved.git.status()]
     if not changed_paths:
@@ -205,7 +205,7 @@ async def _local_changes(saved: _Saved) -> str:
     )
 
 
-async def _branch_move(saved: _Saved) -> str:
+async def _branch_move(saved: _SavedWork) -> str:
     """Return why a branch that has moved since the work was saved prevents the restore, or ""."""
     name, head = saved.manifest.head_ref, saved.manifest.head
     if not name or not head or await saved.git.resolve(name) in (None, head):
@@ -214,7 +214,7 @@ async def _branch_move(saved: _Saved) -> str:
     return f"branch {branch} has moved since the work was saved: git cherry-pick -n -m 1 {saved.commit[:12]} applies it"
 
 
-async def _catch_up(saved: _Saved) -> bool:
+async def _fast_forward_branch(saved: _SavedWork) -> bool:
     """Move a branch that is behind to where it was when the work was saved; return False if it is not behind.
 
     It is behind too at a commit that the workspace's HEAD has left, as an amended one.
@@ -230,7 +230,7 @@ async def _catch_up(saved: _Saved) -> bool:
     return True
 
 
-async def _earlier_heads(saved: _Saved) -> set[str]:
+async def _earlier_heads(saved: _SavedWork) -> set[str]:
     """Return the commits that HEAD has been at in the saved workspace, by its log."""
     blob = saved.manifest.git_files.get("logs/HEAD")
     if blob is None:
@@ -239,12 +239,14 @@ async def _earlier_heads(saved: _Saved) -> set[str]:
     return {commit.decode(errors="replace") for entry in entries for commit in entry.split(maxsplit=2)[:2]}
 
 
-async def _apply_changes(saved: _Saved) -> str:
+async def _apply_changes(saved: _SavedWork) -> str:
     """Apply the uncommitted changes to a branch that has moved; return why that failed, or ""."""
     git = saved.git
-    result = await git.run("cherry-pick", "--no-commit", "-m", "1", saved.commit, config=git.filters(), ok=(0, 1, 128))
+    result = await git.run(
+        "cherry-pick", "--no-commit", "-m", "1", saved.commit, config=git.missing_lfs_config(), ok=(0, 1, 128)
+    )
     if result.code:
-        await git.run("reset", "--quiet", "--hard", config=git.filters())
+        await git.run("reset", "--quiet", "--hard", config=git.missing_lfs_config())
         return await _branch_move(saved)
     await git.run("reset", "--quiet")
     return ""
@@ -281,7 +283,9 @@ async def _restore_head(git: Git, manifest: Manifest) -> None:
     if manifest.head is None:
         empty = await git.text("hash-object", "-w", "-t", "tree", os.devnull)
     target = manifest.head or empty
-    await git.run("read-tree", "--reset", "-u", target, config=(PARALLEL_CHECKOUT, *git.filters()), timeout=None)
+    await git.run(
+        "read-tree", "--reset", "-u", target, config=(PARALLEL_CHECKOUT_CONFIG, *git.missing_lfs_config()), timeout=None
+    )
     if manifest.head_ref is not None:
         await git.run("symbolic-ref", "-m", "ao: brought back", "HEAD", manifest.head_ref)
         if manifest.head and await git.resolve(manifest.head_ref) is None:
@@ -310,7 +314,7 @@ def _remove(workspace: Path, name: str) -> None:
         _remove_empty(path.parent, workspace)
 
 
-async def _leave_out(git: Git, manifest: Manifest) -> None:
+async def _remove_sparse_files(git: Git, manifest: Manifest) -> None:
     """Remove the files that the restored index leaves out (sparse checkout): the new checkout may have been complete."""
     config = ("sparse.expectFilesOutsideOfPatterns=true",)  # also if the file exists
     listing = (await git.run("ls-files", "-v", "-z", config=config, timeout=None)).out
@@ -338,10 +342,10 @@ def _remove_empty(folder: Path, workspace: Path) -> None:
         folder = folder.parent
 
 
-def _restore_entry(workspace: Path, entry: Entry, blob: Path) -> None:
+def _restore_entry(workspace: Path, entry: SavedEntry, blob: Path) -> None:
     """Write one saved file, symlink or nested repository."""
     path = workspace / entry.path
-    _make_way(workspace, path)
+    _clear_path(workspace, path)
     if entry.kind == "nested":
         path.mkdir()
         with tarfile.open(blob) as tar:
@@ -368,7 +372,7 @@ def _safe_members(tar: tarfile.TarFile, folder: Path) -> Iterator[tarfile.TarInf
         yield member
 
 
-def _make_way(workspace: Path, path: Path) -> None:
+def _clear_path(workspace: Path, path: Path) -> None:
     """Remove what is at a path or blocks it, because a folder may have become a file or the reverse. Git's own folder is refused."""
     top = workspace / path.relative_to(workspace).parts[0]
     if top.exists() and top.samefile(workspace / ".git"):
@@ -384,7 +388,7 @@ def _make_way(workspace: Path, path: Path) -> None:
         shutil.rmtree(path)
 
 
-async def _restore_refs(saved: _Saved, blobs: Path) -> None:
+async def _restore_refs(saved: _SavedWork, blobs: Path) -> None:
     """Restore a worktree's own refs, or all refs of a clone."""
     for blob in saved.manifest.tags.values():
         await saved.main.text("hash-object", "-w", "-t", "tag", "--stdin", input=(blobs / blob).read_bytes())
@@ -406,7 +410,7 @@ def _restore_git_files(layout: Layout, manifest: Manifest, blobs: Path) -> None:
             target = layout.git_dir / name
             target.parent.mkdir(parents=True, exist_ok=True)
             new_file_path = target.with_name(target.name + ".ao-new")
-            with (blobs / blob).open("rb") as content, new_file(new_file_path) as stream:
+            with (blobs / blob).open("rb") as content, create_file(new_file_path) as stream:
                 shutil.copyfileobj(content, stream)
             new_file_path.replace(target)
 
@@ -423,7 +427,7 @@ async def _refresh_index(git: Git, manifest: Manifest) -> None:
         env = {"GIT_LITERAL_PATHSPECS": "1"}
         entries = (await git.run("ls-files", "--stage", "-z", "--", *wrongly, env=env)).out
         await git.run("update-index", "-z", "--index-info", input=entries)
-        await git.run("update-index", "-q", "--refresh", config=git.filters(), ok=(0, 1))
+        await git.run("update-index", "-q", "--refresh", config=git.missing_lfs_config(), ok=(0, 1))
 
 
 async def _restore_stashes(git: Git, manifest: Manifest) -> None:

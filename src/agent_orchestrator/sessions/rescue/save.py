@@ -17,14 +17,15 @@ from agent_orchestrator.errors import AoError, Temporary
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.sessions.rescue.manifest import (
     IDENTITY,
-    Entry,
     Manifest,
+    SavedEntry,
     checkpoint_ref,
     rescue_ref,
     restored_ref,
 )
 from agent_orchestrator.sessions.rescue.nested_repositories import pack
-from agent_orchestrator.sessions.rescue.survey import MAX_FILE_SIZE, Survey, survey
+from agent_orchestrator.sessions.rescue.size_limits import MAX_FILE_SIZE
+from agent_orchestrator.sessions.rescue.survey import Survey, survey
 
 _MAX_OPEN_FILES = 64
 """Number of files that are open at the same time."""
@@ -50,7 +51,7 @@ class Rescue:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointResult:
     """The saved state of a working session."""
 
     ref: str
@@ -69,7 +70,7 @@ async def rescue(
     `named` are patterns of ignored files to save too.
     """
     snapshot = await survey(host, repo, workspace, named, branch)
-    descriptions = tuple(snapshot.needs_saving())
+    descriptions = tuple(snapshot.describe_unsaved())
     skipped, unsafe = tuple(snapshot.special), tuple(snapshot.unsafe)
     if not descriptions:
         return Rescue(clean=not unsafe, skipped=skipped, unsafe=unsafe)
@@ -89,7 +90,9 @@ async def rescue(
     return Rescue(clean=False, saved=descriptions, ref=ref, commit=commit, skipped=skipped, unsafe=unsafe)
 
 
-async def checkpoint(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> Checkpoint:
+async def checkpoint(
+    host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()
+) -> CheckpointResult:
     """Save the state of a workspace while its agent works in it, unless it equals the last checkpoint.
 
     A state without changes is saved too, so that an older checkpoint is not mistaken for it.
@@ -97,7 +100,7 @@ async def checkpoint(host: Host, repo: Path, workspace: Path, session: str, name
     ref = checkpoint_ref(session)
     for attempt in range(_MAX_TRIES):
         snapshot = await survey(host, repo, workspace, named)
-        about = f"Checkpoint of {session}: {', '.join(snapshot.needs_saving()) or 'nothing uncommitted'}\n"
+        about = f"Checkpoint of {session}: {', '.join(snapshot.describe_unsaved()) or 'nothing uncommitted'}\n"
         previous = await snapshot.main.resolve(ref)
         with tempfile.TemporaryDirectory(prefix="ao-checkpoint-") as folder:
             try:
@@ -106,11 +109,11 @@ async def checkpoint(host: Host, repo: Path, workspace: Path, session: str, name
                 if attempt == _MAX_TRIES - 1:
                     raise Temporary(f"{workspace} could not be saved just now: {error}") from None
             else:
-                return Checkpoint(ref, commit, commit != previous, tuple(snapshot.unsafe))
+                return CheckpointResult(ref, commit, commit != previous, tuple(snapshot.unsafe))
     raise AssertionError("unreachable")
 
 
-async def saved_before(host: Host, repo: Path, session: str) -> Rescue:
+async def stored_rescue(host: Host, repo: Path, session: str) -> Rescue:
     """Return what is stored under the session's rescue ref, by an attempt that may not have been recorded."""
     main, ref = Git(host, repo), rescue_ref(session)
     commit = await main.resolve(ref)
@@ -120,13 +123,15 @@ async def saved_before(host: Host, repo: Path, session: str) -> Rescue:
     return Rescue(clean=False, saved=tuple(descriptions.split(", ")), ref=ref, commit=commit)
 
 
-async def is_safe(host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()) -> tuple[str, ...]:
+async def removal_obstacles(
+    host: Host, repo: Path, workspace: Path, session: str, named: Sequence[str] = ()
+) -> tuple[str, ...]:
     """Return why the workspace may not be removed yet.
 
     The result is empty if all of it is on a branch, pushed, or stored under the session's rescue ref.
     """
     snapshot = await survey(host, repo, workspace, named)
-    descriptions = snapshot.needs_saving()
+    descriptions = snapshot.describe_unsaved()
     if descriptions and await _is_stored(snapshot, rescue_ref(session)):
         descriptions = []
     return (*descriptions, *snapshot.unsafe)
@@ -219,14 +224,14 @@ async def _capture(snapshot: Survey, folder: Path) -> Manifest:
     for path in snapshot.nested:
         archive = f"nested-{len(sources)}.tar"
         await asyncio.to_thread(pack, root, path, folder / archive)
-        manifest.entries.append(Entry(path, "nested", 0o755))
+        manifest.entries.append(SavedEntry(path, "nested", 0o755))
         sources.append((folder, archive))
     files = await _store_files(main, sources)
     for entry, blob in zip(manifest.entries, files, strict=True):
         entry.blob = blob
     state = await _store_files(main, [(git_dir, name) for name in snapshot.git_files])
     manifest.git_files = dict(zip(snapshot.git_files, state, strict=True))
-    for sha, kind in (await snapshot.git.kinds(sorted(set(snapshot.refs.values())))).items():
+    for sha, kind in (await snapshot.git.object_kinds(sorted(set(snapshot.refs.values())))).items():
         if kind == "tag":
             manifest.tags[sha] = await main.hash_bytes((await snapshot.git.run("cat-file", "tag", sha)).out)
     return manifest
@@ -252,14 +257,14 @@ async def _store_files(main: Git, files: Sequence[tuple[Path, str]]) -> list[str
     return blobs
 
 
-def _entry_and_source(root: Path, path: str, folder: Path, link: str) -> tuple[Entry, tuple[Path, str]]:
+def _entry_and_source(root: Path, path: str, folder: Path, link: str) -> tuple[SavedEntry, tuple[Path, str]]:
     """Return the manifest's entry of a path, and the file that has its content: for a symlink a new file with its target."""
     file = root / path
     status = file.lstat()
     if not stat.S_ISLNK(status.st_mode):
-        return Entry(path, "file", stat.S_IMODE(status.st_mode)), (root, path)
+        return SavedEntry(path, "file", stat.S_IMODE(status.st_mode)), (root, path)
     (folder / link).write_bytes(os.fsencode(os.readlink(file)))  # noqa: PTH115 - Path would tidy the target
-    return Entry(path, "link", 0o777), (folder, link)
+    return SavedEntry(path, "link", 0o777), (folder, link)
 
 
 def _kept_commits(snapshot: Survey) -> list[str]:

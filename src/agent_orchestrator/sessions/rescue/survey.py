@@ -12,28 +12,23 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from agent_orchestrator.base.files.safe import UnsafePath, mounted_below, open_regular_file
+from agent_orchestrator.base.files.safe import UnsafePath, find_mounts_below, open_regular_file
 from agent_orchestrator.base.git.commands import Git
 from agent_orchestrator.base.git.listings import StatusEntry
 from agent_orchestrator.base.git.refs import MAX_INDEX_BYTES, Layout, find_layout, read_head, read_symbolic_head
 from agent_orchestrator.base.git.settings import SPARSE_MARK
 from agent_orchestrator.errors import NotFound, UsageError, resource_shortage
-from agent_orchestrator.plugins.workspaces.contents import copied_before
+from agent_orchestrator.plugins.workspaces.git_exclude import previously_copied_paths
 from agent_orchestrator.protocols.host import Host
-from agent_orchestrator.sessions.rescue.missing_head import is_commit, stay_reason, without_commits
-from agent_orchestrator.sessions.rescue.nested_worktrees import in_progress, survey_worktrees
+from agent_orchestrator.sessions.rescue.missing_head import as_unborn, is_commit, stay_reason
+from agent_orchestrator.sessions.rescue.nested_worktrees import operations_in_progress, survey_worktrees
+from agent_orchestrator.sessions.rescue.size_limits import MAX_FILE_SIZE, MAX_STATE_FILE_BYTES, MAX_TOTAL_SIZE
 
 _STATE_FOLDERS = ("rebase-merge", "rebase-apply", "sequencer")
 _NOT_STATE = {"FETCH_HEAD"}
 WORKTREE_REFS = ("refs/bisect/", "refs/worktree/", "refs/rewritten/")
 _TEMPORARY_REFS = ("refs/ao/keep/", "refs/ao/clone/", "refs/ao/published/", "refs/ao/checkpoint/")
 """Refs that are removed with the workspace, or overwritten by the next one: they keep nothing for good."""
-MAX_FILE_SIZE = 4 << 30
-"""Maximum size in bytes of a file, or of a nested repository, that is saved; with a larger one the workspace must stay."""
-MAX_TOTAL_SIZE = 4 * MAX_FILE_SIZE
-"""Maximum size in bytes of all of them together."""
-_LONGEST_STATE = 1 << 28
-"""Maximum size in bytes of a file of Git's state, except its index."""
 _PIECE_SIZE = 1 << 20
 _OVERLAP = 66
 """Bytes of a piece that are searched again with the next one: an object's name, and the characters around it."""
@@ -53,7 +48,7 @@ class Survey:
     """Whether it is a separate repository (a clone), whose commits may be missing in the main one."""
     head_ref: str | None
     head: str | None
-    lost: bool = False
+    has_missing_head: bool = False
     """Whether HEAD names a commit that does not exist."""
     changes: list[StatusEntry] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
@@ -83,12 +78,12 @@ class Survey:
     """Commits at the HEADs of other worktrees that are removed with this workspace."""
 
     @property
-    def elsewhere(self) -> str:
+    def other_branch(self) -> str:
         """The branch of HEAD, if it is another than the workspace's own, or ""."""
         name = (self.head_ref or "").removeprefix("refs/heads/")
         return name if self.branch and name != self.branch else ""
 
-    def needs_saving(self) -> list[str]:
+    def describe_unsaved(self) -> list[str]:
         """Return what would be lost with the workspace, in words."""
         changes = [change for change in self.changes if change.path not in self.large]
         tracked = [change for change in changes if change.xy != "??" and not change.sub.startswith("S")]
@@ -106,7 +101,7 @@ class Survey:
             _count_text(len(self.unreachable), "commit that no branch has", "commits that no branch has"),
             "detached HEAD" if self.head_ref is None and self.head else "",
             "sparse checkout" if self.is_sparse else "",
-            f"branch {self.elsewhere} checked out" if self.elsewhere else "",
+            f"branch {self.other_branch} checked out" if self.other_branch else "",
             *(f"{operation} in progress" for operation in self.in_progress),
         ]
         return [part for part in parts if part]
@@ -117,13 +112,13 @@ def _count_text(number: int, singular: str, plural: str = "") -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}" if number else ""
 
 
-async def unsaved(host: Host, workspace: Path) -> str:
+async def describe_uncommitted(host: Host, workspace: Path) -> str:
     """Return what is not committed in a few words for a status line (`2 files uncommitted`), or ""."""
     layout = find_layout(workspace)
     if layout is None:
         return ""
     count = len(await Git(host, workspace).status())
-    parts = [_count_text(count, "file") + " uncommitted" if count else "", *in_progress(layout.git_dir)]
+    parts = [_count_text(count, "file") + " uncommitted" if count else "", *operations_in_progress(layout.git_dir)]
     return ", ".join(part for part in parts if part)
 
 
@@ -153,13 +148,13 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
         snapshot.head_ref = f"refs/heads/{snapshot.head_ref}" if snapshot.head_ref else None
     if snapshot.head and not await is_commit(git, snapshot.head):
         snapshot.unsafe.append(stay_reason(workspace, snapshot.head))
-        snapshot.head, snapshot.lost = None, True
+        snapshot.head, snapshot.has_missing_head = None, True
     await _add_files(snapshot, origin, named)
-    snapshot.in_progress = in_progress(layout.git_dir)
+    snapshot.in_progress = operations_in_progress(layout.git_dir)
     snapshot.git_files = _git_files(layout.git_dir, is_own_repository=snapshot.own_objects)
     await asyncio.to_thread(_exclude_large, snapshot)
     try:
-        snapshot.unsafe += [f"something is mounted in it: {place}" for place in mounted_below(workspace)]
+        snapshot.unsafe += [f"something is mounted in it: {place}" for place in find_mounts_below(workspace)]
     except OSError as error:
         raise (resource_shortage(error) or error) from None
     await _add_commits(snapshot)
@@ -171,7 +166,7 @@ async def survey(host: Host, repo: Path, workspace: Path, named: Sequence[str], 
 
 async def _add_files(survey: Survey, origin: Layout, named: Sequence[str]) -> None:
     """Add the files, submodules and nested repositories of the workspace."""
-    with without_commits(survey.git, survey.layout) if survey.lost else nullcontext(survey.git) as git:
+    with as_unborn(survey.git, survey.layout) if survey.has_missing_head else nullcontext(survey.git) as git:
         status, listing = await asyncio.gather(
             git.status(ignored=True), survey.git.run("ls-files", "-v", "--stage", "-z", timeout=None)
         )
@@ -201,7 +196,7 @@ async def _add_files(survey: Survey, origin: Layout, named: Sequence[str]) -> No
     survey.is_sparse = not is_ours and any(skipped and path not in known_absent for path, skipped in hidden.items())
     survey.absent += [path for path, skipped in hidden.items() if not skipped and path not in known_absent]
     known_paths = {*survey.files, *survey.hidden, *survey.nested}
-    copied = await asyncio.to_thread(copied_before, survey.layout, root)
+    copied = await asyncio.to_thread(previously_copied_paths, survey.layout, root)
     candidates = await asyncio.to_thread(_matching_paths, root, origin.top, (*named, *copied), ignored)
     new_paths = [name for name in candidates if name not in known_paths]
     survey.named = [name for name in new_paths if not _is_repository(root / name)]
@@ -230,7 +225,7 @@ def _exclude_large(snapshot: Survey) -> None:
             size = _size_of(folder / name)
             max_size = MAX_FILE_SIZE
             if folder is git_dir:
-                max_size = MAX_INDEX_BYTES if _is_index(name) else _LONGEST_STATE
+                max_size = MAX_INDEX_BYTES if _is_index(name) else MAX_STATE_FILE_BYTES
             if size <= min(max_size, remaining):
                 kept_names.append(name)
                 remaining -= size
@@ -357,7 +352,7 @@ def _matching_paths(root: Path, top: Path | None, patterns: Sequence[str], ignor
                 name = path.relative_to(root).as_posix()
                 is_ignored = not ignored.isdisjoint((name, *(str(parent) for parent in PurePosixPath(name).parents)))
                 kept = _is_content(root, name) or (_is_repository(path) and not _is_through_link(root, name))
-                if is_ignored and kept and not (top and _same(path, top / name)):
+                if is_ignored and kept and not (top and _has_same_content(path, top / name)):
                     named_paths[name] = None
     return list(named_paths)
 
@@ -380,7 +375,7 @@ def _contents_of(path: Path) -> list[Path]:
     return paths
 
 
-def _same(path: Path, other: Path) -> bool:
+def _has_same_content(path: Path, other: Path) -> bool:
     """Return whether two paths have the same content."""
     if path.is_symlink():
         return (other.is_symlink() and path.readlink() == other.readlink()) or path.resolve() == other.resolve()
@@ -393,7 +388,7 @@ def _same_folder(path: Path, other: Path) -> bool:
     """Return whether two folders have the same content."""
     names = {entry.name for entry in path.iterdir()}
     return names == {entry.name for entry in other.iterdir()} and all(
-        _same(path / name, other / name) for name in names
+        _has_same_content(path / name, other / name) for name in names
     )
 
 
@@ -414,7 +409,7 @@ async def _submodule(host: Host, path: Path, name: str) -> list[str]:
     if layout is None:
         return [f"submodule {name} holds files of its own"] if path.is_dir() and any(path.iterdir()) else []
     git = Git(host, path)
-    if await git.status() or in_progress(layout.git_dir):
+    if await git.status() or operations_in_progress(layout.git_dir):
         return [f"submodule {name} has uncommitted work"]
     head = ("HEAD",) if await git.resolve("HEAD") else ()
     if (await git.run("rev-list", "-n1", *head, "--all", "--not", "--remotes")).out:
@@ -490,7 +485,7 @@ async def _add_commits(snapshot: Survey) -> None:
             objects = await asyncio.to_thread(_objects_in, snapshot.layout.git_dir / name)
             (log if name == "logs/HEAD" else state).update(objects)
     heads = {*snapshot.heads, *([snapshot.head] if snapshot.head else [])}
-    kinds = await snapshot.git.kinds(sorted({*log, *state, *snapshot.refs.values(), *heads}))
+    kinds = await snapshot.git.object_kinds(sorted({*log, *state, *snapshot.refs.values(), *heads}))
     snapshot.refs = {name: sha for name, sha in snapshot.refs.items() if sha in kinds}
     snapshot.mentioned = {sha: kinds[sha] for sha in sorted(state) if sha in kinds}
     candidates = sorted(sha for sha, kind in kinds.items() if kind in ("commit", "tag"))
@@ -507,7 +502,7 @@ def _objects_in(file: Path) -> set[str]:
     rest = b""
     with open_regular_file(file) as stream:
         while piece := stream.read(_PIECE_SIZE):
-            if stream.tell() > _LONGEST_STATE:
+            if stream.tell() > MAX_STATE_FILE_BYTES:
                 raise UnsafePath(f"{file} is too long")
             text = rest + piece
             objects.update(match.decode() for match in _OBJECT.findall(text))

@@ -7,7 +7,7 @@
 They refuse what the real ones refuse (`rules.py`), and fail on request: `chat.fail(Fault(429, retry_after=30), Fault("hang"))`.
 """
 
-from agent_orchestrator.testing.chat.rules import called, violations
-from agent_orchestrator.testing.chat.server import ChatServer, Fault, Received
+from agent_orchestrator.testing.chat.rules import find_mentions, violations
+from agent_orchestrator.testing.chat.server import ChatFault, ChatServer, ReceivedMessage
 
-__all__ = ["ChatServer", "Fault", "Received", "called", "violations"]
+__all__ = ["ChatFault", "ChatServer", "ReceivedMessage", "find_mentions", "violations"]

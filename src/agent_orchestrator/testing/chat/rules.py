@@ -16,7 +16,7 @@ _DISCORD_CALL = re.compile(r"(?<!\\)@(everyone|here)|(?<!\\)<@[!&]?\d+>")
 _LEVELS = ("urgent", "action", "warning", "info")
 
 
-def units(text: str) -> int:
+def utf16_length(text: str) -> int:
     """Return the length of a text in UTF-16 code units."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
@@ -26,35 +26,35 @@ def violations(kind: str, body: Any) -> list[str]:
     if not isinstance(body, Mapping):
         return ["the body is no JSON object"]
     problems = list(_KINDS[kind](body))
-    return problems + [f"a control character in {text[:40]!r}" for text in texts(body) if _CONTROL.search(text)]
+    return problems + [f"a control character in {text[:40]!r}" for text in all_texts(body) if _CONTROL.search(text)]
 
 
-def called(kind: str, body: Mapping[str, Any]) -> list[str]:
+def find_mentions(kind: str, body: Mapping[str, Any]) -> list[str]:
     """Return the texts that would mention people: `<!channel>` in Slack, `@everyone` in Discord."""
     if kind == "discord":
         if body.get("allowed_mentions") == {"parse": []}:
             return []
-        return [text for text in texts(body) if _DISCORD_CALL.search(text)]
-    return [text for text in texts(body) if _SLACK_CALL.search(text)]
+        return [text for text in all_texts(body) if _DISCORD_CALL.search(text)]
+    return [text for text in all_texts(body) if _SLACK_CALL.search(text)]
 
 
-def texts(value: Any) -> Iterator[str]:
+def all_texts(value: Any) -> Iterator[str]:
     """Yield every text in a message."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
         for inner in value.values():
-            yield from texts(inner)
+            yield from all_texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from texts(inner)
+            yield from all_texts(inner)
 
 
 def _length(what: str, text: Any, most: int, least: int = 1) -> Iterator[str]:
     if not isinstance(text, str):
         yield f"{what} is no text"
-    elif not least <= units(text) <= most:
-        yield f"{what} has {units(text)} characters, not {least} to {most}"
+    elif not least <= utf16_length(text) <= most:
+        yield f"{what} has {utf16_length(text)} characters, not {least} to {most}"
 
 
 # -- Slack: https://docs.slack.dev/reference/block-kit/blocks ------------------------------------------------------------
@@ -160,7 +160,7 @@ def _discord(body: Mapping[str, Any]) -> Iterator[str]:
             for embed_field in embed.get("fields", [])
             for text in (embed_field.get("name", ""), embed_field.get("value", ""))
         ]
-        total += sum(map(units, counted))
+        total += sum(map(utf16_length, counted))
     if total > 6000:
         yield f"the embeds have {total} characters together, not at most 6000"
 

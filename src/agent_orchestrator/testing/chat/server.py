@@ -14,13 +14,13 @@ from typing import Any
 
 from agent_orchestrator.testing.chat.rules import violations
 
-TOKEN = "xoxb-chat-server-token"
-KEY = "ak_chat-server"
-SECRET = "chat-server-secret"
+SLACK_TOKEN = "xoxb-chat-server-token"
+COMPOSIO_KEY = "ak_chat-server"
+SIGNING_SECRET = "chat-server-secret"
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ChatFault:
     """The failure of one request."""
 
     status: int | str
@@ -29,7 +29,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedMessage:
     """A received request."""
 
     kind: str
@@ -45,12 +45,12 @@ class ChatServer:
     """The server. Start it with `with ChatServer() as chat:`; its attributes are the addresses of the services."""
 
     def __init__(self) -> None:
-        self.received: list[Received] = []
+        self.received: list[ReceivedMessage] = []
         """The accepted requests in order; those that a fault refused are in `refused`."""
-        self.refused: list[Received] = []
-        self._faults: list[Fault] = []
+        self.refused: list[ReceivedMessage] = []
+        self._faults: list[ChatFault] = []
         self._closing = threading.Event()
-        self._news = threading.Condition()
+        self._received_changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
@@ -79,19 +79,23 @@ class ChatServer:
             self._server.shutdown()
             self._server.server_close()
 
-    def fail(self, *faults: Fault) -> None:
+    def fail(self, *faults: ChatFault) -> None:
         """Make the next requests fail, in this order."""
         self._faults += faults
 
-    def wait(self, count: int, timeout: float = 20.0) -> list[Received]:
+    def wait(self, count: int, timeout: float = 20.0) -> list[ReceivedMessage]:
         """Wait until `count` requests were accepted and return them; raise `AssertionError` after `timeout` seconds."""
-        with self._news:
-            assert self._news.wait_for(lambda: len(self.received) >= count, timeout), f"{len(self.received)} came"
+        with self._received_changed:
+            assert self._received_changed.wait_for(lambda: len(self.received) >= count, timeout), (
+                f"{len(self.received)} came"
+            )
         return self.received
 
     # -- requests ----------------------------------------------------------------------------------------------------------
 
-    def take(self, path: str, headers: Mapping[str, str], raw: bytes) -> tuple[int, Mapping[str, str], bytes] | None:
+    def check_request(
+        self, path: str, headers: Mapping[str, str], raw: bytes
+    ) -> tuple[int, Mapping[str, str], bytes] | None:
         """Check a request and return status, headers and body, or None to send no answer."""
         kind, body = self._kind(path), _json(raw)
         checked_body = (
@@ -103,15 +107,15 @@ class ChatServer:
             else ["unknown path"]
         )
         if self._faults:
-            return self._faulty(self._faults.pop(0), Received(kind, path, headers, body, raw, problems))
+            return self._fault_answer(self._faults.pop(0), ReceivedMessage(kind, path, headers, body, raw, problems))
         status, answer = self._response(kind, path, problems)
-        received = Received(kind, path, headers, body, raw, problems, status)
-        with self._news:
+        received = ReceivedMessage(kind, path, headers, body, raw, problems, status)
+        with self._received_changed:
             (self.refused if problems else self.received).append(received)
-            self._news.notify_all()
+            self._received_changed.notify_all()
         return status, {"Content-Type": "application/json"}, answer
 
-    def _faulty(self, fault: Fault, received: Received) -> tuple[int, Mapping[str, str], bytes] | None:
+    def _fault_answer(self, fault: ChatFault, received: ReceivedMessage) -> tuple[int, Mapping[str, str], bytes] | None:
         if isinstance(fault.status, str):
             self.received.append(received)  # it arrived, but gets no answer
             if fault.status == "hang":
@@ -137,13 +141,13 @@ class ChatServer:
 
     def _authorization_problems(self, kind: str, headers: Mapping[str, str], raw: bytes) -> list[str]:
         bearer = headers.get("authorization", "")
-        if kind == "openclaw" and bearer != f"Bearer {TOKEN}":
+        if kind == "openclaw" and bearer != f"Bearer {SLACK_TOKEN}":
             return ["not authorised"]
-        if kind == "composio" and headers.get("x-api-key") != KEY:
+        if kind == "composio" and headers.get("x-api-key") != COMPOSIO_KEY:
             return ["not authorised"]
         if kind == "webhook" and "x-ao-signature" in headers:
             signed = headers.get("x-ao-timestamp", "").encode() + b"." + raw
-            expected = "sha256=" + hmac.new(SECRET.encode(), signed, hashlib.sha256).hexdigest()
+            expected = "sha256=" + hmac.new(SIGNING_SECRET.encode(), signed, hashlib.sha256).hexdigest()
             return [] if hmac.compare_digest(expected, headers["x-ao-signature"]) else ["a wrong signature"]
         return []
 
@@ -175,7 +179,7 @@ def _handler(chat: ChatServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            answer = chat.take(self.path, {key.lower(): value for key, value in self.headers.items()}, raw)
+            answer = chat.check_request(self.path, {key.lower(): value for key, value in self.headers.items()}, raw)
             self.close_connection = True
             if answer is None:
                 return

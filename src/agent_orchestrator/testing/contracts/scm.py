@@ -24,13 +24,22 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.errors import AoError, NotFound
-from agent_orchestrator.protocols.forge import SCM, Hint, KnownPull, Merged, Merging, PullSpec, PullState, Unmergeable
+from agent_orchestrator.protocols.forge import (
+    SCM,
+    Hint,
+    KnownPullRequest,
+    Merged,
+    MergeOptions,
+    PullRequestSpec,
+    PullRequestState,
+    Unmergeable,
+)
 
-SPEC = PullSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
+PULL_REQUEST_SPEC = PullRequestSpec("feature/x", "main", "Fix it", "Because it is broken.", draft=True)
 
-Ask = Callable[[PullState, str, int, str], Awaitable[None] | None]
+Ask = Callable[[PullRequestState, str, int, str], Awaitable[None] | None]
 """Adds another person's comment: pull request, path, line, text."""
-Review = Callable[[PullState, str, str], Awaitable[None] | None]
+Review = Callable[[PullRequestState, str, str], Awaitable[None] | None]
 """Adds another person's review: pull request, verdict (`approved`, `changes_requested`), text."""
 
 
@@ -60,9 +69,9 @@ class SCMContract:
         return None
 
     @pytest.fixture
-    def clone(self, scm: SCM, tmp_path: Path) -> Clone:
+    def clone(self, scm: SCM, tmp_path: Path) -> ForgeClone:
         """A clone of the repository, with a pushed branch `feature/x`."""
-        clone = Clone(scm, tmp_path / "clone")
+        clone = ForgeClone(scm, tmp_path / "clone")
         clone.push("feature/x", "1\ntwo\n3\n")
         return clone
 
@@ -74,22 +83,22 @@ class SCMContract:
         assert await scm.configured() is True
         assert (await scm.login()).name
 
-    async def test_git_pushes_to_push_url(self, scm: SCM, clone: Clone) -> None:
+    async def test_git_pushes_to_push_url(self, scm: SCM, clone: ForgeClone) -> None:
         for url, env in (scm.push_url(), scm.fetch_url()):
             assert url and all(isinstance(value, str) for value in env.values())
         assert clone.remote("feature/x") == clone.head()
 
     # -- open
 
-    async def test_a_pull_request_is_opened_once(self, scm: SCM, restarted: SCM, clone: Clone) -> None:
+    async def test_a_pull_request_is_opened_once(self, scm: SCM, restarted: SCM, clone: ForgeClone) -> None:
         assert await scm.find("feature/x") is None
-        first = await scm.open(SPEC)
+        first = await scm.open(PULL_REQUEST_SPEC)
         assert (first.title, first.state, first.draft) == ("Fix it", "open", True)
         assert (first.branch, first.base) == ("feature/x", "main")
         assert (first.head, first.base_head) == (clone.head(), clone.remote("main"))
         assert first.id and first.number > 0
         assert first.url.startswith(("http://", "https://")) if scm.hosted else first.url == ""
-        again = await restarted.open(SPEC)
+        again = await restarted.open(PULL_REQUEST_SPEC)
         assert (again.id, again.number) == (first.id, first.number)
         reopened = await restarted.find("feature/x")
         assert reopened is not None and reopened.id == first.id
@@ -97,7 +106,7 @@ class SCMContract:
 
     @pytest.mark.usefixtures("clone")
     async def test_a_missing_pull_request_is_an_error_or_left_out(self, scm: SCM) -> None:
-        opened = await scm.open(SPEC)
+        opened = await scm.open(PULL_REQUEST_SPEC)
         with pytest.raises(NotFound) as caught:
             await scm.get(opened.number + 4711)
         assert "\n" not in str(caught.value)
@@ -107,36 +116,36 @@ class SCMContract:
     @pytest.mark.usefixtures("clone")
     async def test_a_branch_that_was_not_pushed_gets_no_pull_request(self, scm: SCM) -> None:
         with pytest.raises(AoError) as caught:
-            await scm.open(replace(SPEC, branch="nowhere"))
+            await scm.open(replace(PULL_REQUEST_SPEC, branch="nowhere"))
         assert "\n" not in str(caught.value)
         assert await scm.find("nowhere") is None
 
     @pytest.mark.usefixtures("clone")
     async def test_a_draft_is_marked_ready(self, scm: SCM, restarted: SCM) -> None:
-        opened = await scm.open(SPEC)
+        opened = await scm.open(PULL_REQUEST_SPEC)
         await scm.ready(opened)
         await restarted.ready(opened)
         (pull,) = await scm.read([opened.id])
         assert (pull.draft, pull.title) == (False, "Fix it")
 
-    async def test_a_read_returns_the_current_state(self, scm: SCM, clone: Clone) -> None:
-        opened = await scm.open(SPEC)
+    async def test_a_read_returns_the_current_state(self, scm: SCM, clone: ForgeClone) -> None:
+        opened = await scm.open(PULL_REQUEST_SPEC)
         head = clone.push("feature/x", "1\ntwo\nthree\n")
         (pull,) = await scm.read([opened.id])
         assert pull.head == head, "the head is the last pushed commit"
         assert pull.checks == () and pull.checks_expected is not True
         assert pull.mergeable in ("yes", "unknown")
-        hint = await scm.changed([KnownPull(opened.number, opened.id, opened.head, settled=False, read_at=0.0)])
+        hint = await scm.changed([KnownPullRequest(opened.number, opened.id, opened.head, settled=False, read_at=0.0)])
         assert isinstance(hint, Hint) and hint.repo == scm.repo
 
     @pytest.mark.usefixtures("clone")
     async def test_a_closed_pull_request_does_not_prevent_a_new_one(self, scm: SCM, restarted: SCM) -> None:
-        first = await scm.open(SPEC)
+        first = await scm.open(PULL_REQUEST_SPEC)
         await scm.close(first)
         await restarted.close(first)
         closed = await scm.find("feature/x")
         assert closed is not None and (closed.id, closed.state) == (first.id, "closed")
-        second = await scm.open(SPEC)
+        second = await scm.open(PULL_REQUEST_SPEC)
         assert second.number != first.number
         current = await scm.find("feature/x")
         assert current is not None and current.id == second.id
@@ -145,7 +154,7 @@ class SCMContract:
 
     @pytest.mark.usefixtures("clone")
     async def test_a_comment_is_added_once_per_key(self, scm: SCM, restarted: SCM) -> None:
-        opened = await scm.open(SPEC)
+        opened = await scm.open(PULL_REQUEST_SPEC)
         comment = await scm.comment(opened, "hello", "k:1")
         assert await scm.comment(opened, "hello", "k:1") == comment
         assert await restarted.comment(opened, "in other words", "k:1") == comment
@@ -159,8 +168,8 @@ class SCMContract:
     async def test_a_thread_is_answered_once_and_resolved(self, scm: SCM, restarted: SCM, ask: Ask | None) -> None:
         if ask is None:
             pytest.skip("no other person can comment")
-        opened = await scm.open(SPEC)
-        await finish(ask(opened, "a.txt", 2, "why two?"))
+        opened = await scm.open(PULL_REQUEST_SPEC)
+        await wait_if_awaitable(ask(opened, "a.txt", 2, "why two?"))
         (pull,) = await scm.read([opened.id])
         (question,) = pull.comments
         thread = question.thread
@@ -180,25 +189,25 @@ class SCMContract:
     async def test_a_review_is_read(self, scm: SCM, review: Review | None) -> None:
         if review is None:
             pytest.skip("no other person can review")
-        opened = await scm.open(SPEC)
-        await finish(review(opened, "approved", "fine"))
+        opened = await scm.open(PULL_REQUEST_SPEC)
+        await wait_if_awaitable(review(opened, "approved", "fine"))
         (pull,) = await scm.read([opened.id])
         assert "approved" in [review.verdict for review in pull.reviews]
         assert all(review.author.kind == "person" for review in pull.reviews)
 
     # -- merge
 
-    async def test_a_forge_that_is_no_service_leaves_merging_to_the_daemon(self, scm: SCM, clone: Clone) -> None:
+    async def test_a_forge_that_is_no_service_leaves_merging_to_the_daemon(self, scm: SCM, clone: ForgeClone) -> None:
         if scm.hosted:
             pytest.skip("it is a service, which merges")
-        opened = await scm.open(SPEC)
+        opened = await scm.open(PULL_REQUEST_SPEC)
         await scm.ready(opened)
         base = clone.remote("main")
         assert isinstance(await scm.merge(opened, merge_options(opened)), Unmergeable)
         assert clone.remote("main") == base
 
-    async def test_a_pull_request_with_a_moved_head_is_not_merged(self, scm: SCM, clone: Clone) -> None:
-        opened = await scm.open(SPEC)
+    async def test_a_pull_request_with_a_moved_head_is_not_merged(self, scm: SCM, clone: ForgeClone) -> None:
+        opened = await scm.open(PULL_REQUEST_SPEC)
         await scm.ready(opened)
         base = clone.remote("main")
         clone.push("feature/x", "1\ntwo\nthree\n")
@@ -207,10 +216,12 @@ class SCMContract:
         assert clone.remote("main") == base
 
     @pytest.mark.parametrize("strategy", ["squash", "merge"])
-    async def test_a_pull_request_is_merged_once(self, scm: SCM, restarted: SCM, clone: Clone, strategy: str) -> None:
+    async def test_a_pull_request_is_merged_once(
+        self, scm: SCM, restarted: SCM, clone: ForgeClone, strategy: str
+    ) -> None:
         if not scm.hosted:
             pytest.skip("the daemon merges")
-        opened = await scm.open(SPEC)
+        opened = await scm.open(PULL_REQUEST_SPEC)
         await scm.ready(opened)
         (pull,) = await scm.read([opened.id])
         merged = await scm.merge(pull, merge_options(pull, strategy))
@@ -222,8 +233,8 @@ class SCMContract:
         assert (after.state, after.merged_as) == ("merged", merged.commit)
         assert clone.remote("feature/x") == "", "its branch is deleted"
 
-    async def test_a_conflict_is_not_merged(self, scm: SCM, clone: Clone) -> None:
-        opened = await scm.open(SPEC)
+    async def test_a_conflict_is_not_merged(self, scm: SCM, clone: ForgeClone) -> None:
+        opened = await scm.open(PULL_REQUEST_SPEC)
         await scm.ready(opened)
         base = clone.push("main", "1\nzwei\n3\n")
         (pull,) = await scm.read([opened.id])
@@ -233,14 +244,14 @@ class SCMContract:
 
     @pytest.mark.usefixtures("clone")
     async def test_canceling_an_unqueued_merge_changes_nothing(self, scm: SCM) -> None:
-        opened = await scm.open(SPEC)
-        await scm.call_off(opened)
+        opened = await scm.open(PULL_REQUEST_SPEC)
+        await scm.cancel_merge(opened)
         assert await scm.rerun(opened) == 0
         (pull,) = await scm.read([opened.id])
         assert (pull.state, pull.queued) == ("open", False)
 
 
-class Clone:
+class ForgeClone:
     """A clone that fetches from and pushes to the plugin's URLs."""
 
     def __init__(self, scm: SCM, path: Path) -> None:
@@ -292,12 +303,12 @@ class Clone:
         return completed.stdout.strip()
 
 
-async def finish(call: Awaitable[None] | None) -> None:
+async def wait_if_awaitable(call: Awaitable[None] | None) -> None:
     """Wait for what a fixture's function began."""
     if call is not None:
         await call
 
 
-def merge_options(pull: PullState, strategy: str = "squash") -> Merging:
+def merge_options(pull: PullRequestState, strategy: str = "squash") -> MergeOptions:
     """Return the options of a merge at the pull request's recorded head."""
-    return Merging(head=pull.head, strategy=strategy, title="Fix it", body="Because it is broken.")
+    return MergeOptions(head=pull.head, strategy=strategy, title="Fix it", body="Because it is broken.")

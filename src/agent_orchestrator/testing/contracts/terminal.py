@@ -77,7 +77,7 @@ class TerminalContract:
         """Return the words of a started program that contain the command."""
         return argv
 
-    def _shows(self, argv: Sequence[str], window: Window) -> bool:
+    def _opens_window(self, argv: Sequence[str], window: Window) -> bool:
         if self.by_page:
             return window.url in argv
         argv_words, command = list(self.command_words(argv)), list(window.command)
@@ -85,7 +85,7 @@ class TerminalContract:
 
     async def test_it_opens_the_session(self, terminal: Terminal, programs: Programs, window: Window) -> None:
         await terminal.open(window)
-        assert any(self._shows(argv, window) for argv in programs.started())
+        assert any(self._opens_window(argv, window) for argv in programs.started())
 
     @pytest.mark.parametrize("word", HOSTILE)
     async def test_hostile_words_arrive_unchanged(
@@ -93,7 +93,7 @@ class TerminalContract:
     ) -> None:
         hostile_window = replace(window, command=("env", f"AO_HOME={word}", word, "ao", "attach", "app-fix-login"))
         await terminal.open(hostile_window)
-        assert any(self._shows(argv, hostile_window) for argv in programs.started())
+        assert any(self._opens_window(argv, hostile_window) for argv in programs.started())
         assert not (Path.cwd() / "pwned").exists() and not (window.cwd / "pwned").exists()
 
     async def test_each_session_gets_its_own_window(
@@ -108,7 +108,7 @@ class TerminalContract:
         for other in windows:
             await terminal.open(other)
         started = programs.started(3)
-        assert all(any(self._shows(argv, other) for argv in started) for other in windows)
+        assert all(any(self._opens_window(argv, other) for argv in started) for other in windows)
 
     async def test_a_missing_program_is_an_error_with_a_remedy(self, bare: Terminal | None, window: Window) -> None:
         if bare is None:

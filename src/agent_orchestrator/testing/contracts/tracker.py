@@ -16,10 +16,10 @@ from __future__ import annotations
 import pytest
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.protocols.forge import Issue, IssueChange, Tracker
+from agent_orchestrator.protocols.forge import IssueChange, Tracker, TrackerIssue
 
-ODD = 'ein Übel, 日本語, 🚀: it\'s a "test" & <b>more</b>'
-LATER = 4_000_000_000.0
+UNUSUAL_TEXT = 'ein Übel, 日本語, 🚀: it\'s a "test" & <b>more</b>'
+FAR_FUTURE = 4_000_000_000.0
 """A time after every event of the suite."""
 
 
@@ -52,7 +52,7 @@ class TrackerContract:
         created = await tracker.create("Fix the login", "It fails.\n\nAlways.", ["bug"])
         fetched = await restarted.get(created.id)
         for issue in (created, fetched):
-            assert isinstance(issue, Issue) and issue.id
+            assert isinstance(issue, TrackerIssue) and issue.id
             assert (issue.title, issue.body, issue.state) == ("Fix the login", "It fails.\n\nAlways.", "open")
             assert (issue.labels, issue.comments, issue.assignee) == (("bug",), (), None)
         assert fetched.id == created.id
@@ -60,10 +60,10 @@ class TrackerContract:
         assert fetched.updated_at > 0
 
     async def test_unicode_text_is_read_back_unchanged(self, tracker: Tracker) -> None:
-        created = await tracker.create(ODD)
+        created = await tracker.create(UNUSUAL_TEXT)
         await tracker.comment(created.id, "ein Übel, 日本語, 🚀", "k")
         fetched = await tracker.get(created.id)
-        assert fetched.title == ODD
+        assert fetched.title == UNUSUAL_TEXT
         assert [comment.body for comment in fetched.comments] == ["ein Übel, 日本語, 🚀"]
 
     async def test_issues_are_listed_by_labels_state_assignee_and_time(self, tracker: Tracker) -> None:
@@ -77,7 +77,7 @@ class TrackerContract:
         assert {issue.id for issue in await tracker.list(state="all")} == {first.id, second.id, third.id}
         assert {issue.id for issue in await tracker.list(assignee="none")} == {first.id, second.id}
         assert await tracker.list(labels=["nobody-has-it"]) == []
-        assert await tracker.list(since=LATER) == []
+        assert await tracker.list(since=FAR_FUTURE) == []
 
     async def test_a_missing_issue_is_named_in_the_error(self, tracker: Tracker, absent: str) -> None:
         for request in (

@@ -36,7 +36,7 @@ def git_in(folder: Path, *argv: str, env: Mapping[str, str] | None = None) -> st
     return completed.stdout.strip()
 
 
-def silent(_: str) -> None:
+def ignore_line(_: str) -> None:
     """Ignore a line of a report."""
 
 
@@ -71,7 +71,7 @@ class WorkspaceContract:
 
     async def test_create_makes_a_folder_on_a_new_branch(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         before = git_in(spec.repo, "status", "--porcelain=v2", "--branch")
-        info = await workspace.create(spec, silent)
+        info = await workspace.create(spec, ignore_line)
         head = git_in(spec.repo, "rev-parse", "main")
         assert (info.path, info.branch, info.base, info.base_commit, info.head) == (
             spec.path,
@@ -90,7 +90,7 @@ class WorkspaceContract:
         assert git_in(spec.repo, "status", "--porcelain=v2", "--branch") == before, "the user's checkout is as it was"
 
     async def test_remove_keeps_only_the_branch(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
-        await workspace.create(spec, silent)
+        await workspace.create(spec, ignore_line)
         (spec.path / "new").write_text("x")
         git_in(spec.path, "add", "new")
         git_in(spec.path, "commit", "-qm", "work")
@@ -106,22 +106,22 @@ class WorkspaceContract:
     ) -> None:
         git_in(spec.repo, "branch", spec.branch)
         with pytest.raises(Conflict, match="exists already"):
-            await workspace.create(spec, silent)
-        info = await workspace.create(replace(spec, existing=True), silent)
+            await workspace.create(spec, ignore_line)
+        info = await workspace.create(replace(spec, existing=True), ignore_line)
         assert info.head == git_in(spec.repo, "rev-parse", spec.branch)
         with pytest.raises(NotFound, match="feature/nope"):
-            await workspace.create(replace(spec_for(spec.repo, tmp_path, "nope"), existing=True), silent)
+            await workspace.create(replace(spec_for(spec.repo, tmp_path, "nope"), existing=True), ignore_line)
 
     async def test_a_second_create_returns_the_same_workspace(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
-        first = await workspace.create(spec, silent)
+        first = await workspace.create(spec, ignore_line)
         (spec.path / "work").write_text("kept\n")
-        assert await workspace.create(spec, silent) == first
+        assert await workspace.create(spec, ignore_line) == first
         assert (spec.path / "work").read_text() == "kept\n"
 
     async def test_a_deleted_folder_is_created_again(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
-        first = await workspace.create(spec, silent)
+        first = await workspace.create(spec, ignore_line)
         shutil.rmtree(spec.path)
-        again = await workspace.create(replace(spec, existing=True), silent)
+        again = await workspace.create(replace(spec, existing=True), ignore_line)
         assert (again.branch, again.head) == (first.branch, first.head)
         shutil.rmtree(spec.path)
         await workspace.remove(spec)
@@ -137,7 +137,7 @@ class WorkspaceContract:
         assert await workspace.abandon(spec) is None
         assert (spec.path / "foreign").exists()
         shutil.rmtree(spec.path)
-        created = await workspace.create(spec, silent)
+        created = await workspace.create(spec, ignore_line)
         (spec.path / "work").write_text("kept\n")
         assert await workspace.abandon(spec) == created
         assert (spec.path / "work").read_text() == "kept\n"
@@ -146,7 +146,7 @@ class WorkspaceContract:
         self, workspace: Workspace, repo: Path, tmp_path: Path
     ) -> None:
         specs = [spec_for(repo, tmp_path, f"task-{number}") for number in range(20)]
-        infos = await asyncio.gather(*(workspace.create(spec, silent) for spec in specs))
+        infos = await asyncio.gather(*(workspace.create(spec, ignore_line) for spec in specs))
         assert len({info.git_dir for info in infos}) == 20
         assert all(git_in(spec.path, "status", "--porcelain", "--branch") == f"## {spec.branch}" for spec in specs)
         await asyncio.gather(*(workspace.remove(spec) for spec in specs))
@@ -157,12 +157,12 @@ class WorkspaceContract:
         self, workspace: Workspace, spec: WorkspaceSpec, branch: str
     ) -> None:
         with pytest.raises(UsageError, match="not a name for a branch"):
-            await workspace.create(replace(spec, branch=branch), silent)
+            await workspace.create(replace(spec, branch=branch), ignore_line)
         assert not spec.path.exists()
 
     async def test_unusual_valid_names_are_accepted(self, workspace: Workspace, repo: Path, tmp_path: Path) -> None:
         spec = replace(spec_for(repo, tmp_path, "ein Übel (日本)"), branch="feature/übel-日本/deep")
-        info = await workspace.create(spec, silent)
+        info = await workspace.create(spec, ignore_line)
         assert git_in(info.path, "branch", "--show-current") == "feature/übel-日本/deep"
         await workspace.remove(spec)
         assert not spec.path.exists()
@@ -170,12 +170,12 @@ class WorkspaceContract:
     async def test_a_branch_below_another_branch_is_refused(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         git_in(spec.repo, "branch", "feature")
         with pytest.raises(Conflict, match="cannot be beside branch feature"):
-            await workspace.create(spec, silent)
+            await workspace.create(spec, ignore_line)
 
     async def test_a_missing_base_is_refused_with_a_suggestion(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         git_in(spec.repo, "branch", "develop")
         with pytest.raises(NotFound, match="has no base 'develp'") as caught:
-            await workspace.create(replace(spec, base="develp"), silent)
+            await workspace.create(replace(spec, base="develp"), ignore_line)
         assert "develop" in caught.value.remedy
 
     async def test_a_folder_without_a_repository_is_refused(
@@ -184,7 +184,7 @@ class WorkspaceContract:
         (tmp_path / "plain").mkdir()
         for repo in (tmp_path / "plain", tmp_path / "nowhere"):
             with pytest.raises(NotFound) as caught:
-                await workspace.create(replace(spec, repo=repo, link=None), silent)
+                await workspace.create(replace(spec, repo=repo, link=None), ignore_line)
             assert caught.value.remedy
 
     async def test_a_repository_without_a_commit_is_refused(
@@ -193,14 +193,14 @@ class WorkspaceContract:
         (tmp_path / "empty").mkdir()
         git_in(tmp_path / "empty", "init", "-q", "-b", "main")
         with pytest.raises(Conflict, match="no commit yet"):
-            await workspace.create(replace(spec, repo=tmp_path / "empty", link=None), silent)
+            await workspace.create(replace(spec, repo=tmp_path / "empty", link=None), ignore_line)
         assert not spec.path.exists()
 
     async def test_an_existing_folder_is_not_overwritten(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         spec.path.mkdir(parents=True)
         (spec.path / "mine").write_text("not yours\n")
         with pytest.raises(Conflict, match="in the way"):
-            await workspace.create(spec, silent)
+            await workspace.create(spec, ignore_line)
         assert (spec.path / "mine").read_text() == "not yours\n"
         assert git_in(spec.repo, "branch", "--list", spec.branch) == ""
 
@@ -208,7 +208,7 @@ class WorkspaceContract:
         self, workspace: Workspace, spec: WorkspaceSpec, tmp_path: Path
     ) -> None:
         git_in(tmp_path, "clone", "-q", "--bare", str(spec.repo), "bare.git")
-        info = await workspace.create(replace(spec, repo=tmp_path / "bare.git", link=None, copy=(".env",)), silent)
+        info = await workspace.create(replace(spec, repo=tmp_path / "bare.git", link=None, copy=(".env",)), ignore_line)
         assert (spec.path / "README").read_text() == "hello\n"
         assert any("bare" in note for note in info.notes)
 
@@ -223,7 +223,7 @@ class WorkspaceContract:
         sharing_spec = replace(
             spec, copy=(".env", "conf", "README", "gone*"), symlinks=("node_modules", "vendor", "src")
         )
-        info = await workspace.create(sharing_spec, silent)
+        info = await workspace.create(sharing_spec, ignore_line)
         assert (spec.path / ".env").read_text() == "SECRET=1\n" and (spec.path / ".env").stat().st_mode & 0o777 == 0o600
         assert (spec.path / "conf" / "local" / "a.json").read_text() == "{}"
         assert not os.path.lexists(spec.path / "conf" / "out")
@@ -240,7 +240,7 @@ class WorkspaceContract:
     ) -> None:
         for outside_spec in (replace(spec, copy=(name,)), replace(spec, symlinks=(name,))):
             with pytest.raises(UsageError, match="not a path inside"):
-                await workspace.create(outside_spec, silent)
+                await workspace.create(outside_spec, ignore_line)
             assert not spec.path.exists()
 
     async def test_set_up_commands_run_in_the_workspace(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
@@ -255,9 +255,9 @@ class WorkspaceContract:
     ) -> None:
         failing_spec = replace(spec, post_create=("echo the reason >&2; exit 7", "touch never"))
         with pytest.raises(AoError, match=r"exit 7' ended with 7: the reason"):
-            await workspace.create(failing_spec, silent)
+            await workspace.create(failing_spec, ignore_line)
         self.assert_nothing_left(spec)
-        await workspace.create(spec, silent)
+        await workspace.create(spec, ignore_line)
 
     async def test_a_canceled_create_leaves_nothing_behind(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         started = asyncio.Event()
@@ -277,7 +277,10 @@ class WorkspaceContract:
         hook.write_text("#!/bin/sh\necho ran >> hook-ran\n")
         hook.chmod(0o755)
         first_spec, second_spec = spec_for(repo, tmp_path, "one"), spec_for(repo, tmp_path, "two")
-        first, second = await workspace.create(first_spec, silent), await workspace.create(second_spec, silent)
+        first, second = (
+            await workspace.create(first_spec, ignore_line),
+            await workspace.create(second_spec, ignore_line),
+        )
         git_in(first_spec.path, "config", "user.name", "Somebody Else", env=first.git_env)
         hooks = Path(git_in(first_spec.path, "rev-parse", "--git-path", "hooks", env=first.git_env))
         (hooks / "pre-commit").write_text("#!/bin/sh\nexit 1\n")
@@ -293,7 +296,7 @@ class WorkspaceContract:
     async def test_commit_signing_is_switched_off_with_a_note(self, workspace: Workspace, spec: WorkspaceSpec) -> None:
         git_in(spec.repo, "config", "commit.gpgSign", "true")
         git_in(spec.repo, "config", "gpg.program", "false")
-        info = await workspace.create(spec, silent)
+        info = await workspace.create(spec, ignore_line)
         assert any("signing is switched off" in note for note in info.notes)
         git_in(spec.path, "commit", "-q", "--allow-empty", "-m", "unsigned", env=info.git_env)
 

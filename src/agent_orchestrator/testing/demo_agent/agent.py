@@ -8,20 +8,20 @@ import signal
 import time
 
 from .keyboard import CONTROL, Interrupted, Keyboard
-from .output import Ended, lines_of, record, report, show
+from .output import ProgramExit, read_json_lines, record, report, show
 
 DIRECTIVE = re.compile(r"\[\[\s*([a-z]+)\s*(?::((?:(?!\[\[).)*?))?\]\]", re.DOTALL)
-OTHERS = re.compile(r"^(?:>|Issue \S+:).*", re.MULTILINE)
+OTHER_PEOPLES_TEXT = re.compile(r"^(?:>|Issue \S+:).*", re.MULTILINE)
 """Text by other people: quoted lines, and the title of an issue."""
-COMMENT = re.compile(r"\(comment ([^\s()]+)\)")
+COMMENT_MENTION = re.compile(r"\(comment ([^\s()]+)\)")
 INBOX_DELAY = 0.5
 
 Step = tuple[str, str]
 
 
-def steps_of(text: str) -> list[Step]:
+def parse_steps(text: str) -> list[Step]:
     """Return the directives in a text; `sh` directives in text by other people become a `say`."""
-    others = [range(*match.span()) for match in OTHERS.finditer(text)]
+    others = [range(*match.span()) for match in OTHER_PEOPLES_TEXT.finditer(text)]
     match = [(match.start(), match[1], match[2] or "") for match in DIRECTIVE.finditer(text)]
     return [
         ("say", f"not run, for others wrote it: {argument}")
@@ -31,7 +31,7 @@ def steps_of(text: str) -> list[Step]:
     ]
 
 
-class Agent:
+class ScriptedAgent:
     """One run of the program; `directives.py` adds a method per directive, `do_NAME`."""
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class Agent:
         self.task = self._read_task()
         self.answer = ""
         self.comment = ""
-        self.child = 0
-        self.always: set[str] = set()
+        self.child_pid = 0
+        self.always_allowed: set[str] = set()
         self.inbox = os.environ.get("AO_INBOX", "")
-        self.older = {line.get("message") for line in lines_of(self.inbox)}
-        acks = lines_of(os.environ.get("AO_SPOOL", ""))
-        self.acknowledged = {line.get("message") for line in acks if line.get("event") == "ack"}
+        self.older_message_ids = {line.get("message") for line in read_json_lines(self.inbox)}
+        acks = read_json_lines(os.environ.get("AO_SPOOL", ""))
+        self.acknowledged_ids = {line.get("message") for line in acks if line.get("event") == "ack"}
 
     def _read_task(self) -> str:
         script = os.environ.get("AO_DEMO_SCRIPT")
@@ -64,21 +64,21 @@ class Agent:
         if resume:
             show("resumed: the task is not begun again\n")
         elif self.task:
-            self.turn(self.task)
+            self.run_turn(self.task)
         if resume or not self.task:
             report("activity", state="idle")
         while True:
             message = self.next_message()
             if message is None:
                 return
-            self.turn(message)
+            self.run_turn(message)
 
-    def turn(self, text: str) -> None:
+    def run_turn(self, text: str) -> None:
         """Do one task or message; Escape ends the turn but not the program."""
         report("activity", state="active")
-        self.note_comment(text)
+        self.remember_comment(text)
         try:
-            self.perform(steps_of(text) or self.default(text))
+            self.run_steps(parse_steps(text) or self.default_steps(text))
         except Interrupted:
             self.end_child()
             show("\n[interrupted]\n")
@@ -87,11 +87,11 @@ class Agent:
         else:
             report("activity", state="idle")
 
-    def note_comment(self, text: str) -> None:
+    def remember_comment(self, text: str) -> None:
         """Remember the last review comment that a text names."""
-        self.comment = [self.comment, *COMMENT.findall(text)][-1]
+        self.comment = [self.comment, *COMMENT_MENTION.findall(text)][-1]
 
-    def default(self, text: str) -> list[Step]:
+    def default_steps(self, text: str) -> list[Step]:
         """Return the steps for a text without directives: write it to a file and commit that."""
         if os.environ.get("AO_DEMO_READS") == "1":
             return [("say", "understood")]
@@ -107,7 +107,7 @@ class Agent:
             ("done", f"noted in notes/{slug}.md"),
         ]
 
-    def perform(self, steps: list[Step]) -> None:
+    def run_steps(self, steps: list[Step]) -> None:
         """Run the steps in order; a denied `block` skips the step after it."""
         skip = False
         for name, raw in steps:
@@ -129,18 +129,18 @@ class Agent:
     def next_message(self) -> str | None:
         """Show the prompt, wait for a message and acknowledge it; return None when standard input has ended."""
         keyboard = self.keyboard
-        keyboard.editing = True
+        keyboard.is_editing = True
         try:
             show("> ")
             while not keyboard.messages:
-                if keyboard.closed:
+                if keyboard.is_closed:
                     return None
                 try:
                     keyboard.poll(None)
                 except Interrupted:
                     show("\n> ")
         finally:
-            keyboard.editing = False
+            keyboard.is_editing = False
         show("\n")
         text = keyboard.messages.pop(0)
         self.acknowledge(text)
@@ -148,62 +148,63 @@ class Agent:
 
     def acknowledge(self, text: str) -> None:
         """Find the message's id in the inbox and report it as received; text typed by a person has none."""
-        message = self.id_of(text)
+        message = self.find_message_id(text)
         end = time.monotonic() + INBOX_DELAY
         while message is None and os.path.exists(self.inbox) and time.monotonic() < end:  # noqa: PTH110
             time.sleep(0.02)
-            message = self.id_of(text)
+            message = self.find_message_id(text)
         record("message", id=message, text=text)
         if message is not None:
-            self.acknowledged.add(message)
+            self.acknowledged_ids.add(message)
             report("ack", message=message)
 
-    def id_of(self, text: str) -> str | None:
+    def find_message_id(self, text: str) -> str | None:
         """Return the id of the inbox message with this text, an unacknowledged new one if possible, or None."""
         words = CONTROL.sub("", text).split()
         candidates = [
             line["message"]
-            for line in lines_of(self.inbox)
+            for line in read_json_lines(self.inbox)
             if "message" in line
-            and line["message"] not in self.acknowledged
+            and line["message"] not in self.acknowledged_ids
             and CONTROL.sub("", str(line.get("text", ""))).split() == words
         ]
         return next(
-            (message for message in candidates if message not in self.older), candidates[0] if candidates else None
+            (message for message in candidates if message not in self.older_message_ids),
+            candidates[0] if candidates else None,
         )
 
     def await_message(self) -> str:
-        """Wait for a message in the middle of a turn and return it; raise `Ended` if none can arrive."""
+        """Wait for a message in the middle of a turn and return it; raise `ProgramExit` if none can arrive."""
         message = self.next_message()
         if message is None:
             show("nobody can answer\n")
-            raise Ended(1)
+            raise ProgramExit(1)
         report("activity", state="active")
-        self.note_comment(message)
+        self.remember_comment(message)
         return message
 
-    def start(self, argv: list[str]) -> int:
+    def run_program(self, argv: list[str]) -> int:
         """Run a program to its end in its own process group while keys are read; return its exit code."""
         os.chdir(self.workspace)
         null = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
         ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # a signal now would leave the child unknown
         try:
-            self.child = os.posix_spawnp(
+            self.child_pid = os.posix_spawnp(
                 argv[0], argv, os.environ, file_actions=null, setpgroup=0, setsigdef=ends, setsigmask=mask
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         while True:
-            pid, status = os.waitpid(self.child, os.WNOHANG)
+            pid, status = os.waitpid(self.child_pid, os.WNOHANG)
             if pid:
-                self.child = 0
+                self.child_pid = 0
                 return os.waitstatus_to_exitcode(status)
             self.keyboard.poll(1.0)  # the child's end wakes it
 
     def end_child(self) -> None:
         """End the program that `start` runs, first with SIGTERM so that Git removes its locks."""
-        child, self.child = self.child, 0
+        child, self.child_pid = self.child_pid, 0
         if child:
             os.killpg(child, signal.SIGTERM)
             until = time.monotonic() + 1.0

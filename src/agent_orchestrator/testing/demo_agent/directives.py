@@ -8,15 +8,15 @@ import re
 import signal
 import time
 
-from .agent import Agent
+from .agent import ScriptedAgent
 from .keyboard import Interrupted
-from .output import Ended, record, report, show
+from .output import ProgramExit, record, report, show
 
 CHATTER = b"the quick brown fox jumps over the lazy dog, again and again and again and again\n"
 CHATTER_REPORTS = 10
 
 
-class DirectedAgent(Agent):
+class DirectedAgent(ScriptedAgent):
     """An agent with a method per directive; if a method returns False, the next step is skipped."""
 
     def workspace_path(self, path: str) -> str:
@@ -28,7 +28,7 @@ class DirectedAgent(Agent):
         os.makedirs(os.path.dirname(path_in_workspace), exist_ok=True)  # noqa: PTH103, PTH120
         return path_in_workspace
 
-    def put(self, argument: str, mode: str) -> None:
+    def write_file(self, argument: str, mode: str) -> None:
         path, _, text = argument.partition("|")
         with open(self.workspace_path(path), mode, encoding="utf-8", errors="replace") as file:  # noqa: PTH123
             file.write(text.replace("\\n", "\n") + "\n")
@@ -36,10 +36,10 @@ class DirectedAgent(Agent):
         show(f"  wrote {path.strip()}\n")
 
     def do_edit(self, argument: str) -> None:
-        self.put(argument, "a")
+        self.write_file(argument, "a")
 
     def do_write(self, argument: str) -> None:
-        self.put(argument, "w")
+        self.write_file(argument, "w")
 
     def do_say(self, argument: str) -> None:
         show(f"  {argument}\n")
@@ -47,16 +47,16 @@ class DirectedAgent(Agent):
     def do_commit(self, argument: str) -> None:
         commit = ["commit", "-q", "-m", argument or "Work by the demo agent"]
         identity = ["-c", "user.name=Demo agent", "-c", "user.email=demo@localhost.invalid"]
-        code = self.start(["git", "add", "-A"]) or self.start(["git", *commit])
+        code = self.run_program(["git", "add", "-A"]) or self.run_program(["git", *commit])
         if code == 128:  # Git knows no name for this user
-            code = self.start(["git", *identity, *commit])
+            code = self.run_program(["git", *identity, *commit])
         if code == 0:
             record("committed", subject=argument)
         show(f"  committed: {argument}\n" if code == 0 else "  nothing was committed\n")
 
     def do_sh(self, argument: str) -> None:
         show(f"  $ {argument}\n")
-        code = self.start(["/bin/sh", "-c", argument])
+        code = self.run_program(["/bin/sh", "-c", argument])
         if code:
             show(f"  exit {code}\n")
 
@@ -71,28 +71,28 @@ class DirectedAgent(Agent):
         self.await_message()
 
     def do_block(self, argument: str) -> bool:
-        if argument in self.always:
+        if argument in self.always_allowed:
             return True
         show(f"{argument} (y/n) ")
         keyboard = self.keyboard
         keyboard.poll(0)  # what was typed before is for the prompt
         keyboard.keys.clear()
-        keyboard.dialog = True
+        keyboard.is_in_dialog = True
         report("activity", state="blocked", detail=argument)
         try:
-            key = self.choice()
+            key = self.read_decision()
         finally:
-            keyboard.dialog = False
+            keyboard.is_in_dialog = False
         record("choice", question=argument, key=key)
         show(f"{key}\n")
         if key == "a":
-            self.always.add(argument)
+            self.always_allowed.add(argument)
         report("activity", state="active")
         return key in "ya"
 
-    def choice(self) -> str:
+    def read_decision(self) -> str:
         while True:
-            self.keyboard.poll(None if not self.keyboard.closed else 0)
+            self.keyboard.poll(None if not self.keyboard.is_closed else 0)
             while self.keyboard.keys:
                 key = self.keyboard.keys.pop(0).lower()
                 if key == "\x03":
@@ -100,7 +100,7 @@ class DirectedAgent(Agent):
                 if key in "yna":
                     return key
                 record("dialog-input", text=key, pasted=False)
-            if self.keyboard.closed:
+            if self.keyboard.is_closed:
                 return "n"
 
     def do_progress(self, argument: str) -> None:
@@ -212,10 +212,10 @@ class DirectedAgent(Agent):
 
     def do_fail(self, argument: str) -> None:
         show(f"error: {argument}\n")
-        raise Ended(1)
+        raise ProgramExit(1)
 
     def do_exit(self, argument: str) -> None:
-        raise Ended(int(argument or 0))
+        raise ProgramExit(int(argument or 0))
 
     def do_crash(self, _argument: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

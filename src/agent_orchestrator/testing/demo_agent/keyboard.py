@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from .output import record, show
 
-PASTE_ON, PASTE_OFF = b"\x1b[200~", b"\x1b[201~"
+PASTE_BEGIN, PASTE_END = b"\x1b[200~", b"\x1b[201~"
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-UNSHOWN = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
-ESCAPE_DELAY = 0.05
+UNPRINTABLE_BYTES = bytes(set(range(32)) - set(b"\t\n")) + b"\x7f"
+ESCAPE_TIMEOUT = 0.05
 
 
 class Interrupted(Exception):
@@ -25,16 +25,16 @@ class Keyboard:
     """Standard input as keys and messages: a terminal in cbreak mode with bracketed paste, or a pipe read by lines."""
 
     def __init__(self) -> None:
-        self.terminal = os.isatty(0)
-        self.closed = False
+        self.is_terminal = os.isatty(0)
+        self.is_closed = False
         self.messages: list[str] = []
         self.keys: list[str] = []
-        self.dialog = False
-        self.editing = False
+        self.is_in_dialog = False
+        self.is_editing = False
         self._buffer = b""
-        self._since = 0.0
+        self._buffered_since = 0.0
         self._line = b""
-        self._pasting = False
+        self._is_pasting = False
         self._restore: Callable[[], None] = lambda: None
         self._signals, wakeup = os.pipe()
         os.set_blocking(wakeup, False)
@@ -42,7 +42,7 @@ class Keyboard:
 
     def open(self) -> None:
         """Switch the terminal to single keys and bracketed paste; input that was typed before is kept."""
-        if not self.terminal:
+        if not self.is_terminal:
             return
         import termios
 
@@ -54,7 +54,7 @@ class Keyboard:
 
     def close(self) -> None:
         """Restore the terminal's settings."""
-        if self.terminal:
+        if self.is_terminal:
             try:
                 os.write(1, b"\x1b[?2004l\r")
                 self._restore()
@@ -64,14 +64,14 @@ class Keyboard:
     def poll(self, timeout: float | None) -> None:
         """Read input, waiting at most `timeout` seconds; raise `Interrupted` on Escape or Ctrl-C."""
         if self._buffer:
-            timeout = ESCAPE_DELAY if timeout is None else min(timeout, ESCAPE_DELAY)
-        watched = [self._signals] if self.closed else [0, self._signals]
+            timeout = ESCAPE_TIMEOUT if timeout is None else min(timeout, ESCAPE_TIMEOUT)
+        watched = [self._signals] if self.is_closed else [0, self._signals]
         ready = select.select(watched, [], [], timeout)[0]
         if self._signals in ready and signal.SIGINT in os.read(self._signals, 4096):
             raise Interrupted
         if 0 in ready:
             self._read()
-        self._digest()
+        self._process_buffer()
 
     def _read(self) -> None:
         try:
@@ -79,47 +79,47 @@ class Keyboard:
         except OSError:
             data = b""
         if not data:
-            self.closed = True
+            self.is_closed = True
             self._submit()
         self._buffer += data
-        self._since = time.monotonic()
+        self._buffered_since = time.monotonic()
 
-    def _digest(self) -> None:
+    def _process_buffer(self) -> None:
         while self._buffer:
-            if self._pasting:
-                text, end, rest = self._buffer.partition(PASTE_OFF)
+            if self._is_pasting:
+                text, end, rest = self._buffer.partition(PASTE_END)
                 if not end:
-                    keep = len(PASTE_OFF) - 1
+                    keep = len(PASTE_END) - 1
                     text, rest = self._buffer[:-keep], self._buffer[-keep:]
                 self._type(text, pasted=True)
-                self._buffer, self._pasting = rest, not end
+                self._buffer, self._is_pasting = rest, not end
                 if not end:
                     return
             elif self._buffer[:1] == b"\x1b":
-                if not self._sequence():
+                if not self._remove_escape_sequence():
                     return
             else:
                 byte, self._buffer = self._buffer[:1], self._buffer[1:]
-                self._key(byte)
+                self._press(byte)
 
-    def _sequence(self) -> bool:
+    def _remove_escape_sequence(self) -> bool:
         """Remove an escape sequence from the buffer; return False if it may be incomplete."""
-        if self._buffer.startswith(PASTE_ON):
-            self._buffer = self._buffer[len(PASTE_ON) :]
-            self._pasting = True
+        if self._buffer.startswith(PASTE_BEGIN):
+            self._buffer = self._buffer[len(PASTE_BEGIN) :]
+            self._is_pasting = True
             return True
         sequence = re.match(rb"\x1b(\[[0-?]*[ -/]*[@-~]|O[@-~])", self._buffer)
         if sequence:
             self._buffer = self._buffer[sequence.end() :]
             return True
         is_complete = len(self._buffer) > 1 and self._buffer[1:2] not in (b"[", b"O")
-        if not is_complete and time.monotonic() - self._since < ESCAPE_DELAY:
+        if not is_complete and time.monotonic() - self._buffered_since < ESCAPE_TIMEOUT:
             return False
         self._buffer = self._buffer[1:]
         raise Interrupted
 
-    def _key(self, byte: bytes) -> None:
-        if self.dialog:
+    def _press(self, byte: bytes) -> None:
+        if self.is_in_dialog:
             self.keys.append(byte.decode(errors="replace"))
         elif byte in (b"\r", b"\n"):
             self._submit()
@@ -129,20 +129,20 @@ class Keyboard:
             self._line = b""
         elif byte == b"\x04":
             if not self._line:
-                self.closed = True
+                self.is_closed = True
         elif byte == b"\x03":
             raise Interrupted
         elif byte == b"\t" or byte >= b" ":
             self._type(byte, pasted=False)
 
     def _type(self, text: bytes, *, pasted: bool) -> None:
-        if self.dialog:
+        if self.is_in_dialog:
             if text:
                 record("dialog-input", text=text.decode(errors="replace"), pasted=pasted)
             return
         self._line += text
-        if self.editing and self.terminal:
-            show(text.replace(b"\r", b"\n").translate(None, UNSHOWN))
+        if self.is_editing and self.is_terminal:
+            show(text.replace(b"\r", b"\n").translate(None, UNPRINTABLE_BYTES))
 
     def _submit(self) -> None:
         text = self._line.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")

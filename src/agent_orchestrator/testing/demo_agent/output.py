@@ -7,7 +7,7 @@ import os
 import time
 
 
-class Ended(Exception):
+class ProgramExit(Exception):
     """Raised to end the program with this exit code."""
 
     def __init__(self, code: int) -> None:
@@ -36,16 +36,16 @@ def record(event: str, **data: object) -> None:
 
 
 def show(text: str | bytes) -> None:
-    """Write text to the terminal without buffering; raise `Ended` if it is gone."""
+    """Write text to the terminal without buffering; raise `ProgramExit` if it is gone."""
     remaining = text.encode(errors="replace") if isinstance(text, str) else text
     try:
         while remaining:
             remaining = remaining[os.write(1, remaining) :]
     except OSError:
-        raise Ended(1) from None
+        raise ProgramExit(1) from None
 
 
-def lines_of(path: str) -> list[dict[str, str]]:
+def read_json_lines(path: str) -> list[dict[str, str]]:
     """Return the JSON objects in a file of lines, or an empty list if it does not exist."""
     records = []
     try:

@@ -7,7 +7,7 @@ import signal
 import sys
 
 from .directives import DirectedAgent
-from .output import Ended, record
+from .output import ProgramExit, record
 
 
 def _on_wakeup(_signal: int, _frame: object) -> None:
@@ -15,7 +15,7 @@ def _on_wakeup(_signal: int, _frame: object) -> None:
 
 
 def _on_end(number: int, _frame: object) -> None:
-    raise Ended(128 + number)
+    raise ProgramExit(128 + number)
 
 
 def main() -> int:
@@ -30,7 +30,7 @@ def main() -> int:
     code = 0
     try:
         agent.run(resume=resume)
-    except Ended as end:
+    except ProgramExit as end:
         code = end.code
     finally:
         agent.end_child()

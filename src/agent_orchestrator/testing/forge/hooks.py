@@ -10,26 +10,26 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 
-class Target(Protocol):
+class HookReceiver(Protocol):
     """The receiver of deliveries."""
 
     url: str
 
 
-class Sent(Protocol):
+class SentDelivery(Protocol):
     """A delivery."""
 
     status_code: int
     delivered_at: str
 
     @property
-    def hook(self) -> Target: ...
+    def hook(self) -> HookReceiver: ...
 
 
-DeliveryType = TypeVar("DeliveryType", bound=Sent)
+DeliveryType = TypeVar("DeliveryType", bound=SentDelivery)
 
 
-class Outbox(Generic[DeliveryType]):
+class WebhookQueue(Generic[DeliveryType]):
     """A thread that posts deliveries one after the other; `request` returns the body and headers of a delivery."""
 
     def __init__(self, now: Callable[[], str], request: Callable[[DeliveryType], tuple[bytes, dict[str, str]]]) -> None:
@@ -37,10 +37,10 @@ class Outbox(Generic[DeliveryType]):
         self._request = request
         self._waiting: queue.Queue[DeliveryType | None] = queue.Queue()
         self._held_back: list[DeliveryType] | None = None
-        self._drop = self._double = 0
+        self._drop_count = self._duplicate_count = 0
         self.sent: list[DeliveryType] = []
         """Every delivery, dropped ones too, in the order of their events."""
-        self._thread = threading.Thread(target=self._work, name="hooks", daemon=True)
+        self._thread = threading.Thread(target=self._deliver_all, name="hooks", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -52,11 +52,11 @@ class Outbox(Generic[DeliveryType]):
     def send(self, delivery: DeliveryType) -> None:
         """Deliver, drop, duplicate or hold back a delivery, as the test has ordered."""
         self.sent.append(delivery)
-        if self._drop:
-            self._drop -= 1
+        if self._drop_count:
+            self._drop_count -= 1
             return
-        times = 2 if self._double else 1
-        self._double -= times - 1
+        times = 2 if self._duplicate_count else 1
+        self._duplicate_count -= times - 1
         for _ in range(times):
             if self._held_back is not None:
                 self._held_back.append(delivery)
@@ -65,11 +65,11 @@ class Outbox(Generic[DeliveryType]):
 
     def drop(self, next: int = 1) -> None:  # noqa: A002 - reads as "drop the next two"
         """Drop the next deliveries, as a broken network would."""
-        self._drop += next
+        self._drop_count += next
 
     def duplicate(self, next: int = 1) -> None:  # noqa: A002
         """Send each of the next deliveries twice, with the same id."""
-        self._double += next
+        self._duplicate_count += next
 
     def hold(self) -> None:
         """Hold deliveries back until `release`."""
@@ -89,19 +89,19 @@ class Outbox(Generic[DeliveryType]):
         """Wait until every delivery that is not held back was answered."""
         self._waiting.join()
 
-    def _work(self) -> None:
+    def _deliver_all(self) -> None:
         while True:
             delivery = self._waiting.get()
             try:
                 if delivery is None:
                     return
-                delivery.status_code = post(delivery.hook.url, *self._request(delivery))
+                delivery.status_code = post_delivery(delivery.hook.url, *self._request(delivery))
                 delivery.delivered_at = self._now()
             finally:
                 self._waiting.task_done()
 
 
-def post(address: str, body: bytes, headers: dict[str, str]) -> int:
+def post_delivery(address: str, body: bytes, headers: dict[str, str]) -> int:
     """Post a delivery and return the status of the answer; 502 if there is none within ten seconds, as a forge records it."""
     url = urllib.parse.urlsplit(address)
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection

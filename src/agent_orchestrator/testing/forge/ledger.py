@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Request:
+class LoggedRequest:
     """A logged request."""
 
     at: float
@@ -27,9 +27,9 @@ class Request:
 
 
 @dataclass
-class Fault:
-    what: int | str
-    left: int
+class OrderedFault:
+    failure: int | str
+    remaining: int
     path: str = ""
     method: str = ""
     retry_after: int | None = None
@@ -38,9 +38,9 @@ class Fault:
     reset: float | None = None
     login: str = ""
 
-    def hits(self, method: str, path: str, login: str) -> bool:
+    def matches(self, method: str, path: str, login: str) -> bool:
         return bool(
-            self.left > 0
+            self.remaining > 0
             and (not self.method or self.method == method)
             and (not self.login or self.login == login)
             and (not self.path or re.search(self.path, path))
@@ -49,8 +49,8 @@ class Fault:
 
 @dataclass
 class Ledger:
-    requests: list[Request] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    requests: list[LoggedRequest] = field(default_factory=list)
+    faults: list[OrderedFault] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def clear(self) -> None:
@@ -67,11 +67,11 @@ class Ledger:
                 counts["conditional"] += 1
         return counts
 
-    def fault(self, method: str, path: str, login: str) -> Fault | None:
+    def use_fault(self, method: str, path: str, login: str) -> OrderedFault | None:
         """Return the fault that applies to this request and count it as used, or None."""
         with self._lock:
             for fault in self.faults:
-                if fault.hits(method, path, login):
-                    fault.left -= 1
+                if fault.matches(method, path, login):
+                    fault.remaining -= 1
                     return fault
         return None

@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
-from agent_orchestrator.testing.forge.hooks import Outbox
-from agent_orchestrator.testing.forge.ledger import Fault, Ledger, Request
-from agent_orchestrator.testing.forge.wire import Answer, Cut, Listener, Wire
+from agent_orchestrator.testing.forge.hooks import WebhookQueue
+from agent_orchestrator.testing.forge.http import ConnectionCut, ForgeAnswer, ForgeListener, ForgeRequestHandler
+from agent_orchestrator.testing.forge.ledger import Ledger, LoggedRequest, OrderedFault
 
 
 @dataclass
-class Hook:
+class TrackerWebhook:
     """A registered webhook."""
 
     url: str
@@ -28,10 +28,10 @@ class Hook:
 
 
 @dataclass
-class Delivery:
+class TrackerDelivery:
     """A webhook delivery."""
 
-    hook: Hook
+    hook: TrackerWebhook
     event: str
     payload: dict[str, Any]
     id: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -53,7 +53,7 @@ class TrackerRequest:
 
 
 @dataclass
-class Allowance:
+class TrackerRateLimit:
     """The rate limit of one token."""
 
     limit: int
@@ -69,8 +69,8 @@ class Allowance:
             self.used, self.reset = 0, now + period
 
 
-class _Handler(Wire):
-    server: _Port
+class _TrackerHandler(ForgeRequestHandler):
+    server: _TrackerListener
 
     def serve(self) -> None:
         self.server.tracker.serve(self)
@@ -78,17 +78,17 @@ class _Handler(Wire):
     def read(self) -> bytes:
         return self._read()
 
-    def send(self, answer: Answer, cut: bool = False) -> None:
-        self._whole(answer, dict(answer.headers), cut)
+    def send(self, answer: ForgeAnswer, cut: bool = False) -> None:
+        self._send_whole(answer, dict(answer.headers), cut)
 
     def disconnect(self) -> None:
         self._disconnect()
 
 
-class _Port(Listener):
+class _TrackerListener(ForgeListener):
     def __init__(self, address: tuple[str, int], tracker: TrackerServer) -> None:
         self.tracker = tracker
-        super().__init__(address, _Handler, tracker.clock)
+        super().__init__(address, _TrackerHandler, tracker.clock)
 
 
 class TrackerServer(ABC):
@@ -104,14 +104,14 @@ class TrackerServer(ABC):
         """Exceptions inside the test server."""
         self.tokens: dict[str, str] = {}
         """Token → login."""
-        self.targets: list[Hook] = []
-        self.hooks: Outbox[Delivery] = Outbox(self.now, self.signed)
-        self._ports = [_Port(("127.0.0.1", port), self)]
-        self.port = int(self._ports[0].server_address[1])
+        self.webhooks: list[TrackerWebhook] = []
+        self.hooks: WebhookQueue[TrackerDelivery] = WebhookQueue(self.now, self.sign_delivery)
+        self._listeners = [_TrackerListener(("127.0.0.1", port), self)]
+        self.port = int(self._listeners[0].server_address[1])
         self.url = f"http://127.0.0.1:{self.port}"
 
     @abstractmethod
-    def answer(self, request: TrackerRequest) -> Answer:
+    def answer(self, request: TrackerRequest) -> ForgeAnswer:
         """Return the answer to a request."""
 
     @abstractmethod
@@ -119,15 +119,15 @@ class TrackerServer(ABC):
         """Return the login that these headers sign in, or an empty string."""
 
     @abstractmethod
-    def refusal(self, status: int) -> Answer:
+    def refusal_answer(self, status: int) -> ForgeAnswer:
         """Return this tracker's error answer for a status."""
 
     @abstractmethod
-    def limited(self, request: TrackerRequest) -> Answer:
+    def rate_limit_answer(self, request: TrackerRequest) -> ForgeAnswer:
         """Return this tracker's answer to a request over the rate limit."""
 
     @abstractmethod
-    def signed(self, delivery: Delivery) -> tuple[bytes, dict[str, str]]:
+    def sign_delivery(self, delivery: TrackerDelivery) -> tuple[bytes, dict[str, str]]:
         """Return the body and headers of a delivery."""
 
     def now(self) -> str:
@@ -135,7 +135,7 @@ class TrackerServer(ABC):
 
     def __enter__(self) -> Self:
         self.hooks.start()
-        self._listen(self._ports[0])
+        self._listen(self._listeners[0])
         return self
 
     def __exit__(
@@ -146,59 +146,59 @@ class TrackerServer(ABC):
         if error is None and self.errors:
             raise self.errors[0]
 
-    def _listen(self, port: _Port) -> None:
+    def _listen(self, port: _TrackerListener) -> None:
         threading.Thread(target=port.serve_forever, args=(0.05,), name="tracker", daemon=True).start()
 
     def down(self) -> None:
         """Stop listening; the state is kept."""
-        for port in self._ports:
+        for port in self._listeners:
             port.end()
-        self._ports.clear()
+        self._listeners.clear()
 
     def up(self) -> None:
         """Listen again at the same address."""
-        self._ports.append(_Port(("127.0.0.1", self.port), self))
-        self._listen(self._ports[-1])
+        self._listeners.append(_TrackerListener(("127.0.0.1", self.port), self))
+        self._listen(self._listeners[-1])
 
-    def hook(self, url: str, secret: str) -> Hook:
-        self.targets.append(Hook(url, secret))
-        return self.targets[-1]
+    def hook(self, url: str, secret: str) -> TrackerWebhook:
+        self.webhooks.append(TrackerWebhook(url, secret))
+        return self.webhooks[-1]
 
-    def deliver(self, event: str, payload: Callable[[Hook], dict[str, Any]]) -> None:
+    def deliver(self, event: str, payload: Callable[[TrackerWebhook], dict[str, Any]]) -> None:
         """Deliver an event to all webhooks."""
-        for target in self.targets:
-            self.hooks.send(Delivery(target, event, payload(target)))
+        for target in self.webhooks:
+            self.hooks.send(TrackerDelivery(target, event, payload(target)))
 
     def fail(
         self, what: int | str, *, next: int = 1, path: str = "", method: str = "",  # noqa: A002
         retry_after: int | None = None, seconds: float = 0.0,
-    ) -> Fault:  # fmt: skip
+    ) -> OrderedFault:  # fmt: skip
         """Make the next requests fail.
 
         `what` is a status, or: `rate` (rate limit exceeded), `cut` (the connection ends in the middle of the answer), `lost` (the
         request is done, but the connection ends without an answer), `drop` (the connection ends before anything is done), `slow`
         (answered after `seconds`), `html` (a proxy's page with 502).
         """
-        fault = Fault(what, next, path, method, retry_after, seconds)
+        fault = OrderedFault(what, next, path, method, retry_after, seconds)
         self.ledger.faults.append(fault)
         return fault
 
-    def serve(self, wire: _Handler) -> None:
+    def serve(self, wire: _TrackerHandler) -> None:
         """Answer one request, or fail as the test has ordered."""
         body = wire.read()
         url = urllib.parse.urlsplit(wire.path)
         headers = {name.lower(): value for name, value in wire.headers.items()}
         query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
         request = TrackerRequest(wire.command, url.path, query, headers, body, self.login_of(headers))
-        fault = self.ledger.fault(wire.command, f"{url.path} {body[:300].decode(errors='replace')}", request.login)
-        what = fault.what if fault else ""
+        fault = self.ledger.use_fault(wire.command, f"{url.path} {body[:300].decode(errors='replace')}", request.login)
+        what = fault.failure if fault else ""
         try:
             if fault and what == "slow":
                 time.sleep(fault.seconds)
             if what == "drop":
                 self._log_request(request, 0)
                 wire.disconnect()
-                raise Cut
+                raise ConnectionCut
             answer = self._fault_answer(request, fault) if fault else None
             if answer is None:
                 with self.lock:
@@ -206,29 +206,29 @@ class TrackerServer(ABC):
             self._log_request(request, answer.status)
             if what == "lost":
                 wire.disconnect()
-                raise Cut
+                raise ConnectionCut
             wire.send(answer, cut=what == "cut")
-        except Cut:
+        except ConnectionCut:
             wire.close_connection = True
         except OSError:
             raise
         except Exception as error:
             self.errors.append(error)
-            wire.send(Answer(500, {"message": f"the test server broke: {error!r}"}))
+            wire.send(ForgeAnswer(500, {"message": f"the test server broke: {error!r}"}))
 
-    def _fault_answer(self, request: TrackerRequest, fault: Fault) -> Answer | None:
-        answer: Answer | None = None
-        if fault.what == "rate":
-            answer = self.limited(request)
-        elif fault.what == "html":
-            answer = Answer(502, stream=iter([b"<html>Bad gateway</html>"]), headers={"Content-Type": "text/html"})
-        elif isinstance(fault.what, int):
-            answer = self.refusal(fault.what)
+    def _fault_answer(self, request: TrackerRequest, fault: OrderedFault) -> ForgeAnswer | None:
+        answer: ForgeAnswer | None = None
+        if fault.failure == "rate":
+            answer = self.rate_limit_answer(request)
+        elif fault.failure == "html":
+            answer = ForgeAnswer(502, stream=iter([b"<html>Bad gateway</html>"]), headers={"Content-Type": "text/html"})
+        elif isinstance(fault.failure, int):
+            answer = self.refusal_answer(fault.failure)
         if answer is not None and fault.retry_after is not None:
             answer.headers["Retry-After"] = str(fault.retry_after)
         return answer
 
     def _log_request(self, request: TrackerRequest, status: int) -> None:
         self.ledger.requests.append(
-            Request(self.clock(), self.kind, request.method, request.path, "", status, request.login, False, 1)
+            LoggedRequest(self.clock(), self.kind, request.method, request.path, "", status, request.login, False, 1)
         )

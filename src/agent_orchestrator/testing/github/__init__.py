@@ -1,7 +1,7 @@
 """A GitHub for tests: a real HTTP server on loopback with REST, GraphQL, webhooks and Git, which behaves like GitHub."""
 
-from agent_orchestrator.testing.github.people import People
+from agent_orchestrator.testing.github.people import GitHubPeople
 from agent_orchestrator.testing.github.server import GitHubServer
-from agent_orchestrator.testing.github.state import Protection, Pull, Repo, User
+from agent_orchestrator.testing.github.state import GitHubPullRequest, GitHubUser, Protection, Repo
 
-__all__ = ["GitHubServer", "People", "Protection", "Pull", "Repo", "User"]
+__all__ = ["GitHubPeople", "GitHubPullRequest", "GitHubServer", "GitHubUser", "Protection", "Repo"]

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agent_orchestrator.testing.forge.wire import Answer
+from agent_orchestrator.testing.forge.http import ForgeAnswer
 from agent_orchestrator.testing.github import rules
 from agent_orchestrator.testing.github.shapes import Json
 from agent_orchestrator.testing.github.shapes_ci import CiShapes
-from agent_orchestrator.testing.github.state import Issue, Pull, Repo, Token, User
-from agent_orchestrator.testing.github.world import Refused, World
+from agent_orchestrator.testing.github.state import GitHubIssue, GitHubPullRequest, GitHubToken, GitHubUser, Repo
+from agent_orchestrator.testing.github.world import GitHubRefused, GitHubWorld
 
 
 @dataclass
-class Page:
+class GitHubPage:
     """A list to be cut into pages; with `wrap` it is put under that key, beside its count."""
 
     items: list[Any]
@@ -26,25 +26,25 @@ class Page:
 
 
 @dataclass
-class Call:
-    world: World
+class GitHubCall:
+    world: GitHubWorld
     method: str
     path: str
     """The path below the API's root."""
     query: dict[str, str]
     headers: dict[str, str]
     body: Any
-    token: Token | None
-    show: CiShapes
+    token: GitHubToken | None
+    shapes: CiShapes
     args: dict[str, str] = field(default_factory=dict)
 
     @property
-    def viewer(self) -> User | None:
+    def viewer(self) -> GitHubUser | None:
         return self.token.user if self.token else None
 
-    def require_user(self) -> User:
+    def require_user(self) -> GitHubUser:
         if self.token is None:
-            raise Refused(401, "Requires authentication")
+            raise GitHubRefused(401, "Requires authentication")
         return self.token.user
 
     def parameter(self, name: str, default: Any = None) -> Any:
@@ -53,38 +53,38 @@ class Call:
     def required_parameter(self, name: str) -> Any:
         value = self.parameter(name)
         if value is None:
-            raise Refused(422, f'Invalid request.\n\n"{name}" wasn\'t supplied.')
+            raise GitHubRefused(422, f'Invalid request.\n\n"{name}" wasn\'t supplied.')
         return value
 
     @property
     def repo(self) -> Repo:
         repo = self.world.repos.get(f"{self.args['owner']}/{self.args['repo']}".lower())
-        if repo is None or not rules.visible(repo, self.viewer):
-            raise Refused(404, "Not Found")
+        if repo is None or not rules.is_visible(repo, self.viewer):
+            raise GitHubRefused(404, "Not Found")
         if repo.private and self.token and "repo" not in self.token.scopes:
-            raise Refused(404, "Not Found")
+            raise GitHubRefused(404, "Not Found")
         if self.method != "GET" and self.token and not {"repo", "public_repo"} & set(self.token.scopes):
-            raise Refused(404, "Not Found")
+            raise GitHubRefused(404, "Not Found")
         if self.method != "GET":
             self.require_user()
         return repo
 
     @property
-    def issue(self) -> Issue:
+    def issue(self) -> GitHubIssue:
         issue = self.repo.issues.get(int(self.args["number"]))
         if issue is None:
-            raise Refused(404, "Not Found")
+            raise GitHubRefused(404, "Not Found")
         return issue
 
     @property
-    def pull(self) -> Pull:
+    def pull(self) -> GitHubPullRequest:
         pull = self.issue
-        if not isinstance(pull, Pull):
-            raise Refused(404, "Not Found")
+        if not isinstance(pull, GitHubPullRequest):
+            raise GitHubRefused(404, "Not Found")
         return pull
 
 
-Handler = Callable[[Call], Answer | Page]
+Handler = Callable[[GitHubCall], ForgeAnswer | GitHubPage]
 Route = TypeVar("Route", bound=Handler)
 _ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
 
@@ -107,20 +107,20 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
     return keep
 
 
-def find(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
+def find_route(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
     for route_method, pattern, handler in _ROUTES:
         if route_method == method and (match := pattern.fullmatch(path)):
             return handler, {name: urllib.parse.unquote(value) for name, value in match.groupdict().items()}
     return None
 
 
-def paged(call: Call, page: Page, url: str) -> Answer:
+def paginate(call: GitHubCall, page: GitHubPage, url: str) -> ForgeAnswer:
     """Return a page of a list, with links to the others."""
     try:
         size = min(100, max(1, int(call.query.get("per_page", 30))))
         number = max(1, int(call.query.get("page", 1)))
     except ValueError:
-        raise Refused(422, "Validation Failed") from None
+        raise GitHubRefused(422, "Validation Failed") from None
     last = max(1, -(-len(page.items) // size))
     part = [page.shape(item) for item in page.items[(number - 1) * size : number * size]]
     links: dict[str, int] = {}
@@ -136,4 +136,4 @@ def paged(call: Call, page: Page, url: str) -> Answer:
         )
         headers["Link"] = text
     body = part if page.wrap is None else {"total_count": len(page.items), page.wrap: part}
-    return Answer(body=body, headers=headers)
+    return ForgeAnswer(body=body, headers=headers)

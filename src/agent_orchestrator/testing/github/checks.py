@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from agent_orchestrator.testing.github import rules
-from agent_orchestrator.testing.github.state import CheckRun, CheckSuite, Log, Repo, Status, User, WorkflowRun
-from agent_orchestrator.testing.github.world import Refused, World
+from agent_orchestrator.testing.github.state import (
+    CheckSuite,
+    CommitStatus,
+    GitHubCheckRun,
+    GitHubUser,
+    Log,
+    Repo,
+    WorkflowRun,
+)
+from agent_orchestrator.testing.github.world import GitHubRefused, GitHubWorld
 
-FINAL = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "stale")
+FINAL_CONCLUSIONS = ("success", "failure", "neutral", "cancelled", "skipped", "timed_out", "action_required", "stale")
 
 
 def branch_of(repo: Repo, sha: str) -> str | None:
@@ -18,16 +26,16 @@ def branch_of(repo: Repo, sha: str) -> str | None:
     return next((name for name in branches if name != repo.default_branch), branches[0] if branches else None)
 
 
-def check(
-    world: World, repo: Repo, sha: str, name: str, conclusion: str | None, *, status: str | None = None, app: str = "github-actions",
+def set_check(
+    world: GitHubWorld, repo: Repo, sha: str, name: str, conclusion: str | None, *, status: str | None = None, app: str = "github-actions",
     workflow: str = "CI", log: Log | None = None, title: str | None = None, summary: str | None = None, text: str | None = None,
-    details_url: str | None = None, annotations: list[dict[str, Any]] | None = None, sender: User | None = None,
-) -> CheckRun:  # fmt: skip
+    details_url: str | None = None, annotations: list[dict[str, Any]] | None = None, sender: GitHubUser | None = None,
+) -> GitHubCheckRun:  # fmt: skip
     """Set the state of a check of this commit: update the run in progress, or begin a new one."""
-    if conclusion is not None and conclusion not in FINAL:
-        raise ValueError(f"no conclusion {conclusion!r}; one of {', '.join(FINAL)}, or None while it runs")
+    if conclusion is not None and conclusion not in FINAL_CONCLUSIONS:
+        raise ValueError(f"no conclusion {conclusion!r}; one of {', '.join(FINAL_CONCLUSIONS)}, or None while it runs")
     by = sender or repo.owner
-    suite = _suite(world, repo, sha, app, workflow, by)
+    suite = _find_or_create_suite(world, repo, sha, app, workflow, by)
     if suite.workflow:
         suite.workflow.waits_for_approval = False
     run = next((run for run in suite.runs if run.name == name and not run.replaced), None)
@@ -35,8 +43,9 @@ def check(
     if run is not None and fresh:
         run.replaced = True
     if run is None or fresh:
-        run = world.keep(CheckRun(
-            **world.base("CR"), suite=suite, name=name, status="queued", conclusion=None, started_at=world.now(), completed_at=None,
+        run = world.add_record(GitHubCheckRun(
+            **world.record_fields("CR"), suite=suite, name=name, status="queued", conclusion=None, started_at=world.now(),
+            completed_at=None,
             attempt=suite.workflow.attempt if suite.workflow else 1,
         ))  # fmt: skip
         suite.runs.append(run)
@@ -57,45 +66,49 @@ def check(
     world.touch(run)
     if conclusion:
         emit_run_event(world, run, "completed", by)
-    suite_moved(world, suite, by)
+    process_completed_suite(world, suite, by)
     return run
 
 
-def _suite(world: World, repo: Repo, sha: str, app: str, workflow: str, actor: User) -> CheckSuite:
+def _find_or_create_suite(
+    world: GitHubWorld, repo: Repo, sha: str, app: str, workflow: str, actor: GitHubUser
+) -> CheckSuite:
     actions = app == "github-actions"
     for suite in rules.suites(repo, sha):
         if suite.app == app and (not actions or (suite.workflow and suite.workflow.name == workflow)):
             return suite
-    suite = world.keep(CheckSuite(**world.base("CS"), repo=repo, head_sha=sha, branch=branch_of(repo, sha), app=app))
+    suite = world.add_record(
+        CheckSuite(**world.record_fields("CS"), repo=repo, head_sha=sha, branch=branch_of(repo, sha), app=app)
+    )
     repo.suites.append(suite)
     if actions:
         number = 1 + sum(1 for other in repo.suites if other.workflow)
         event = "pull_request" if rules.pulls_of(repo, sha) else "push"
-        suite.workflow = world.keep(WorkflowRun(
-            **world.base("WFR"), suite=suite, name=workflow, run_number=number, event=event, actor=actor,
+        suite.workflow = world.add_record(WorkflowRun(
+            **world.record_fields("WFR"), suite=suite, name=workflow, run_number=number, event=event, actor=actor,
         ))  # fmt: skip
     emit_suite_event(world, suite, "requested", actor)
     return suite
 
 
-def wait_for_approval(world: World, repo: Repo, sha: str, workflow: str, actor: User) -> WorkflowRun:
+def wait_for_approval(world: GitHubWorld, repo: Repo, sha: str, workflow: str, actor: GitHubUser) -> WorkflowRun:
     """Return the first workflow run of an outside contributor, which waits for a maintainer's approval."""
-    work = _suite(world, repo, sha, "github-actions", workflow, actor).workflow
+    work = _find_or_create_suite(world, repo, sha, "github-actions", workflow, actor).workflow
     assert work is not None
     work.waits_for_approval = True
     return work
 
 
-def approve_run(world: World, work: WorkflowRun, user: User) -> None:
-    world.need_push(work.suite.repo, user)
+def approve_run(world: GitHubWorld, work: WorkflowRun, user: GitHubUser) -> None:
+    world.require_push(work.suite.repo, user)
     if not work.waits_for_approval:
-        raise Refused(403, "This run is not from a fork pull request")
+        raise GitHubRefused(403, "This run is not from a fork pull request")
     work.waits_for_approval = False
-    suite_moved(world, work.suite, user)
-    _ask_ci(work.suite)
+    process_completed_suite(world, work.suite, user)
+    _run_ci(work.suite)
 
 
-def suite_moved(world: World, suite: CheckSuite, sender: User) -> None:
+def process_completed_suite(world: GitHubWorld, suite: CheckSuite, sender: GitHubUser) -> None:
     """Emit the event of a completed suite, once per completion; then merge what is ready."""
     world.touch(suite)
     status, conclusion = rules.suite_state(suite)
@@ -106,10 +119,10 @@ def suite_moved(world: World, suite: CheckSuite, sender: User) -> None:
         emit_suite_event(world, suite, "completed", sender)
     elif status != "completed":
         suite.announced = None
-    world.settle(suite.repo)
+    world.merge_ready(suite.repo)
 
 
-def emit_suite_event(world: World, suite: CheckSuite, action: str, sender: User) -> None:
+def emit_suite_event(world: GitHubWorld, suite: CheckSuite, action: str, sender: GitHubUser) -> None:
     show = world.shapes
     world.emit(suite.repo, "check_suite", sender, action=action, check_suite=show.suite(suite))
     if suite.workflow:
@@ -125,7 +138,7 @@ def emit_suite_event(world: World, suite: CheckSuite, action: str, sender: User)
         )
 
 
-def emit_run_event(world: World, run: CheckRun, action: str, sender: User) -> None:
+def emit_run_event(world: GitHubWorld, run: GitHubCheckRun, action: str, sender: GitHubUser) -> None:
     show = world.shapes
     shape = show.check_run(run) | {"check_suite": show.small_suite(run.suite)}
     world.emit(run.suite.repo, "check_run", sender, action=action, check_run=shape)
@@ -141,13 +154,14 @@ def emit_run_event(world: World, run: CheckRun, action: str, sender: User) -> No
 
 
 def set_status(
-    world: World, repo: Repo, sha: str, user: User, state: str, context: str = "default",
+    world: GitHubWorld, repo: Repo, sha: str, user: GitHubUser, state: str, context: str = "default",
     description: str | None = None, target_url: str | None = None,
-) -> Status:  # fmt: skip
+) -> CommitStatus:  # fmt: skip
     if state not in ("error", "failure", "pending", "success"):
-        raise Refused(422, "Validation Failed", [f"State is not included in the list: {state}"])
-    status_record = world.keep(Status(
-        **world.base("SC"), repo=repo, sha=sha, context=context, state=state, description=description, target_url=target_url, creator=user,
+        raise GitHubRefused(422, "Validation Failed", [f"State is not included in the list: {state}"])
+    status_record = world.add_record(CommitStatus(
+        **world.record_fields("SC"), repo=repo, sha=sha, context=context, state=state, description=description,
+        target_url=target_url, creator=user,
     ))  # fmt: skip
     repo.statuses.append(status_record)
     show = world.shapes
@@ -174,29 +188,35 @@ def set_status(
         created_at=status_record.created_at,
         updated_at=status_record.updated_at,
     )
-    world.settle(repo)
+    world.merge_ready(repo)
     return status_record
 
 
 def rerun(
-    world: World, suite: CheckSuite, user: User, *, only_failed: bool, single_run: CheckRun | None = None
+    world: GitHubWorld,
+    suite: CheckSuite,
+    user: GitHubUser,
+    *,
+    only_failed: bool,
+    single_run: GitHubCheckRun | None = None,
 ) -> None:
     """Run checks again: new queued check runs replace the old ones."""
-    world.need_push(suite.repo, user)
+    world.require_push(suite.repo, user)
     old = [run for run in suite.runs if not run.replaced and (single_run is None or run is single_run)]
     if any(run.status != "completed" for run in old):
-        raise Refused(403, "This workflow is already running")
+        raise GitHubRefused(403, "This workflow is already running")
     if only_failed:
         old = [run for run in old if run.conclusion not in ("success", "neutral", "skipped")]
     if not old:
-        raise Refused(403, "This workflow run has no failed jobs to run again")
+        raise GitHubRefused(403, "This workflow run has no failed jobs to run again")
     if suite.workflow:
         suite.workflow.attempt += 1
     fresh = []
     for run in old:
         run.replaced = True
-        fresh.append(world.keep(CheckRun(
-            **world.base("CR"), suite=suite, name=run.name, status="queued", conclusion=None, started_at=world.now(), completed_at=None,
+        fresh.append(world.add_record(GitHubCheckRun(
+            **world.record_fields("CR"), suite=suite, name=run.name, status="queued", conclusion=None, started_at=world.now(),
+            completed_at=None,
             attempt=run.attempt + 1,
         )))  # fmt: skip
     suite.runs += fresh
@@ -204,25 +224,25 @@ def rerun(
     emit_suite_event(world, suite, "rerequested", user)
     for run in fresh:
         emit_run_event(world, run, "created", user)
-    suite_moved(world, suite, user)
-    _ask_ci(suite)
+    process_completed_suite(world, suite, user)
+    _run_ci(suite)
 
 
-def _ask_ci(suite: CheckSuite) -> None:
+def _run_ci(suite: CheckSuite) -> None:
     if suite.repo.ci:
         suite.repo.ci(suite.repo, suite.head_sha)
 
 
-def find_run(repo: Repo, number: int) -> CheckRun:
+def find_run(repo: Repo, number: int) -> GitHubCheckRun:
     for suite in repo.suites:
         for run in suite.runs:
             if run.id == number:
                 return run
-    raise Refused(404, "Not Found", kind="NOT_FOUND")
+    raise GitHubRefused(404, "Not Found", kind="NOT_FOUND")
 
 
 def find_workflow(repo: Repo, number: int) -> WorkflowRun:
     for suite in repo.suites:
         if suite.workflow and suite.workflow.id == number:
             return suite.workflow
-    raise Refused(404, "Not Found", kind="NOT_FOUND")
+    raise GitHubRefused(404, "Not Found", kind="NOT_FOUND")

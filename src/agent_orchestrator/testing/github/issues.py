@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 
-from agent_orchestrator.testing.github.state import Comment, Issue, Pull, Repo, User
-from agent_orchestrator.testing.github.world import World, invalid
+from agent_orchestrator.testing.github.state import GitHubComment, GitHubIssue, GitHubPullRequest, GitHubUser, Repo
+from agent_orchestrator.testing.github.world import GitHubWorld, validation_error
 
 CLOSES = re.compile(r"\b(?:close[sd]?|fix(?:e[sd])?|resolve[sd]?)[: ]+#(\d+)", re.IGNORECASE)
 
 
 def open_issue(
-    world: World, repo: Repo, user: User, title: str, body: str | None = None,
+    world: GitHubWorld, repo: Repo, user: GitHubUser, title: str, body: str | None = None,
     labels: list[str] | None = None, assignees: list[str] | None = None,
-) -> Issue:  # fmt: skip
+) -> GitHubIssue:  # fmt: skip
     if not title:
-        raise invalid("Issue", "title", code="missing_field")
-    issue = world.keep(Issue(**world.base("I"), repo=repo, number=repo.next_number, user=user, title=title, body=body))
+        raise validation_error("Issue", "title", code="missing_field")
+    issue = world.add_record(
+        GitHubIssue(**world.record_fields("I"), repo=repo, number=repo.next_number, user=user, title=title, body=body)
+    )
     repo.next_number += 1
     repo.issues[issue.number] = issue
     world.emit_issue_event(issue, "opened", user)
@@ -27,7 +29,9 @@ def open_issue(
     return issue
 
 
-def edit(world: World, issue: Issue, user: User, title: str | None = None, body: str | None = None) -> None:
+def edit(
+    world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, title: str | None = None, body: str | None = None
+) -> None:
     changed: dict[str, dict[str, str]] = {}
     if title is not None and title != issue.title:
         changed["title"] = {"from": issue.title}
@@ -40,7 +44,7 @@ def edit(world: World, issue: Issue, user: User, title: str | None = None, body:
         world.emit_issue_event(issue, "edited", user, changes=changed)
 
 
-def set_state(world: World, issue: Issue, user: User, state: str, reason: str | None = None) -> None:
+def set_state(world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, state: str, reason: str | None = None) -> None:
     """Open or close an issue; for pull requests see `pulls.set_state`."""
     if state == issue.state:
         return
@@ -48,12 +52,14 @@ def set_state(world: World, issue: Issue, user: User, state: str, reason: str | 
     closed = state == "closed"
     issue.closed_at = world.now() if closed else None
     issue.closed_by = user if closed else None
-    issue.state_reason = None if isinstance(issue, Pull) else (reason or "completed") if closed else "reopened"
+    issue.state_reason = (
+        None if isinstance(issue, GitHubPullRequest) else (reason or "completed") if closed else "reopened"
+    )
     world.touch(issue)
     world.emit_issue_event(issue, "closed" if closed else "reopened", user)
 
 
-def close_named(world: World, pull: Pull, user: User) -> None:
+def close_named(world: GitHubWorld, pull: GitHubPullRequest, user: GitHubUser) -> None:
     """Close the issues that a merged pull request names."""
     if pull.base_ref != pull.repo.default_branch:
         return
@@ -61,14 +67,16 @@ def close_named(world: World, pull: Pull, user: User) -> None:
         set_state(world, pull.repo.issues[number], user, "closed")
 
 
-def closing_numbers(pull: Pull) -> list[int]:
+def closing_numbers(pull: GitHubPullRequest) -> list[int]:
     numbers = dict.fromkeys(int(number) for number in CLOSES.findall(f"{pull.title}\n{pull.body or ''}"))
     return [
-        number for number in numbers if number in pull.repo.issues and not isinstance(pull.repo.issues[number], Pull)
+        number
+        for number in numbers
+        if number in pull.repo.issues and not isinstance(pull.repo.issues[number], GitHubPullRequest)
     ]
 
 
-def add_labels(world: World, issue: Issue, user: User, names: list[str]) -> None:
+def add_labels(world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, names: list[str]) -> None:
     for name in names:
         label = world.label(issue.repo, name, user)
         if label not in issue.labels:
@@ -77,7 +85,7 @@ def add_labels(world: World, issue: Issue, user: User, names: list[str]) -> None
             world.emit_issue_event(issue, "labeled", user, label=world.shapes.label(issue.repo, label))
 
 
-def remove_label(world: World, issue: Issue, user: User, name: str) -> None:
+def remove_label(world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, name: str) -> None:
     label = issue.repo.labels.get(name.lower())
     if label is None or label not in issue.labels:
         return
@@ -86,14 +94,16 @@ def remove_label(world: World, issue: Issue, user: User, name: str) -> None:
     world.emit_issue_event(issue, "unlabeled", user, label=world.shapes.label(issue.repo, label))
 
 
-def set_labels(world: World, issue: Issue, user: User, names: list[str]) -> None:
+def set_labels(world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, names: list[str]) -> None:
     wanted_names = {name.lower() for name in names}
     for label in [label for label in issue.labels if label.name.lower() not in wanted_names]:
         remove_label(world, issue, user, label.name)
     add_labels(world, issue, user, names)
 
 
-def assign(world: World, issue: Issue, user: User, logins: list[str], *, remove: bool = False) -> None:
+def assign(
+    world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, logins: list[str], *, remove: bool = False
+) -> None:
     for login in logins:
         user_record = world.users.get(login.lower())
         if user_record is None or (user_record in issue.assignees) != remove:
@@ -108,31 +118,37 @@ def assign(world: World, issue: Issue, user: User, logins: list[str], *, remove:
         )
 
 
-def comment(world: World, issue: Issue, user: User, body: str, association: str | None = None) -> Comment:
+def comment(
+    world: GitHubWorld, issue: GitHubIssue, user: GitHubUser, body: str, association: str | None = None
+) -> GitHubComment:
     if not body.strip():
-        raise invalid("IssueComment", "body", "body cannot be blank", "missing_field")
-    created = world.keep(Comment(**world.base("IC"), issue=issue, user=user, body=body, association=association))
+        raise validation_error("IssueComment", "body", "body cannot be blank", "missing_field")
+    created = world.add_record(
+        GitHubComment(**world.record_fields("IC"), issue=issue, user=user, body=body, association=association)
+    )
     issue.comments.append(created)
     world.touch(issue)
     _emit_comment_event(world, created, "created", user)
     return created
 
 
-def edit_comment(world: World, comment_record: Comment, user: User, body: str) -> None:
+def edit_comment(world: GitHubWorld, comment_record: GitHubComment, user: GitHubUser, body: str) -> None:
     before, comment_record.body = comment_record.body, body
     world.touch(comment_record)
     world.touch(comment_record.issue)
     _emit_comment_event(world, comment_record, "edited", user, changes={"body": {"from": before}})
 
 
-def delete_comment(world: World, comment_record: Comment, user: User) -> None:
+def delete_comment(world: GitHubWorld, comment_record: GitHubComment, user: GitHubUser) -> None:
     comment_record.issue.comments.remove(comment_record)
     del world.nodes[comment_record.node_id]
     world.touch(comment_record.issue)
     _emit_comment_event(world, comment_record, "deleted", user)
 
 
-def _emit_comment_event(world: World, comment_record: Comment, action: str, user: User, **parts: object) -> None:
+def _emit_comment_event(
+    world: GitHubWorld, comment_record: GitHubComment, action: str, user: GitHubUser, **parts: object
+) -> None:
     show = world.shapes
     world.emit(
         comment_record.issue.repo,

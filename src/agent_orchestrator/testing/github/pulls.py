@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.github import issues, rules
-from agent_orchestrator.testing.github.state import Pull, Repo, User
-from agent_orchestrator.testing.github.world import Refused, World, invalid
+from agent_orchestrator.testing.github.state import GitHubPullRequest, GitHubUser, Repo
+from agent_orchestrator.testing.github.world import GitHubRefused, GitHubWorld, validation_error
 
 
 def open_pull(
-    world: World, repo: Repo, user: User, head: str, base: str, title: str, body: str | None = None, draft: bool = False,
+    world: GitHubWorld, repo: Repo, user: GitHubUser, head: str, base: str, title: str, body: str | None = None, draft: bool = False,
     head_repo: Repo | None = None,
-) -> Pull:  # fmt: skip
+) -> GitHubPullRequest:  # fmt: skip
     """Open a pull request; `head` is a branch of the repository, or `owner:branch` of a fork."""
     source, branch = _source(world, repo, head, head_repo)
     sha, target = source.head(branch) if source else None, repo.head(base)
     if source is None or sha is None:
-        raise invalid("PullRequest", "head")
+        raise validation_error("PullRequest", "head")
     if target is None:
-        raise invalid("PullRequest", "base")
+        raise validation_error("PullRequest", "base")
     if any(p.state == "open" and (p.head_repo, p.head_ref, p.base_ref) == (source, branch, base) for p in repo.pulls()):
         owner = source.owner.login
-        raise Refused(422, "Validation Failed", [
+        raise GitHubRefused(422, "Validation Failed", [
             {"resource": "PullRequest", "code": "custom", "message": f"A pull request already exists for {owner}:{branch}."}
         ])  # fmt: skip
-    bare.import_commit(repo.path, source.path, sha, f"refs/pull/{repo.next_number}/head")
-    if not bare.commits(repo.path, target, sha):
-        raise Refused(422, "Validation Failed", [
+    bare_repository.import_commit(repo.path, source.path, sha, f"refs/pull/{repo.next_number}/head")
+    if not bare_repository.commits(repo.path, target, sha):
+        raise GitHubRefused(422, "Validation Failed", [
             {"resource": "PullRequest", "code": "custom", "message": f"No commits between {base} and {branch}"}
         ])  # fmt: skip
-    pull = world.keep(Pull(
-        **world.base("PR"), repo=repo, number=repo.next_number, user=user, title=title, body=body, head_repo=source, head_ref=branch,
+    pull = world.add_record(GitHubPullRequest(
+        **world.record_fields("PR"), repo=repo, number=repo.next_number, user=user, title=title, body=body, head_repo=source,
+        head_ref=branch,
         head_sha=sha, base_ref=base, base_sha=target, draft=draft, unknown_left=world.unknown_first,
     ))  # fmt: skip
     repo.next_number += 1
@@ -41,7 +42,7 @@ def open_pull(
     return pull
 
 
-def _source(world: World, repo: Repo, head: str, head_repo: Repo | None) -> tuple[Repo | None, str]:
+def _source(world: GitHubWorld, repo: Repo, head: str, head_repo: Repo | None) -> tuple[Repo | None, str]:
     owner, colon, branch = head.partition(":")
     if head_repo:
         return head_repo, branch or head
@@ -53,10 +54,12 @@ def _source(world: World, repo: Repo, head: str, head_repo: Repo | None) -> tupl
     return (forks[0] if forks else None), branch
 
 
-def edit(world: World, pull: Pull, user: User, title: str | None, body: str | None, base: str | None) -> None:
+def edit(
+    world: GitHubWorld, pull: GitHubPullRequest, user: GitHubUser, title: str | None, body: str | None, base: str | None
+) -> None:
     if base and base != pull.base_ref:
         if pull.repo.head(base) is None:
-            raise invalid("PullRequest", "base")
+            raise validation_error("PullRequest", "base")
         before, old_sha = pull.base_ref, rules.base_sha(pull)
         pull.base_ref, pull.base_sha = base, pull.repo.head(base) or ""
         pull.auto_merge = None
@@ -68,17 +71,17 @@ def edit(world: World, pull: Pull, user: User, title: str | None, body: str | No
     issues.edit(world, pull, user, title, body)
 
 
-def set_state(world: World, pull: Pull, user: User, state: str) -> None:
+def set_state(world: GitHubWorld, pull: GitHubPullRequest, user: GitHubUser, state: str) -> None:
     if state == pull.state:
         return
     if state == "open":
         head = pull.head_repo.head(pull.head_ref) if pull.head_repo else None
         if pull.merged or head is None:
-            raise Refused(422, "Validation Failed", [
+            raise GitHubRefused(422, "Validation Failed", [
                 {"resource": "PullRequest", "code": "custom", "field": "state", "message": "state cannot be changed."}
             ])  # fmt: skip
         pull.head_deleted, pull.head_sha = False, head
-        bare.import_commit(
+        bare_repository.import_commit(
             pull.repo.path,
             pull.head_repo.path if pull.head_repo else pull.repo.path,
             head,
@@ -88,34 +91,34 @@ def set_state(world: World, pull: Pull, user: User, state: str) -> None:
     issues.set_state(world, pull, user, state)
 
 
-def set_draft(world: World, pull: Pull, user: User, draft: bool) -> None:
+def set_draft(world: GitHubWorld, pull: GitHubPullRequest, user: GitHubUser, draft: bool) -> None:
     if pull.draft == draft:
         return
     pull.draft = draft
     world.touch(pull)
     world.emit_issue_event(pull, "converted_to_draft" if draft else "ready_for_review", user)
-    world.settle(pull.repo)
+    world.merge_ready(pull.repo)
 
 
-def update_branch(world: World, pull: Pull, user: User, expected: str | None) -> None:
+def update_branch(world: GitHubWorld, pull: GitHubPullRequest, user: GitHubUser, expected: str | None) -> None:
     """Merge the base into the head branch."""
     if expected and expected != pull.head_sha:
-        raise Refused(422, "expected head sha didn't match current head ref.")
+        raise GitHubRefused(422, "expected head sha didn't match current head ref.")
     base, source = rules.base_sha(pull), pull.head_repo or pull.repo
-    if bare.contains(pull.repo.path, base, pull.head_sha):
-        raise Refused(422, "There are no new commits on the base branch.")
+    if bare_repository.is_ancestor(pull.repo.path, base, pull.head_sha):
+        raise GitHubRefused(422, "There are no new commits on the base branch.")
     try:
         message = f"Merge branch '{pull.base_ref}' into {pull.head_ref}"
-        merge_commit = bare.merge_commit(pull.repo.path, pull.head_sha, base, "merge", message, user.login)
-    except bare.GitFailed:
-        raise Refused(422, "merge conflict between base and head") from None
-    bare.import_commit(source.path, pull.repo.path, merge_commit, f"refs/heads/{pull.head_ref}")
-    refs_moved(world, source, user)
+        merge_commit = bare_repository.merge_commit(pull.repo.path, pull.head_sha, base, "merge", message, user.login)
+    except bare_repository.BareGitFailed:
+        raise GitHubRefused(422, "merge conflict between base and head") from None
+    bare_repository.import_commit(source.path, pull.repo.path, merge_commit, f"refs/heads/{pull.head_ref}")
+    process_ref_changes(world, source, user)
 
 
-def refs_moved(world: World, repo: Repo, user: User) -> None:
+def process_ref_changes(world: GitHubWorld, repo: Repo, user: GitHubUser) -> None:
     """Process the refs that a push or merge has changed: emit events, update pull requests, run CI."""
-    now = bare.refs(repo.path)
+    now = bare_repository.refs(repo.path)
     before, repo.refs = repo.refs, now
     moved = [ref for ref in {**before, **now} if before.get(ref) != now.get(ref)]
     if not moved:
@@ -126,16 +129,18 @@ def refs_moved(world: World, repo: Repo, user: User) -> None:
             _emit_push(world, repo, user, ref, before.get(ref), now.get(ref))
     for ref in moved:
         if ref.startswith("refs/heads/"):
-            _branch_moved(world, repo, user, ref.removeprefix("refs/heads/"), before.get(ref), now.get(ref))
+            _process_branch_change(world, repo, user, ref.removeprefix("refs/heads/"), before.get(ref), now.get(ref))
     for ref in moved:
         if repo.ci and ref.startswith("refs/heads/") and now.get(ref):
             repo.ci(repo, now[ref])
     for concerned in (repo, repo.parent):
         if concerned:
-            world.settle(concerned)
+            world.merge_ready(concerned)
 
 
-def _branch_moved(world: World, repo: Repo, user: User, branch: str, old: str | None, new: str | None) -> None:
+def _process_branch_change(
+    world: GitHubWorld, repo: Repo, user: GitHubUser, branch: str, old: str | None, new: str | None
+) -> None:
     related = [pull for other in world.repos.values() for pull in other.pulls() if pull.state == "open"]
     for pull in related:
         if pull.head_repo is repo and pull.head_ref == branch:
@@ -143,19 +148,19 @@ def _branch_moved(world: World, repo: Repo, user: User, branch: str, old: str | 
                 pull.head_deleted = True
                 set_state(world, pull, user, "closed")
             elif new != pull.head_sha:
-                _head_moved(world, pull, user, old or pull.head_sha, new)
+                _process_head_change(world, pull, user, old or pull.head_sha, new)
         if pull.repo is repo and pull.base_ref == branch and new is not None and pull.state == "open":
             pull.unknown_left = world.unknown_first
 
 
-def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> None:
+def _process_head_change(world: GitHubWorld, pull: GitHubPullRequest, user: GitHubUser, old: str, new: str) -> None:
     source = pull.head_repo or pull.repo
-    bare.import_commit(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
+    bare_repository.import_commit(pull.repo.path, source.path, new, f"refs/pull/{pull.number}/head")
     pull.head_sha, pull.unknown_left = new, world.unknown_first
     if not rules.may_push(pull.repo, user):  # pushes by people with write access keep auto-merge on
         pull.auto_merge = None
     for thread in pull.threads:
-        if not thread.outdated and bare.line_changed(
+        if not thread.outdated and bare_repository.has_line_changed(
             pull.repo.path, thread.original_commit, new, thread.path, thread.original_line
         ):
             thread.outdated, thread.line = True, None
@@ -168,13 +173,14 @@ def _head_moved(world: World, pull: Pull, user: User, old: str, new: str) -> Non
         pull.repo.ci(pull.repo, new)
 
 
-def _emit_push(world: World, repo: Repo, user: User, ref: str, old: str | None, new: str | None) -> None:
+def _emit_push(world: GitHubWorld, repo: Repo, user: GitHubUser, ref: str, old: str | None, new: str | None) -> None:
     show = world.shapes
-    shas = bare.commits(repo.path, old, new)[-20:] if old and new else (new,) if new else ()
+    shas = bare_repository.commits(repo.path, old, new)[-20:] if old and new else (new,) if new else ()
     world.emit(
-        repo, "push", user, ref=ref, before=old or bare.NONE, after=new or bare.NONE, created=old is None, deleted=new is None,
-        forced=bool(old and new and not bare.contains(repo.path, old, new)), base_ref=None,
-        compare=f"{show.page(repo)}/compare/{(old or bare.NONE)[:12]}...{(new or bare.NONE)[:12]}",
+        repo, "push", user, ref=ref, before=old or bare_repository.NO_COMMIT, after=new or bare_repository.NO_COMMIT,
+        created=old is None, deleted=new is None,
+        forced=bool(old and new and not bare_repository.is_ancestor(repo.path, old, new)), base_ref=None,
+        compare=f"{show.repo_page(repo)}/compare/{(old or bare_repository.NO_COMMIT)[:12]}...{(new or bare_repository.NO_COMMIT)[:12]}",
         commits=[show.pushed_commit(repo, sha) for sha in shas], head_commit=show.pushed_commit(repo, new) if new else None,
         pusher={"name": user.login, "email": f"{user.login}@users.noreply.github.com"},
     )  # fmt: skip

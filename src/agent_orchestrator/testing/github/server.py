@@ -1,4 +1,4 @@
-"""`GitHubServer`: a GitHub on loopback with real HTTP and Git. See `People` for the actions that tests use."""
+"""`GitHubServer`: a GitHub on loopback with real HTTP and Git. See `GitHubPeople` for the actions that tests use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from agent_orchestrator.testing.forge.ledger import Fault, Ledger
+from agent_orchestrator.testing.forge.ledger import Ledger, OrderedFault
 from agent_orchestrator.testing.github import merges
-from agent_orchestrator.testing.github.graphql.endpoint import GraphQL
-from agent_orchestrator.testing.github.http import Listener
-from agent_orchestrator.testing.github.people import People
-from agent_orchestrator.testing.github.state import Limit, Repo
-from agent_orchestrator.testing.github.world import World
+from agent_orchestrator.testing.github.graphql.endpoint import GitHubGraphQL
+from agent_orchestrator.testing.github.http import GitHubListener
+from agent_orchestrator.testing.github.people import GitHubPeople
+from agent_orchestrator.testing.github.state import GitHubRateLimit, Repo
+from agent_orchestrator.testing.github.world import GitHubWorld
 
 SCHEMA_VARIABLE = "AO_GITHUB_SCHEMA"
 
 
-class GitHubServer(People):
+class GitHubServer(GitHubPeople):
     """Start it with `with GitHubServer() as forge:`.
 
     REST is served at `forge.url` and at `forge.url + "/api/v3"`, GraphQL at `/graphql` and `/api/graphql` (with the published
@@ -37,14 +37,14 @@ class GitHubServer(People):
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ao-github-"))
         (self.folder / "git").mkdir()
-        world = World(self.folder / "git", clock)
-        world.settle = partial(merges.settle, world)
+        world = GitHubWorld(self.folder / "git", clock)
+        world.merge_ready = partial(merges.merge_ready, world)
         super().__init__(world)
         schema_path = schema or os.environ.get(SCHEMA_VARIABLE)
-        self.graphql = GraphQL(world, Path(schema_path) if schema_path else None)
+        self.graphql = GitHubGraphQL(world, Path(schema_path) if schema_path else None)
         self.ledger = Ledger()
-        self.anonymous: dict[str, Limit] = {}
-        self._listeners = [Listener(("127.0.0.1", port), self)]
+        self.anonymous: dict[str, GitHubRateLimit] = {}
+        self._listeners = [GitHubListener(("127.0.0.1", port), self)]
         self.port = self._listeners[0].server_address[1]
         self.url = world.url = f"http://127.0.0.1:{self.port}"
         self.hooks = world.hooks
@@ -64,7 +64,7 @@ class GitHubServer(People):
         self.hooks.start()
         self._serve(self._listeners[0])
 
-    def _serve(self, listener: Listener) -> None:
+    def _serve(self, listener: GitHubListener) -> None:
         threading.Thread(target=listener.serve_forever, args=(0.05,), name="github", daemon=True).start()
 
     def stop(self) -> None:
@@ -80,7 +80,7 @@ class GitHubServer(People):
 
     def up(self) -> None:
         """Listen again at the same address."""
-        self._listeners.append(Listener(("127.0.0.1", self.port), self))
+        self._listeners.append(GitHubListener(("127.0.0.1", self.port), self))
         self._serve(self._listeners[-1])
 
     def git_url(self, repo: Repo | str) -> str:
@@ -94,7 +94,7 @@ class GitHubServer(People):
              f"subjectAltName=IP:{address}", "-keyout", str(key), "-out", str(cert)],
             check=True, capture_output=True,
         )  # fmt: skip
-        listener = Listener((address, port), self)
+        listener = GitHubListener((address, port), self)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(cert, key)
         listener.socket = context.wrap_socket(listener.socket, server_side=True, do_handshake_on_connect=False)
@@ -106,14 +106,14 @@ class GitHubServer(People):
     def fail(
         self, what: int | str, *, next: int = 1, path: str = "", method: str = "", retry_after: int | None = None,  # noqa: A002
         seconds: float = 0.0, field: str = "", reset: float | None = None, login: str = "",
-    ) -> Fault:  # fmt: skip
+    ) -> OrderedFault:  # fmt: skip
         """Make the next requests fail; with `path` (a regular expression), `method` or `login` only those.
 
         `what` is a status (401, 404, 500, 502 …), or: `secondary` (403 with Retry-After), `rate` (the rate limit is used up until `reset`),
         `cut` (the connection ends in the middle of the answer), `drop` (it ends without one), `slow` (answered after `seconds`),
         `html` (a proxy's page with 502), `partial` (GraphQL: `field` is null, with an error beside the data).
         """
-        fault = Fault(what, next, path, method, retry_after, seconds, field, reset, login)
+        fault = OrderedFault(what, next, path, method, retry_after, seconds, field, reset, login)
         self.ledger.faults.append(fault)
         return fault
 
@@ -127,4 +127,4 @@ class GitHubServer(People):
         """Set a token's rate limit; `reset` may be in the past."""
         frozen = reset is not None and reset <= self.world.clock()
         at = reset if reset is not None else self.world.clock() + 3600
-        self.world.tokens[token].limits[kind] = Limit(limit, limit - remaining, at, frozen)
+        self.world.tokens[token].limits[kind] = GitHubRateLimit(limit, limit - remaining, at, frozen)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.github import rules
 from agent_orchestrator.testing.github.state import (
-    Comment,
-    Issue,
-    Label,
-    Pull,
+    GitHubComment,
+    GitHubIssue,
+    GitHubLabel,
+    GitHubPullRequest,
+    GitHubReview,
+    GitHubThread,
+    GitHubUser,
     Repo,
-    Review,
     ReviewComment,
-    Thread,
-    User,
 )
 
 Json = dict[str, Any]
@@ -40,13 +40,13 @@ _USER_URLS = {
 _REACTIONS = ("+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes")
 
 
-class Shapes:
+class GitHubShapes:
     """JSON for one viewer; `web` is the address of pages and Git, `api` that of the REST API."""
 
-    def __init__(self, web: str, api: str, viewer: User | None = None) -> None:
+    def __init__(self, web: str, api: str, viewer: GitHubUser | None = None) -> None:
         self.web, self.api, self.viewer = web, api, viewer
 
-    def user(self, user: User) -> Json:
+    def user(self, user: GitHubUser) -> Json:
         url = f"{self.api}/users/{user.login}"
         return {
             "login": user.login, "id": user.id, "node_id": user.node_id, "avatar_url": f"{self.web}/avatars/u/{user.id}",
@@ -55,10 +55,10 @@ class Shapes:
             "type": user.kind, "site_admin": False,
         }  # fmt: skip
 
-    def someone(self, user: User | None) -> Json | None:
+    def optional_user(self, user: GitHubUser | None) -> Json | None:
         return self.user(user) if user else None
 
-    def whole_user(self, user: User, private: bool) -> Json:
+    def whole_user(self, user: GitHubUser, private: bool) -> Json:
         shape = self.user(user) | {
             "name": user.name or None, "company": None, "blog": "", "location": None, "email": None, "hireable": None, "bio": None,
             "twitter_username": None, "public_repos": 0, "public_gists": 0, "followers": 0, "following": 0,
@@ -72,21 +72,21 @@ class Shapes:
     def repo_url(self, repo: Repo) -> str:
         return f"{self.api}/repos/{repo.full_name}"
 
-    def page(self, repo: Repo) -> str:
+    def repo_page(self, repo: Repo) -> str:
         return f"{self.web}/{repo.full_name}"
 
     def lite_repo(self, repo: Repo) -> Json:
         url = self.repo_url(repo)
         return {
             "id": repo.id, "node_id": repo.node_id, "name": repo.name, "full_name": repo.full_name, "private": repo.private,
-            "owner": self.user(repo.owner), "html_url": self.page(repo), "description": repo.description,
+            "owner": self.user(repo.owner), "html_url": self.repo_page(repo), "description": repo.description,
             "fork": repo.parent is not None, "url": url,
             **{f"{name}_url": url + tail for name, tail in _REPO_URLS.items()},
         }  # fmt: skip
 
     def repo(self, repo: Repo) -> Json:
         count = sum(issue.state == "open" for issue in repo.issues.values())
-        page = self.page(repo)
+        page = self.repo_page(repo)
         host = self.web.split("://")[1]
         return self.lite_repo(repo) | {
             "created_at": repo.created_at, "updated_at": repo.updated_at, "pushed_at": repo.pushed_at or repo.created_at,
@@ -112,14 +112,14 @@ class Shapes:
             shape |= {"parent": self.repo(repo.parent), "source": self.repo(repo.parent)}
         return shape
 
-    def permissions(self, repo: Repo, user: User | None) -> Json:
+    def permissions(self, repo: Repo, user: GitHubUser | None) -> Json:
         granted = rules.permission(repo, user)
         return {
             "admin": granted == "admin", "maintain": granted == "admin", "push": granted in ("admin", "write"),
             "triage": granted in ("admin", "write", "triage"), "pull": granted != "none",
         }  # fmt: skip
 
-    def label(self, repo: Repo, label: Label) -> Json:
+    def label(self, repo: Repo, label: GitHubLabel) -> Json:
         return {
             "id": label.id, "node_id": label.node_id, "url": f"{self.repo_url(repo)}/labels/{label.name}", "name": label.name,
             "color": label.color, "default": False, "description": label.description or "",
@@ -128,24 +128,24 @@ class Shapes:
     def reactions(self, url: str) -> Json:
         return {"url": f"{url}/reactions", "total_count": 0, **dict.fromkeys(_REACTIONS, 0)}
 
-    def issue_page(self, issue: Issue) -> str:
-        return f"{self.page(issue.repo)}/{'pull' if isinstance(issue, Pull) else 'issues'}/{issue.number}"
+    def issue_page(self, issue: GitHubIssue) -> str:
+        return f"{self.repo_page(issue.repo)}/{'pull' if isinstance(issue, GitHubPullRequest) else 'issues'}/{issue.number}"
 
-    def issue(self, issue: Issue) -> Json:
+    def issue(self, issue: GitHubIssue) -> Json:
         url = f"{self.repo_url(issue.repo)}/issues/{issue.number}"
         shape = {
             "url": url, "repository_url": self.repo_url(issue.repo), "labels_url": f"{url}/labels{{/name}}",
             "comments_url": f"{url}/comments", "events_url": f"{url}/events", "html_url": self.issue_page(issue), "id": issue.id,
             "node_id": issue.node_id, "number": issue.number, "title": issue.title, "user": self.user(issue.user),
             "labels": [self.label(issue.repo, label) for label in issue.labels], "state": issue.state, "locked": False,
-            "assignee": self.someone(issue.assignees[0] if issue.assignees else None),
+            "assignee": self.optional_user(issue.assignees[0] if issue.assignees else None),
             "assignees": [self.user(user) for user in issue.assignees], "milestone": None, "comments": len(issue.comments),
             "created_at": issue.created_at, "updated_at": issue.updated_at, "closed_at": issue.closed_at,
             "author_association": rules.association(issue.repo, issue.user, issue.association), "active_lock_reason": None,
             "body": issue.body, "reactions": self.reactions(url), "timeline_url": f"{url}/timeline",
             "performed_via_github_app": None, "state_reason": issue.state_reason,
         }  # fmt: skip
-        if isinstance(issue, Pull):
+        if isinstance(issue, GitHubPullRequest):
             page = self.issue_page(issue)
             shape["draft"] = issue.draft
             shape["pull_request"] = {
@@ -154,7 +154,7 @@ class Shapes:
             }  # fmt: skip
         return shape
 
-    def comment(self, comment: Comment) -> Json:
+    def comment(self, comment: GitHubComment) -> Json:
         repo = comment.issue.repo
         url = f"{self.repo_url(repo)}/issues/comments/{comment.id}"
         return {
@@ -165,10 +165,10 @@ class Shapes:
             "reactions": self.reactions(url), "performed_via_github_app": None,
         }  # fmt: skip
 
-    def pull_url(self, pull: Pull) -> str:
+    def pull_url(self, pull: GitHubPullRequest) -> str:
         return f"{self.repo_url(pull.repo)}/pulls/{pull.number}"
 
-    def simple_pull(self, pull: Pull) -> Json:
+    def simple_pull(self, pull: GitHubPullRequest) -> Json:
         url, page, repo_url = self.pull_url(pull), self.issue_page(pull), self.repo_url(pull.repo)
         issue = f"{repo_url}/issues/{pull.number}"
         links = {
@@ -181,7 +181,7 @@ class Shapes:
             "patch_url": f"{page}.patch", "issue_url": issue, "number": pull.number, "state": pull.state, "locked": False,
             "title": pull.title, "user": self.user(pull.user), "body": pull.body, "created_at": pull.created_at,
             "updated_at": pull.updated_at, "closed_at": pull.closed_at, "merged_at": pull.merged_at,
-            "merge_commit_sha": pull.merge_commit, "assignee": self.someone(pull.assignees[0] if pull.assignees else None),
+            "merge_commit_sha": pull.merge_commit, "assignee": self.optional_user(pull.assignees[0] if pull.assignees else None),
             "assignees": [self.user(user) for user in pull.assignees],
             "requested_reviewers": [self.user(user) for user in pull.requested], "requested_teams": [],
             "labels": [self.label(pull.repo, label) for label in pull.labels], "milestone": None, "draft": pull.draft,
@@ -194,33 +194,34 @@ class Shapes:
             "auto_merge": self.auto_merge(pull), "active_lock_reason": None,
         }  # fmt: skip
 
-    def branch_end(self, repo: Repo | None, ref: str, sha: str, owner: User) -> Json:
+    def branch_end(self, repo: Repo | None, ref: str, sha: str, owner: GitHubUser) -> Json:
         user = repo.owner if repo else owner
         return {
             "label": f"{user.login}:{ref}", "ref": ref, "sha": sha, "user": self.user(user), "repo": self.repo(repo) if repo else None,
         }  # fmt: skip
 
-    def auto_merge(self, pull: Pull) -> Json | None:
+    def auto_merge(self, pull: GitHubPullRequest) -> Json | None:
         auto = pull.auto_merge
         return None if auto is None else {
             "enabled_by": self.user(auto.by), "merge_method": auto.method, "commit_title": auto.title or "",
             "commit_message": auto.message or "",
         }  # fmt: skip
 
-    def pull(self, pull: Pull, *, ask: bool = True) -> Json:
+    def pull(self, pull: GitHubPullRequest, *, ask: bool = True) -> Json:
         base = rules.base_sha(pull)
-        files = bare.changes(pull.repo.path, base, pull.head_sha)
+        files = bare_repository.changes(pull.repo.path, base, pull.head_sha)
         can = rules.mergeable(pull, ask=ask)
         state = rules.merge_state(pull, can).lower()
         return self.simple_pull(pull) | {
             "merged": pull.merged, "mergeable": can, "rebaseable": can, "mergeable_state": state,
-            "merged_by": self.someone(pull.merged_by), "comments": len(pull.comments),
+            "merged_by": self.optional_user(pull.merged_by), "comments": len(pull.comments),
             "review_comments": sum(len(thread.comments) for thread in pull.threads), "maintainer_can_modify": False,
-            "commits": len(bare.commits(pull.repo.path, base, pull.head_sha)), "additions": sum(file.additions for file in files),
+            "commits": len(bare_repository.commits(pull.repo.path, base, pull.head_sha)),
+            "additions": sum(file.additions for file in files),
             "deletions": sum(file.deletions for file in files), "changed_files": len(files),
         }  # fmt: skip
 
-    def review(self, review: Review) -> Json:
+    def review(self, review: GitHubReview) -> Json:
         page, url = f"{self.issue_page(review.pull)}#pullrequestreview-{review.id}", self.pull_url(review.pull)
         return {
             "id": review.id, "node_id": review.node_id, "user": self.user(review.user), "body": review.body, "state": review.state,
@@ -249,5 +250,5 @@ class Shapes:
             shape["in_reply_to_id"] = comment.reply_to.id
         return shape
 
-    def thread(self, thread: Thread) -> Json:
+    def thread(self, thread: GitHubThread) -> Json:
         return {"node_id": thread.node_id, "comments": [self.review_comment(comment) for comment in thread.comments]}

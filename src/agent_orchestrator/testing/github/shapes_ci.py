@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.github import rules
-from agent_orchestrator.testing.github.shapes import Json, Shapes
+from agent_orchestrator.testing.github.shapes import GitHubShapes, Json
 from agent_orchestrator.testing.github.state import (
-    CheckRun,
     CheckSuite,
-    Delivery,
-    Hook,
-    Pull,
+    CommitStatus,
+    GitHubCheckRun,
+    GitHubDelivery,
+    GitHubPullRequest,
+    GitHubUser,
+    GitHubWebhook,
     Repo,
-    Status,
-    User,
     WorkflowRun,
 )
 
 APPS = {"github-actions": (15368, "GitHub Actions"), "checks-app": (90210, "Checks App")}
-GITHUB = User(id=9919, node_id="O_kgDOGitHub", created_at="2008-05-11T04:37:31Z", updated_at="2020-01-01T00:00:00Z", login="github",
+GITHUB_ORGANIZATION = GitHubUser(id=9919, node_id="O_kgDOGitHub", created_at="2008-05-11T04:37:31Z",
+    updated_at="2020-01-01T00:00:00Z", login="github",
               kind="Organization")  # fmt: skip
 
 
-class CiShapes(Shapes):
-    """All JSON shapes: those of `Shapes`, and of Git, CI and hooks."""
+class CiShapes(GitHubShapes):
+    """All JSON shapes: those of `GitHubShapes`, and of Git, CI and hooks."""
 
     def commit(self, repo: Repo, sha: str) -> Json:
-        data, url = bare.commit(repo.path, sha), self.repo_url(repo)
+        data, url = bare_repository.commit(repo.path, sha), self.repo_url(repo)
         return {
             "sha": data.sha, "node_id": f"C_{data.sha}",
             "commit": {
@@ -36,16 +37,16 @@ class CiShapes(Shapes):
                 "url": f"{url}/git/commits/{data.sha}", "comment_count": 0,
                 "verification": {"verified": False, "reason": "unsigned", "signature": None, "payload": None, "verified_at": None},
             },
-            "url": f"{url}/commits/{data.sha}", "html_url": f"{self.page(repo)}/commit/{data.sha}",
+            "url": f"{url}/commits/{data.sha}", "html_url": f"{self.repo_page(repo)}/commit/{data.sha}",
             "comments_url": f"{url}/commits/{data.sha}/comments", "author": None, "committer": None,
             "parents": [
-                {"sha": parent, "url": f"{url}/commits/{parent}", "html_url": f"{self.page(repo)}/commit/{parent}"}
+                {"sha": parent, "url": f"{url}/commits/{parent}", "html_url": f"{self.repo_page(repo)}/commit/{parent}"}
                 for parent in data.parents
             ],
         }  # fmt: skip
 
     def simple_commit(self, repo: Repo, sha: str) -> Json:
-        data = bare.commit(repo.path, sha)
+        data = bare_repository.commit(repo.path, sha)
         return {
             "id": data.sha, "tree_id": data.tree, "message": data.message, "timestamp": data.committed,
             "author": {"name": data.author, "email": data.email},
@@ -53,21 +54,21 @@ class CiShapes(Shapes):
         }  # fmt: skip
 
     def pushed_commit(self, repo: Repo, sha: str) -> Json:
-        data = bare.commit(repo.path, sha)
-        files = bare.changes(repo.path, data.parents[0], sha) if data.parents else ()
+        data = bare_repository.commit(repo.path, sha)
+        files = bare_repository.changes(repo.path, data.parents[0], sha) if data.parents else ()
         return self.simple_commit(repo, sha) | {
-            "distinct": True, "url": f"{self.page(repo)}/commit/{sha}",
+            "distinct": True, "url": f"{self.repo_page(repo)}/commit/{sha}",
             "added": [file.path for file in files if file.status == "added"],
             "removed": [file.path for file in files if file.status == "removed"],
             "modified": [file.path for file in files if file.status == "modified"],
         }  # fmt: skip
 
-    def file(self, pull: Pull, change: bare.FileChange) -> Json:
+    def file(self, pull: GitHubPullRequest, change: bare_repository.FileChange) -> Json:
         shape: Json = {
             "sha": change.sha, "filename": change.path, "status": change.status, "additions": change.additions,
             "deletions": change.deletions, "changes": change.additions + change.deletions,
-            "blob_url": f"{self.page(pull.repo)}/blob/{pull.head_sha}/{change.path}",
-            "raw_url": f"{self.page(pull.repo)}/raw/{pull.head_sha}/{change.path}",
+            "blob_url": f"{self.repo_page(pull.repo)}/blob/{pull.head_sha}/{change.path}",
+            "raw_url": f"{self.repo_page(pull.repo)}/raw/{pull.head_sha}/{change.path}",
             "contents_url": f"{self.repo_url(pull.repo)}/contents/{change.path}?ref={pull.head_sha}",
         }  # fmt: skip
         return shape if change.patch is None else shape | {"patch": change.patch}
@@ -85,7 +86,7 @@ class CiShapes(Shapes):
         return {
             "name": name,
             "commit": self.commit(repo, sha),
-            "_links": {"self": url, "html": f"{self.page(repo)}/tree/{name}"},
+            "_links": {"self": url, "html": f"{self.repo_page(repo)}/tree/{name}"},
             "protected": protection is not None,
             "protection": {
                 "enabled": protection is not None,
@@ -101,7 +102,7 @@ class CiShapes(Shapes):
     def app(self, slug: str) -> Json:
         number, name = APPS.get(slug, (90000 + len(slug), slug))
         return {
-            "id": number, "slug": slug, "node_id": f"A_{number}", "owner": self.user(GITHUB), "name": name, "description": "",
+            "id": number, "slug": slug, "node_id": f"A_{number}", "owner": self.user(GITHUB_ORGANIZATION), "name": name, "description": "",
             "external_url": f"{self.web}/apps/{slug}", "html_url": f"{self.web}/apps/{slug}", "created_at": "2018-07-30T09:30:17Z",
             "updated_at": "2019-12-10T19:04:12Z", "permissions": {"checks": "write", "metadata": "read"}, "events": ["push"],
         }  # fmt: skip
@@ -136,11 +137,11 @@ class CiShapes(Shapes):
             "head_commit": self.simple_commit(suite.repo, suite.head_sha),
         }  # fmt: skip
 
-    def run_page(self, run: CheckRun) -> str:
-        page, work = self.page(run.suite.repo), run.suite.workflow
+    def run_page(self, run: GitHubCheckRun) -> str:
+        page, work = self.repo_page(run.suite.repo), run.suite.workflow
         return f"{page}/actions/runs/{work.id}/job/{run.id}" if work else f"{page}/runs/{run.id}"
 
-    def check_run(self, run: CheckRun) -> Json:
+    def check_run(self, run: GitHubCheckRun) -> Json:
         repo = run.suite.repo
         url = f"{self.repo_url(repo)}/check-runs/{run.id}"
         return {
@@ -155,7 +156,7 @@ class CiShapes(Shapes):
             "pull_requests": self.small_pulls(repo, run.suite.head_sha),
         }  # fmt: skip
 
-    def status(self, status: Status, *, simple: bool = False) -> Json:
+    def status(self, status: CommitStatus, *, simple: bool = False) -> Json:
         shape = {
             "url": f"{self.repo_url(status.repo)}/statuses/{status.sha}", "avatar_url": f"{self.web}/avatars/u/{status.creator.id}",
             "id": status.id, "node_id": status.node_id, "state": status.state, "description": status.description,
@@ -176,8 +177,8 @@ class CiShapes(Shapes):
         return {
             "id": number, "node_id": f"W_{number}", "name": work.name, "path": path, "state": "active", "created_at": repo.created_at,
             "updated_at": repo.created_at, "url": f"{self.repo_url(repo)}/actions/workflows/{number}",
-            "html_url": f"{self.page(repo)}/blob/{repo.default_branch}/{path}",
-            "badge_url": f"{self.page(repo)}/workflows/{work.name.replace(' ', '%20')}/badge.svg",
+            "html_url": f"{self.repo_page(repo)}/blob/{repo.default_branch}/{path}",
+            "badge_url": f"{self.repo_page(repo)}/workflows/{work.name.replace(' ', '%20')}/badge.svg",
         }  # fmt: skip
 
     def workflow_run(self, work: WorkflowRun) -> Json:
@@ -190,7 +191,7 @@ class CiShapes(Shapes):
             "path": self.workflow_path(work), "display_title": commit["message"].split("\n")[0], "run_number": work.run_number,
             "event": work.event, "status": status, "conclusion": conclusion, "workflow_id": self.workflow_id(work),
             "check_suite_id": suite.id, "check_suite_node_id": suite.node_id, "url": url,
-            "html_url": f"{self.page(repo)}/actions/runs/{work.id}", "pull_requests": self.small_pulls(repo, suite.head_sha),
+            "html_url": f"{self.repo_page(repo)}/actions/runs/{work.id}", "pull_requests": self.small_pulls(repo, suite.head_sha),
             "created_at": work.created_at, "updated_at": work.updated_at, "actor": self.user(work.actor),
             "run_attempt": work.attempt, "referenced_workflows": [], "run_started_at": work.updated_at,
             "triggering_actor": self.user(work.actor), "jobs_url": f"{url}/jobs", "logs_url": f"{url}/logs",
@@ -201,7 +202,7 @@ class CiShapes(Shapes):
             "repository": self.lite_repo(repo), "head_repository": self.lite_repo(repo),
         }  # fmt: skip
 
-    def job(self, run: CheckRun) -> Json:
+    def job(self, run: GitHubCheckRun) -> Json:
         suite, repo = run.suite, run.suite.repo
         work = suite.workflow
         assert work is not None
@@ -220,7 +221,7 @@ class CiShapes(Shapes):
             "runner_name": "GitHub Actions 1", "runner_group_id": 2, "runner_group_name": "GitHub Actions",
         }  # fmt: skip
 
-    def hook(self, hook: Hook) -> Json:
+    def hook(self, hook: GitHubWebhook) -> Json:
         url = f"{self.repo_url(hook.repo)}/hooks/{hook.id}"
         return {
             "type": "Repository", "id": hook.id, "name": "web", "active": hook.active, "events": hook.events,
@@ -233,7 +234,7 @@ class CiShapes(Shapes):
             "last_response": {"code": None, "status": "unused", "message": None},
         }  # fmt: skip
 
-    def delivery(self, delivery: Delivery) -> Json:
+    def delivery(self, delivery: GitHubDelivery) -> Json:
         return {
             "id": delivery.id, "guid": delivery.guid, "delivered_at": delivery.delivered_at, "redelivery": delivery.redelivery,
             "duration": 0.1, "status": "OK" if 200 <= delivery.status_code < 300 else "failed", "status_code": delivery.status_code,

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-Kept = TypeVar("Kept", bound="Record")
+RecordType = TypeVar("RecordType", bound="GitHubRecord")
 Log = str | bytes | Path | Callable[[], Iterator[bytes]]
 
 
 @dataclass(eq=False)
-class Record:
+class GitHubRecord:
     """The common fields: a number, a permanent node id, and times."""
 
     id: int
@@ -26,14 +26,14 @@ class Record:
 
 
 @dataclass(eq=False)
-class User(Record):
+class GitHubUser(GitHubRecord):
     login: str
     kind: str = "User"
     """User, Bot or Organization."""
     name: str = ""
     members: set[str] = field(default_factory=set)
     """The members of an organization."""
-    limits: dict[str, Limit] = field(default_factory=dict)
+    limits: dict[str, GitHubRateLimit] = field(default_factory=dict)
     """The hourly rate limits, shared by all tokens of a person."""
 
     @property
@@ -42,9 +42,9 @@ class User(Record):
 
 
 @dataclass
-class Token:
+class GitHubToken:
     value: str
-    user: User
+    user: GitHubUser
     scopes: tuple[str, ...]
     expired: bool = False
     permissions: frozenset[str] | None = None
@@ -53,12 +53,12 @@ class Token:
     """When it expires, as `2026-12-15 03:09:32 UTC`, or ""."""
 
     @property
-    def limits(self) -> dict[str, Limit]:
+    def limits(self) -> dict[str, GitHubRateLimit]:
         return self.user.limits
 
 
 @dataclass
-class Limit:
+class GitHubRateLimit:
     """An hourly rate limit of one kind (core, graphql)."""
 
     limit: int = 5000
@@ -73,7 +73,7 @@ class Limit:
 
 
 @dataclass(eq=False)
-class Label(Record):
+class GitHubLabel(GitHubRecord):
     name: str
     color: str = "ededed"
     description: str | None = None
@@ -92,18 +92,18 @@ class Protection:
 
 
 @dataclass(eq=False)
-class Comment(Record):
-    issue: Issue
-    user: User
+class GitHubComment(GitHubRecord):
+    issue: GitHubIssue
+    user: GitHubUser
     body: str
     association: str | None = None
     minimized: bool = False
 
 
 @dataclass(eq=False)
-class Review(Record):
-    pull: Pull
-    user: User
+class GitHubReview(GitHubRecord):
+    pull: GitHubPullRequest
+    user: GitHubUser
     body: str
     state: str
     """PENDING, COMMENTED, APPROVED, CHANGES_REQUESTED or DISMISSED."""
@@ -114,10 +114,10 @@ class Review(Record):
 
 
 @dataclass(eq=False)
-class ReviewComment(Record):
-    thread: Thread
-    review: Review
-    user: User
+class ReviewComment(GitHubRecord):
+    thread: GitHubThread
+    review: GitHubReview
+    user: GitHubUser
     body: str
     commit_id: str
     reply_to: ReviewComment | None = None
@@ -126,8 +126,8 @@ class ReviewComment(Record):
 
 
 @dataclass(eq=False)
-class Thread(Record):
-    pull: Pull
+class GitHubThread(GitHubRecord):
+    pull: GitHubPullRequest
     path: str
     line: int | None
     original_line: int
@@ -137,30 +137,30 @@ class Thread(Record):
     start_line: int | None = None
     whole_file: bool = False
     comments: list[ReviewComment] = field(default_factory=list)
-    resolved_by: User | None = None
+    resolved_by: GitHubUser | None = None
     outdated: bool = False
 
 
 @dataclass(eq=False)
-class Issue(Record):
+class GitHubIssue(GitHubRecord):
     repo: Repo
     number: int
-    user: User
+    user: GitHubUser
     title: str
     body: str | None
     state: str = "open"
     state_reason: str | None = None
     closed_at: str | None = None
-    closed_by: User | None = None
-    labels: list[Label] = field(default_factory=list)
-    assignees: list[User] = field(default_factory=list)
-    comments: list[Comment] = field(default_factory=list)
+    closed_by: GitHubUser | None = None
+    labels: list[GitHubLabel] = field(default_factory=list)
+    assignees: list[GitHubUser] = field(default_factory=list)
+    comments: list[GitHubComment] = field(default_factory=list)
     association: str | None = None
 
 
 @dataclass
 class AutoMerge:
-    by: User
+    by: GitHubUser
     method: str
     title: str | None
     message: str | None
@@ -168,9 +168,9 @@ class AutoMerge:
 
 
 @dataclass(eq=False)
-class QueueEntry(Record):
-    pull: Pull
-    by: User
+class QueueEntry(GitHubRecord):
+    pull: GitHubPullRequest
+    by: GitHubUser
     queued_head: str
     """The head of the pull request when it was queued."""
     head_sha: str = ""
@@ -180,7 +180,7 @@ class QueueEntry(Record):
 
 
 @dataclass(eq=False)
-class Pull(Issue):
+class GitHubPullRequest(GitHubIssue):
     head_repo: Repo | None = None
     head_ref: str = ""
     head_sha: str = ""
@@ -189,13 +189,13 @@ class Pull(Issue):
     draft: bool = False
     head_deleted: bool = False
     merged_at: str | None = None
-    merged_by: User | None = None
+    merged_by: GitHubUser | None = None
     merge_commit: str | None = None
     auto_merge: AutoMerge | None = None
     queue: QueueEntry | None = None
-    reviews: list[Review] = field(default_factory=list)
-    threads: list[Thread] = field(default_factory=list)
-    requested: list[User] = field(default_factory=list)
+    reviews: list[GitHubReview] = field(default_factory=list)
+    threads: list[GitHubThread] = field(default_factory=list)
+    requested: list[GitHubUser] = field(default_factory=list)
     unknown_left: int = 0
     """How many more reads of mergeability return unknown."""
 
@@ -205,18 +205,18 @@ class Pull(Issue):
 
 
 @dataclass(eq=False)
-class CheckSuite(Record):
+class CheckSuite(GitHubRecord):
     repo: Repo
     head_sha: str
     branch: str | None
     app: str
-    runs: list[CheckRun] = field(default_factory=list)
+    runs: list[GitHubCheckRun] = field(default_factory=list)
     workflow: WorkflowRun | None = None
     announced: str | None = None
 
 
 @dataclass(eq=False)
-class CheckRun(Record):
+class GitHubCheckRun(GitHubRecord):
     suite: CheckSuite
     name: str
     status: str
@@ -235,43 +235,43 @@ class CheckRun(Record):
 
 
 @dataclass(eq=False)
-class WorkflowRun(Record):
+class WorkflowRun(GitHubRecord):
     suite: CheckSuite
     name: str
     run_number: int
     event: str
-    actor: User
+    actor: GitHubUser
     attempt: int = 1
     waits_for_approval: bool = False
 
 
 @dataclass(eq=False)
-class Status(Record):
+class CommitStatus(GitHubRecord):
     repo: Repo
     sha: str
     context: str
     state: str
     description: str | None
     target_url: str | None
-    creator: User
+    creator: GitHubUser
 
 
 @dataclass(eq=False)
-class Hook(Record):
+class GitHubWebhook(GitHubRecord):
     repo: Repo
     url: str
     secret: str
     events: list[str]
     content_type: str = "json"
     active: bool = True
-    deliveries: list[Delivery] = field(default_factory=list)
+    deliveries: list[GitHubDelivery] = field(default_factory=list)
 
 
 @dataclass(eq=False)
-class Delivery:
+class GitHubDelivery:
     id: int
     guid: str
-    hook: Hook
+    hook: GitHubWebhook
     event: str
     payload: dict[str, Any]
     redelivery: bool = False
@@ -280,8 +280,8 @@ class Delivery:
 
 
 @dataclass(eq=False)
-class Repo(Record):
-    owner: User
+class Repo(GitHubRecord):
+    owner: GitHubUser
     name: str
     path: Path
     private: bool = False
@@ -296,11 +296,11 @@ class Repo(Record):
     people: dict[str, str] = field(default_factory=dict)
     """Login -> permission: admin, write, triage or read."""
     protections: dict[str, Protection] = field(default_factory=dict)
-    labels: dict[str, Label] = field(default_factory=dict)
-    issues: dict[int, Issue] = field(default_factory=dict)
+    labels: dict[str, GitHubLabel] = field(default_factory=dict)
+    issues: dict[int, GitHubIssue] = field(default_factory=dict)
     suites: list[CheckSuite] = field(default_factory=list)
-    statuses: list[Status] = field(default_factory=list)
-    hooks: dict[int, Hook] = field(default_factory=dict)
+    statuses: list[CommitStatus] = field(default_factory=list)
+    hooks: dict[int, GitHubWebhook] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
     """The refs at the last comparison; a difference is a push."""
     next_number: int = 1
@@ -314,41 +314,41 @@ class Repo(Record):
     def head(self, branch: str) -> str | None:
         return self.refs.get(f"refs/heads/{branch}")
 
-    def pulls(self) -> list[Pull]:
-        return [issue for issue in self.issues.values() if isinstance(issue, Pull)]
+    def pulls(self) -> list[GitHubPullRequest]:
+        return [issue for issue in self.issues.values() if isinstance(issue, GitHubPullRequest)]
 
 
-class State:
+class GitHubState:
     """All records with their indexes, under one lock."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.lock = threading.RLock()
         self.clock = clock
-        self.users: dict[str, User] = {}
-        self.tokens: dict[str, Token] = {}
+        self.users: dict[str, GitHubUser] = {}
+        self.tokens: dict[str, GitHubToken] = {}
         self.repos: dict[str, Repo] = {}
-        self.moved: dict[str, Repo] = {}
+        self.renamed_repos: dict[str, Repo] = {}
         """Old full name, in lower case -> the renamed repository."""
         self.nodes: dict[str, Any] = {}
         self.unknown_first = 0
         """How many reads of mergeability return UNKNOWN after each change."""
-        self._last = 1_000_000
+        self._last_id = 1_000_000
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    def base(self, prefix: str) -> dict[str, Any]:
+    def record_fields(self, prefix: str) -> dict[str, Any]:
         """Return number, node id and times of a new record."""
-        self._last += 1
-        tail = base64.urlsafe_b64encode(self._last.to_bytes(6, "big")).decode()
+        self._last_id += 1
+        tail = base64.urlsafe_b64encode(self._last_id.to_bytes(6, "big")).decode()
         now = self.now()
-        return {"id": self._last, "node_id": f"{prefix}_kw{tail}", "created_at": now, "updated_at": now}
+        return {"id": self._last_id, "node_id": f"{prefix}_kw{tail}", "created_at": now, "updated_at": now}
 
-    def keep(self, record: Kept) -> Kept:
+    def add_record(self, record: RecordType) -> RecordType:
         self.nodes[record.node_id] = record
         return record
 
-    def touch(self, record: Record) -> None:
+    def touch(self, record: GitHubRecord) -> None:
         record.updated_at = self.now()
 
     def repo(self, full_name: str) -> Repo:

@@ -8,15 +8,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from agent_orchestrator.testing.forge.wire import Answer
+from agent_orchestrator.testing.forge.http import ForgeAnswer
 from agent_orchestrator.testing.gitlab import rules
-from agent_orchestrator.testing.gitlab.shapes import Json, Shapes
-from agent_orchestrator.testing.gitlab.state import Issue, MergeRequest, Project, Refused, Token, User
-from agent_orchestrator.testing.gitlab.world import World
+from agent_orchestrator.testing.gitlab.shapes import GitLabShapes, Json
+from agent_orchestrator.testing.gitlab.state import (
+    GitLabIssue,
+    GitLabMergeRequest,
+    GitLabProject,
+    GitLabRefused,
+    GitLabToken,
+    GitLabUser,
+)
+from agent_orchestrator.testing.gitlab.world import GitLabWorld
 
 
 @dataclass
-class Page:
+class GitLabPage:
     """A list to be cut into pages."""
 
     items: Sequence[Any]
@@ -24,22 +31,22 @@ class Page:
 
 
 @dataclass
-class Call:
-    world: World
+class GitLabCall:
+    world: GitLabWorld
     method: str
     query: dict[str, str]
     body: Any
-    token: Token | None
-    show: Shapes
+    token: GitLabToken | None
+    shapes: GitLabShapes
     args: dict[str, str] = field(default_factory=dict)
 
     @property
-    def viewer(self) -> User | None:
+    def viewer(self) -> GitLabUser | None:
         return self.token.user if self.token else None
 
-    def require_user(self) -> User:
+    def require_user(self) -> GitLabUser:
         if self.token is None:
-            raise Refused(401, "401 Unauthorized")
+            raise GitLabRefused(401, "401 Unauthorized")
         return self.token.user
 
     def parameter(self, name: str, default: Any = None) -> Any:
@@ -54,7 +61,7 @@ class Call:
     def required_parameter(self, name: str) -> Any:
         value = self.parameter(name)
         if value in (None, ""):
-            raise Refused(400, None, error=f"{name} is missing")
+            raise GitLabRefused(400, None, error=f"{name} is missing")
         return value
 
     def names(self, name: str) -> list[str] | None:
@@ -67,45 +74,45 @@ class Call:
         ]
 
     @property
-    def project(self) -> Project:
+    def project(self) -> GitLabProject:
         project = self.find_project(self.args["project"])
         if self.method != "GET":
             self.require_user()
         return project
 
-    def find_project(self, name: str) -> Project:
+    def find_project(self, name: str) -> GitLabProject:
         projects = self.world.projects
         if name.isdigit():
             project = next((candidate for candidate in projects.values() if candidate.id == int(name)), None)
         else:
             project = projects.get(name.lower())
-        if project is None or not rules.visible(project, self.viewer):
-            raise Refused(404, "404 Project Not Found")
+        if project is None or not rules.is_visible(project, self.viewer):
+            raise GitLabRefused(404, "404 Project Not Found")
         return project
 
     def require_level(self, level: int) -> None:
-        if rules.level(self.project, self.require_user()) < level:
-            raise Refused(403, "403 Forbidden")
+        if rules.access_level(self.project, self.require_user()) < level:
+            raise GitLabRefused(403, "403 Forbidden")
 
     @property
-    def issue(self) -> Issue:
+    def issue(self) -> GitLabIssue:
         issue = self.project.issues.get(int(self.args["iid"]))
         if issue is None:
-            raise Refused(404, "404 Issue Not Found")
+            raise GitLabRefused(404, "404 Issue Not Found")
         return issue
 
     @property
-    def merge_request(self) -> MergeRequest:
+    def merge_request(self) -> GitLabMergeRequest:
         merge_request = self.project.merge_requests.get(int(self.args["iid"]))
         if merge_request is None:
-            raise Refused(404, "404 Merge request Not Found")
+            raise GitLabRefused(404, "404 Merge request Not Found")
         return merge_request
 
     @property
-    def noteable(self) -> Issue:
+    def noteable(self) -> GitLabIssue:
         return self.merge_request if self.args["kind"] == "merge_requests" else self.issue
 
-    def people(self, name: str) -> list[User] | None:
+    def people(self, name: str) -> list[GitLabUser] | None:
         """Return the users with these ids (0 is ignored), or None if the parameter is absent."""
         value = self.parameter(name)
         if value is None:
@@ -116,7 +123,7 @@ class Call:
         return [user for number in user_ids for user in self.world.users.values() if user.id == number]
 
 
-Handler = Callable[[Call], Answer | Page]
+Handler = Callable[[GitLabCall], ForgeAnswer | GitLabPage]
 Route = TypeVar("Route", bound=Handler)
 _ROUTES: list[tuple[str, re.Pattern[str], Handler]] = []
 
@@ -139,20 +146,20 @@ def route(method: str, path: str) -> Callable[[Route], Route]:
     return keep
 
 
-def find(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
+def find_route(method: str, path: str) -> tuple[Handler, dict[str, str]] | None:
     for route_method, pattern, handler in _ROUTES:
         if route_method == method and (match := pattern.fullmatch(path)):
             return handler, {name: urllib.parse.unquote(value) for name, value in match.groupdict().items()}
     return None
 
 
-def paged(call: Call, page: Page, url: str) -> Answer:
+def paginate(call: GitLabCall, page: GitLabPage, url: str) -> ForgeAnswer:
     """Return a page of a list with links to the others; by keyset if requested."""
     try:
         size = min(100, max(1, int(call.query.get("per_page", 20))))
         number = max(1, int(call.query.get("page", 1)))
     except ValueError:
-        raise Refused(400, None, error="per_page is invalid") from None
+        raise GitLabRefused(400, None, error="per_page is invalid") from None
     if call.query.get("pagination") == "keyset":
         return _keyset(call, page, url, size)
     total = len(page.items)
@@ -168,17 +175,17 @@ def paged(call: Call, page: Page, url: str) -> Answer:
         "Link": ", ".join(_link(url, {**call.query, "page": str(at), "per_page": str(size)}, name) for name, at in links.items()),
     }  # fmt: skip
     part = page.items[(number - 1) * size : number * size]
-    return Answer(body=[page.shape(item) for item in part], headers=headers)
+    return ForgeAnswer(body=[page.shape(item) for item in part], headers=headers)
 
 
-def _keyset(call: Call, page: Page, url: str, size: int) -> Answer:
+def _keyset(call: GitLabCall, page: GitLabPage, url: str, size: int) -> ForgeAnswer:
     items = sorted(page.items, key=lambda item: item.id, reverse=call.query.get("sort", "desc") == "desc")
     cursor = call.query.get("cursor", "")
     start = next((at + 1 for at, item in enumerate(items) if str(item.id) == cursor), 0)
     part = items[start : start + size]
     has_more = start + size < len(items)
     headers = {"Link": _link(url, {**call.query, "cursor": str(part[-1].id)}, "next")} if has_more else {}
-    return Answer(body=[page.shape(item) for item in part], headers=headers)
+    return ForgeAnswer(body=[page.shape(item) for item in part], headers=headers)
 
 
 def _link(url: str, query: dict[str, str], name: str) -> str:

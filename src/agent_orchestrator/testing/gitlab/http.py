@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.testing.forge import bare
-from agent_orchestrator.testing.forge.ledger import Fault, Request
-from agent_orchestrator.testing.forge.wire import Answer, Cut, Wire, encode
-from agent_orchestrator.testing.forge.wire import Listener as WireListener
-from agent_orchestrator.testing.gitlab import changes, rest, rest_changes, rest_issues, rules  # noqa: F401 - the routes register themselves
-from agent_orchestrator.testing.gitlab.calls import Call, Page, find, paged
-from agent_orchestrator.testing.gitlab.shapes import Shapes
-from agent_orchestrator.testing.gitlab.state import Refused, Token
+from agent_orchestrator.testing.forge import bare_repository
+from agent_orchestrator.testing.forge.http import ConnectionCut, ForgeAnswer, ForgeRequestHandler, encode
+from agent_orchestrator.testing.forge.http import ForgeListener as WireListener
+from agent_orchestrator.testing.forge.ledger import LoggedRequest, OrderedFault
+from agent_orchestrator.testing.gitlab import merge_requests, rules
+from agent_orchestrator.testing.gitlab.calls import GitLabCall, GitLabPage, find_route, paginate
+from agent_orchestrator.testing.gitlab.shapes import GitLabShapes
+from agent_orchestrator.testing.gitlab.state import GitLabRefused, GitLabToken
 
 if TYPE_CHECKING:
     from agent_orchestrator.testing.gitlab.server import GitLabServer
@@ -30,15 +30,15 @@ _GIT = re.compile(r"/(.+?)(?:\.git)?/(info/refs|git-upload-pack|git-receive-pack
 _PROJECT = re.compile(r"/projects/([^/]+)(/.*)?")
 
 
-class Listener(WireListener):
+class GitLabListener(WireListener):
     def __init__(self, address: tuple[str, int], forge: GitLabServer) -> None:
         self.forge = forge
-        super().__init__(address, Handler, forge.world.clock)
+        super().__init__(address, GitLabHandler, forge.world.clock)
 
 
-class Handler(Wire):
+class GitLabHandler(ForgeRequestHandler):
     server_version = "nginx"
-    server: Listener
+    server: GitLabListener
 
     def serve(self) -> None:
         forge = self.server.forge
@@ -52,36 +52,36 @@ class Handler(Wire):
         kind = "rest" if path.startswith(f"{_API}/") else "git"
         kind = "download" if path.endswith("/trace") else kind
         path = path.removeprefix(_API)
-        fault = forge.ledger.fault(self.command, path, login)
+        fault = forge.ledger.use_fault(self.command, path, login)
         try:
-            if fault and fault.what == "slow":
+            if fault and fault.failure == "slow":
                 time.sleep(fault.seconds)
                 fault = None
             fault_answer = self._fault_answer(fault, token, kind, path, login) if fault else None
-            answer, points = fault_answer or Answer(), 0
+            answer, points = fault_answer or ForgeAnswer(), 0
             if fault_answer is None:
                 answer, points = (
-                    (self._git(path, token, signed), 0) if kind == "git" else self._api(path, token, signed)
+                    (self._serve_git(path, token, signed), 0) if kind == "git" else self._serve_api(path, token, signed)
                 )
             self._log_request(kind, path, login, answer.status, points)
             self._send(answer, fault, token, kind)
-        except Cut:
+        except ConnectionCut:
             self.close_connection = True
         except OSError:
             raise
         except Exception as error:
             forge.world.errors.append(error)
-            self._send(Answer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
+            self._send(ForgeAnswer(500, {"message": f"the test server broke: {error!r}"}), None, token, kind)
 
     def _log_request(self, kind: str, path: str, login: str, status: int, points: int) -> None:
         """Log the request before the answer is sent, so that a client with the answer finds it in the log."""
         forge = self.server.forge
-        forge.ledger.requests.append(Request(
+        forge.ledger.requests.append(LoggedRequest(
             forge.world.clock(), kind, self.command, path, self.query, status, login, "if-none-match" in self.heads, points,
             self.heads.get("user-agent", ""),
         ))  # fmt: skip
 
-    def _token(self) -> tuple[Token | None, bool]:
+    def _token(self) -> tuple[GitLabToken | None, bool]:
         """Return the request's token if it is known, and whether the request has one."""
         kind, _, value = self.heads.get("authorization", "").partition(" ")
         if kind.lower() == "basic":
@@ -91,20 +91,20 @@ class Handler(Wire):
 
     # --- what the API answers
 
-    def _api(self, path: str, token: Token | None, signed: bool) -> tuple[Answer, int]:
+    def _serve_api(self, path: str, token: GitLabToken | None, signed: bool) -> tuple[ForgeAnswer, int]:
         if signed and token is None:
-            return Answer(401, {"message": "401 Unauthorized"}), 0
+            return ForgeAnswer(401, {"message": "401 Unauthorized"}), 0
         if token is not None and token.expired:
             words = "Token is expired. You can either do re-authorization or token refresh."
-            return Answer(401, {"error": "invalid_token", "error_description": words}), 0
+            return ForgeAnswer(401, {"error": "invalid_token", "error_description": words}), 0
         with self.server.forge.world.lock:
             if self._limit(token)["remaining"] <= 0:
-                return self._exhausted(token), 0
+                return self._rate_limit_answer(token), 0
             if token:
                 token.user.used += 1
-            return self._conditional(self._rest(path, token)), 1
+            return self._conditional(self._serve_rest(path, token)), 1
 
-    def _limit(self, token: Token | None) -> dict[str, float]:
+    def _limit(self, token: GitLabToken | None) -> dict[str, float]:
         now = self.server.forge.world.clock()
         if token is None:
             return {"limit": 500, "remaining": 500, "used": 0, "reset": now + 60}
@@ -114,49 +114,51 @@ class Handler(Wire):
         remaining = max(0, user.limit - user.used)
         return {"limit": user.limit, "remaining": remaining, "used": user.used, "reset": user.reset}
 
-    def _exhausted(self, token: Token | None) -> Answer:
+    def _rate_limit_answer(self, token: GitLabToken | None) -> ForgeAnswer:
         wait = max(1, int(self._limit(token)["reset"] - self.server.forge.world.clock()))
         headers = {"Retry-After": str(wait), "Content-Type": "text/plain"}
-        return Answer(429, stream=iter([b"Retry later\n"]), headers=headers)
+        return ForgeAnswer(429, stream=iter([b"Retry later\n"]), headers=headers)
 
-    def _rest(self, path: str, token: Token | None) -> Answer:
+    def _serve_rest(self, path: str, token: GitLabToken | None) -> ForgeAnswer:
         world = self.server.forge.world
         method = "GET" if self.command == "HEAD" else self.command
         try:
             if token is not None:
                 self._require_scope(method, path, token)
-            if moved := self._moved(path, method):
+            if moved := self._redirect_renamed(path, method):
                 return moved
-            route = find(method, path)
+            route = find_route(method, path)
             if route is None:
-                raise Refused(404, None, error="404 Not Found")
+                raise GitLabRefused(404, None, error="404 Not Found")
             query = dict(urllib.parse.parse_qsl(self.query, keep_blank_values=True))
-            call = Call(
-                world, method, query, self._json(), token, Shapes(world, token.user if token else None), route[1]
+            call = GitLabCall(
+                world, method, query, self._json(), token, GitLabShapes(world, token.user if token else None), route[1]
             )
             answer = route[0](call)
-            return paged(call, answer, f"{world.url}{_API}{path}") if isinstance(answer, Page) else answer
-        except Refused as refused:
-            return Answer(refused.status, refused.body)
+            return paginate(call, answer, f"{world.url}{_API}{path}") if isinstance(answer, GitLabPage) else answer
+        except GitLabRefused as refused:
+            return ForgeAnswer(refused.status, refused.body)
 
-    def _require_scope(self, method: str, path: str, token: Token) -> None:
+    def _require_scope(self, method: str, path: str, token: GitLabToken) -> None:
         sufficient_scopes = (
             {"api"} | ({"read_api"} if method == "GET" else set()) | ({"read_user"} if path == "/user" else set())
         )
         if path != "/personal_access_tokens/self" and not sufficient_scopes & set(token.scopes):
             message = "The request requires higher privileges than provided by the access token."
-            raise Refused(403, None, error="insufficient_scope", error_description=message, scope="api")
+            raise GitLabRefused(403, None, error="insufficient_scope", error_description=message, scope="api")
 
-    def _moved(self, path: str, method: str) -> Answer | None:
+    def _redirect_renamed(self, path: str, method: str) -> ForgeAnswer | None:
         """Return a redirect from a renamed project's old name, for GET only, or None if it was not renamed."""
         world, match = self.server.forge.world, _PROJECT.fullmatch(path)
-        old = world.moved.get(urllib.parse.unquote(match[1]).lower()) if match else None
+        old = world.renamed_projects.get(urllib.parse.unquote(match[1]).lower()) if match else None
         if match is None or old is None:
             return None
         if method != "GET":
-            raise Refused(405, "Non GET methods are not allowed for moved projects")
+            raise GitLabRefused(405, "Non GET methods are not allowed for moved projects")
         target = f"{world.url}{_API}/projects/{old.id}{match[2] or ''}" + (f"?{self.query}" if self.query else "")
-        return Answer(301, {"message": "This resource has been moved permanently to " + target}, {"Location": target})
+        return ForgeAnswer(
+            301, {"message": "This resource has been moved permanently to " + target}, {"Location": target}
+        )
 
     def _json(self) -> Any:
         if not self.body:
@@ -166,66 +168,68 @@ class Handler(Wire):
         try:
             return json.loads(self.body)
         except ValueError:
-            raise Refused(400, None, error="The request body is not valid JSON") from None
+            raise GitLabRefused(400, None, error="The request body is not valid JSON") from None
 
-    def _conditional(self, answer: Answer) -> Answer:
+    def _conditional(self, answer: ForgeAnswer) -> ForgeAnswer:
         """Return the answer with its ETag, or a 304 if the client already has it."""
         if self.command != "GET" or answer.status != 200 or answer.stream is not None:
             return answer
         tag = f'W/"{hashlib.sha256(encode(answer.body)).hexdigest()[:32]}"'
         answer.headers |= {"ETag": tag, "Cache-Control": "max-age=0, private, must-revalidate", "Vary": "Origin"}
-        return Answer(304, headers=answer.headers) if self.heads.get("if-none-match") == tag else answer
+        return ForgeAnswer(304, headers=answer.headers) if self.heads.get("if-none-match") == tag else answer
 
     # --- Git
 
-    def _git(self, path: str, token: Token | None, signed: bool) -> Answer:
+    def _serve_git(self, path: str, token: GitLabToken | None, signed: bool) -> ForgeAnswer:
         forge, match = self.server.forge, _GIT.fullmatch(path)
         if match is None:
-            return Answer(404, {"message": "404 Not Found"})
+            return ForgeAnswer(404, {"message": "404 Not Found"})
         write = match[2] == "git-receive-pack" or "service=git-receive-pack" in self.query
         with forge.world.lock:
-            if old := forge.world.moved.get(match[1].lower()):
+            if old := forge.world.renamed_projects.get(match[1].lower()):
                 query = f"?{self.query}" if self.query else ""
-                return Answer(301, headers={"Location": f"/{old.full_name}.git/{match[2]}{query}"})
+                return ForgeAnswer(301, headers={"Location": f"/{old.full_name}.git/{match[2]}{query}"})
             project, user = forge.world.projects.get(match[1].lower()), token.user if token else None
         if (token is None or token.expired) and (signed or write or project is None or project.private):
             text = "HTTP Basic: Access denied. The provided password or token is incorrect or your account has 2FA enabled."
-            return Answer(401, {"message": text}, {"WWW-Authenticate": 'Basic realm="GitLab"'})
-        if project is None or not rules.visible(project, user):
-            return Answer(404, {"message": "The project you were looking for could not be found."})
+            return ForgeAnswer(401, {"message": text}, {"WWW-Authenticate": 'Basic realm="GitLab"'})
+        if project is None or not rules.is_visible(project, user):
+            return ForgeAnswer(404, {"message": "The project you were looking for could not be found."})
         scopes = set(token.scopes) if token else set()
-        if write and (rules.level(project, user) < rules.DEVELOPER or not scopes & {"api", "write_repository"}):
-            return Answer(403, {"message": "You are not allowed to push code to this project."})
-        status, headers, body = bare.backend(
+        if write and (rules.access_level(project, user) < rules.DEVELOPER or not scopes & {"api", "write_repository"}):
+            return ForgeAnswer(403, {"message": "You are not allowed to push code to this project."})
+        status, headers, body = bare_repository.run_http_backend(
             forge.world.root, path_info=f"/{project.path.name}/{match[2]}", method=self.command, query=self.query,
             user=user.login if user else "", body=self.body, headers=self.heads,
         )  # fmt: skip
         if match[2] == "git-receive-pack" and user:
             with forge.world.lock:
-                changes.refs_moved(forge.world, project, user)
-        return Answer(status, headers=dict(headers), stream=iter([body]))
+                merge_requests.process_ref_changes(forge.world, project, user)
+        return ForgeAnswer(status, headers=dict(headers), stream=iter([body]))
 
     # --- faults, and sending
 
-    def _fault_answer(self, fault: Fault, token: Token | None, kind: str, path: str, login: str) -> Answer | None:
+    def _fault_answer(
+        self, fault: OrderedFault, token: GitLabToken | None, kind: str, path: str, login: str
+    ) -> ForgeAnswer | None:
         """Return the answer that a fault puts in place of the real one, or None."""
-        if fault.what == "drop":
+        if fault.failure == "drop":
             self._log_request(kind, path, login, 0, 0)
             self._disconnect()
-            raise Cut
-        if fault.what == "rate" and token:
+            raise ConnectionCut
+        if fault.failure == "rate" and token:
             token.user.used, token.user.reset = token.user.limit, fault.reset or self.server.forge.world.clock() + 60
-            return self._exhausted(token)
-        if fault.what == "html":
+            return self._rate_limit_answer(token)
+        if fault.failure == "html":
             page = b"<!DOCTYPE html><html><body><h1>502</h1>Whoops, GitLab is taking too much time to respond.</body></html>"
-            return Answer(502, stream=iter([page]), headers={"Content-Type": "text/html"})
-        if isinstance(fault.what, int):
+            return ForgeAnswer(502, stream=iter([page]), headers={"Content-Type": "text/html"})
+        if isinstance(fault.failure, int):
             words = {401: "401 Unauthorized", 403: "403 Forbidden", 404: "404 Not Found", 429: "Retry later"}
             retry = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-            return Answer(fault.what, {"message": words.get(fault.what, "500 Internal Server Error")}, retry)
+            return ForgeAnswer(fault.failure, {"message": words.get(fault.failure, "500 Internal Server Error")}, retry)
         return None
 
-    def _send(self, answer: Answer, fault: Fault | None, token: Token | None, kind: str) -> None:
+    def _send(self, answer: ForgeAnswer, fault: OrderedFault | None, token: GitLabToken | None, kind: str) -> None:
         headers = {"X-Request-Id": uuid.uuid4().hex[:26].upper(), "X-Gitlab-Meta": '{"version":"1"}'}
         if kind != "git" and answer.status != 401:
             limit = self._limit(token)
@@ -237,6 +241,6 @@ class Handler(Wire):
             }  # fmt: skip
         headers |= answer.headers
         if answer.stream is not None and kind == "download" and answer.status == 200:
-            self._stream(answer, headers, fault)
+            self._send_stream(answer, headers, fault)
             return
-        self._whole(answer, headers, cut=fault is not None and fault.what == "cut")
+        self._send_whole(answer, headers, cut=fault is not None and fault.failure == "cut")

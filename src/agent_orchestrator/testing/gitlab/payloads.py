@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.gitlab import rules
-from agent_orchestrator.testing.gitlab.shapes import Json, Shapes
+from agent_orchestrator.testing.gitlab.shapes import GitLabShapes, Json
 from agent_orchestrator.testing.gitlab.state import (
     Discussion,
-    Issue,
-    Job,
-    Label,
-    MergeRequest,
+    GitLabIssue,
+    GitLabJob,
+    GitLabLabel,
+    GitLabMergeRequest,
+    GitLabPipeline,
+    GitLabProject,
+    GitLabUser,
     Note,
-    Pipeline,
-    Project,
-    User,
 )
 
 
-class Payloads(Shapes):
-    def _user(self, user: User) -> Json:
+class Payloads(GitLabShapes):
+    def _user(self, user: GitLabUser) -> Json:
         shape = self.user(user)
         return {**{key: shape[key] for key in ("id", "name", "username", "avatar_url")}, "email": "[REDACTED]"}
 
-    def _project(self, project: Project) -> Json:
+    def _project(self, project: GitLabProject) -> Json:
         page, ssh = self.page(project), f"git@127.0.0.1:{project.full_name}.git"
         return {
             "id": project.id, "name": project.name, "description": None, "web_url": page, "avatar_url": None, "git_ssh_url": ssh,
@@ -34,41 +34,42 @@ class Payloads(Shapes):
             "homepage": page, "url": ssh, "ssh_url": ssh, "http_url": f"{page}.git",
         }  # fmt: skip
 
-    def _repository(self, project: Project) -> Json:
+    def _repository(self, project: GitLabProject) -> Json:
         shape = self._project(project)
         keys = ("name", "url", "description", "homepage", "git_http_url", "git_ssh_url", "visibility_level")
         return {key: shape[key] for key in keys}
 
-    def _commit(self, project: Project, sha: str) -> Json:
-        data = bare.commit(project.path, sha)
+    def _commit(self, project: GitLabProject, sha: str) -> Json:
+        data = bare_repository.commit(project.path, sha)
         return {
             "id": sha, "message": data.message, "title": data.message.partition("\n")[0], "timestamp": data.committed,
             "url": f"{self.page(project)}/-/commit/{sha}", "author": {"name": data.author, "email": data.email},
         }  # fmt: skip
 
-    def _label(self, label: Label, project: Project) -> Json:
+    def _label(self, label: GitLabLabel, project: GitLabProject) -> Json:
         return {
             "id": label.id, "title": label.name, "color": label.color, "project_id": project.id, "created_at": label.created_at,
             "updated_at": label.updated_at, "template": False, "description": None, "type": "ProjectLabel", "group_id": None,
         }  # fmt: skip
 
-    def _labels(self, issue: Issue) -> list[Json]:
+    def _labels(self, issue: GitLabIssue) -> list[Json]:
         return [self._label(issue.project.labels[name.lower()], issue.project) for name in issue.labels]
 
-    def push(self, project: Project, user: User, ref: str, old: str | None, new: str | None) -> Json:
-        shas = bare.commits(project.path, old, new)[-20:] if old and new else ()
+    def push(self, project: GitLabProject, user: GitLabUser, ref: str, old: str | None, new: str | None) -> Json:
+        shas = bare_repository.commits(project.path, old, new)[-20:] if old and new else ()
         commits = [{**self._commit(project, sha), "added": [], "modified": [], "removed": []} for sha in shas]
         return {
-            "object_kind": "push", "event_name": "push", "before": old or bare.NONE, "after": new or bare.NONE, "ref": ref,
+            "object_kind": "push", "event_name": "push", "before": old or bare_repository.NO_COMMIT,
+            "after": new or bare_repository.NO_COMMIT, "ref": ref,
             "ref_protected": ref.removeprefix("refs/heads/") in project.protected, "checkout_sha": new, "message": None,
             "user_id": user.id, "user_name": user.name or user.login, "user_username": user.login, "user_email": "",
             "user_avatar": "", "project_id": project.id, "project": self._project(project), "commits": commits,
             "total_commits_count": len(commits), "push_options": {}, "repository": self._repository(project),
         }  # fmt: skip
 
-    def _issue_attributes(self, issue: Issue, action: str) -> Json:
+    def _issue_attributes(self, issue: GitLabIssue, action: str) -> Json:
         people = [person.id for person in issue.assignees]
-        kind = "merge_requests" if isinstance(issue, MergeRequest) else "issues"
+        kind = "merge_requests" if isinstance(issue, GitLabMergeRequest) else "issues"
         return {
             "id": issue.id, "iid": issue.iid, "title": issue.title, "description": issue.body or "", "author_id": issue.author.id,
             "assignee_ids": people, "assignee_id": people[0] if people else None, "project_id": issue.project.id,
@@ -79,7 +80,7 @@ class Payloads(Shapes):
             "human_time_estimate": None, "time_estimate": 0,
         }  # fmt: skip
 
-    def issue_event(self, issue: Issue, user: User, action: str, changes: Json) -> Json:
+    def issue_event(self, issue: GitLabIssue, user: GitLabUser, action: str, changes: Json) -> Json:
         fields = {
             "confidential": issue.confidential, "discussion_locked": None, "due_date": None, "moved_to_id": None, "type": "Issue",
             "duplicated_to_id": None, "relative_position": 0, "updated_by_id": None, "weight": None, "severity": "unknown",
@@ -93,7 +94,7 @@ class Payloads(Shapes):
             "assignee": people[0] if people else None,
         }  # fmt: skip
 
-    def _merge_request(self, merge_request: MergeRequest, action: str) -> Json:
+    def _merge_request(self, merge_request: GitLabMergeRequest, action: str) -> Json:
         status = rules.merge_status(merge_request, ask=False)
         return {
             **self._issue_attributes(merge_request, action),
@@ -102,13 +103,13 @@ class Payloads(Shapes):
             "source_project_id": merge_request.source.id if merge_request.source else None,
             "target_project_id": merge_request.project.id,
             "reviewer_ids": [self.state.users[name.lower()].id for name in merge_request.reviewers],
-            "blocking_discussions_resolved": rules.resolved(merge_request),
+            "blocking_discussions_resolved": rules.are_discussions_resolved(merge_request),
             "work_in_progress": merge_request.draft,
             "draft": merge_request.draft,
             "first_contribution": False,
             "merge_commit_sha": merge_request.merge_commit,
             "merge_status": status,
-            "detailed_merge_status": rules.detailed(merge_request, status),
+            "detailed_merge_status": rules.detailed_merge_status(merge_request, status),
             "source": self._project(merge_request.source or merge_request.project),
             "target": self._project(merge_request.project),
             "last_commit": self._commit(merge_request.project, merge_request.head_sha),
@@ -123,7 +124,7 @@ class Payloads(Shapes):
         }
 
     def merge_request_event(
-        self, merge_request: MergeRequest, user: User, action: str, changes: Json, fields: Json
+        self, merge_request: GitLabMergeRequest, user: GitLabUser, action: str, changes: Json, fields: Json
     ) -> Json:
         return {
             "object_kind": "merge_request",
@@ -140,11 +141,11 @@ class Payloads(Shapes):
 
     def note_event(self, note: Note, discussion: Discussion, action: str) -> Json:
         noteable = discussion.on
-        is_merge_request = isinstance(noteable, MergeRequest)
+        is_merge_request = isinstance(noteable, GitLabMergeRequest)
         kind = "merge_requests" if is_merge_request else "issues"
         inner: Json = (
             {"merge_request": self._merge_request(noteable, action)}
-            if isinstance(noteable, MergeRequest)
+            if isinstance(noteable, GitLabMergeRequest)
             else {"issue": {**self._issue_attributes(noteable, action), "position": 0, "branch_name": None}}
         )
         return {
@@ -181,7 +182,7 @@ class Payloads(Shapes):
             **inner,
         }
 
-    def pipeline_event(self, pipeline: Pipeline) -> Json:
+    def pipeline_event(self, pipeline: GitLabPipeline) -> Json:
         merge_request = pipeline.merge_request
         merge_request_part = None
         if merge_request:
@@ -198,7 +199,7 @@ class Payloads(Shapes):
                 "ref": pipeline.ref,
                 "tag": False,
                 "sha": pipeline.sha,
-                "before_sha": bare.NONE,
+                "before_sha": bare_repository.NO_COMMIT,
                 "source": pipeline.source,
                 "status": pipeline.status,
                 "detailed_status": pipeline.status,
@@ -217,7 +218,7 @@ class Payloads(Shapes):
             "builds": [self._build(job) for job in pipeline.jobs if not job.external],
         }
 
-    def _build(self, job: Job) -> Json:
+    def _build(self, job: GitLabJob) -> Json:
         return {
             "id": job.id,
             "stage": job.stage,
@@ -238,16 +239,16 @@ class Payloads(Shapes):
             "environment": None,
         }
 
-    def job_event(self, job: Job) -> Json:
-        pipeline: Pipeline = job.pipeline
-        data = bare.commit(pipeline.project.path, pipeline.sha)
+    def job_event(self, job: GitLabJob) -> Json:
+        pipeline: GitLabPipeline = job.pipeline
+        data = bare_repository.commit(pipeline.project.path, pipeline.sha)
         commit: dict[str, Any] = {
             "id": pipeline.id, "name": None, "sha": pipeline.sha, "message": data.message, "author_name": data.author,
             "author_email": data.email, "author_url": "", "status": pipeline.status, "duration": None,
             "started_at": pipeline.created_at, "finished_at": pipeline.finished_at,
         }  # fmt: skip
         return {
-            "object_kind": "build", "ref": pipeline.ref, "tag": False, "before_sha": bare.NONE, "sha": pipeline.sha,
+            "object_kind": "build", "ref": pipeline.ref, "tag": False, "before_sha": bare_repository.NO_COMMIT, "sha": pipeline.sha,
             "retries_count": 0, "build_id": job.id, "build_name": job.name, "build_stage": job.stage, "build_status": job.status,
             "build_created_at": job.created_at, "build_started_at": job.started_at, "build_finished_at": job.finished_at,
             "build_duration": 1.0, "build_queued_duration": 1.0, "build_allow_failure": job.allow_failure,

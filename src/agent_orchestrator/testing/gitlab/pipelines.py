@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.testing.gitlab.state import MergeRequest, Pipeline, Project
-from agent_orchestrator.testing.gitlab.world import World
+from agent_orchestrator.testing.gitlab.state import GitLabMergeRequest, GitLabPipeline, GitLabProject
+from agent_orchestrator.testing.gitlab.world import GitLabWorld
 
 
 def create_pipeline(
-    world: World,
-    project: Project,
+    world: GitLabWorld,
+    project: GitLabProject,
     sha: str,
     *,
     ref: str = "",
     source: str = "push",
-    of_merge_request: MergeRequest | None = None,
-) -> Pipeline:
+    of_merge_request: GitLabMergeRequest | None = None,
+) -> GitLabPipeline:
     """Create a pipeline of a commit."""
     branch = ref or next((name.removeprefix("refs/heads/") for name, at in project.refs.items() if at == sha), "main")
     iid = len(project.pipelines) + 1
-    created = Pipeline(
-        **world.base(),
+    created = GitLabPipeline(
+        **world.record_fields(),
         project=project,
         iid=iid,
         sha=sha,
@@ -41,7 +41,7 @@ def create_pipeline(
     return created
 
 
-def use_existing_pipeline(merge_request: MergeRequest) -> None:
+def use_existing_pipeline(merge_request: GitLabMergeRequest) -> None:
     """Assign an existing pipeline of its head to a merge request; without one it keeps the old pipeline."""
     for project in filter(None, (merge_request.source, merge_request.project)):
         existing = [other for other in project.pipelines.values() if other.sha == merge_request.head_sha]
@@ -51,5 +51,5 @@ def use_existing_pipeline(merge_request: MergeRequest) -> None:
             return
 
 
-def newest_pipeline(project: Project, sha: str) -> Pipeline | None:
+def newest_pipeline(project: GitLabProject, sha: str) -> GitLabPipeline | None:
     return next((candidate for candidate in reversed(project.pipelines.values()) if candidate.sha == sha), None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.testing.forge import bare
-from agent_orchestrator.testing.gitlab.state import MergeRequest, Pipeline, Project, User
+from agent_orchestrator.testing.forge import bare_repository
+from agent_orchestrator.testing.gitlab.state import GitLabMergeRequest, GitLabPipeline, GitLabProject, GitLabUser
 
 DEVELOPER, MAINTAINER, OWNER = 30, 40, 50
-ENDED = ("success", "failed", "canceled", "skipped", "manual")
+ENDED_STATUSES = ("success", "failed", "canceled", "skipped", "manual")
 
 
-def level(project: Project, user: User | None) -> int:
+def access_level(project: GitLabProject, user: GitLabUser | None) -> int:
     """Return a person's access level; 0 for a non-member."""
     if user is None:
         return 0
@@ -17,11 +17,11 @@ def level(project: Project, user: User | None) -> int:
     return max(own, project.people.get(user.login, 0))
 
 
-def visible(project: Project, user: User | None) -> bool:
-    return not project.private or level(project, user) > 0
+def is_visible(project: GitLabProject, user: GitLabUser | None) -> bool:
+    return not project.private or access_level(project, user) > 0
 
 
-def pipeline_status(pipeline: Pipeline) -> str:
+def pipeline_status(pipeline: GitLabPipeline) -> str:
     """Return a pipeline's status from its jobs."""
     if pipeline.yaml_errors:
         return "failed"
@@ -34,12 +34,15 @@ def pipeline_status(pipeline: Pipeline) -> str:
     return "skipped" if states == {"skipped"} else "success" if states else "created"
 
 
-def can_be_merged(merge_request: MergeRequest) -> bool:
+def can_be_merged(merge_request: GitLabMergeRequest) -> bool:
     base = merge_request.project.head(merge_request.base)
-    return bool(base) and bare.merge_tree(merge_request.project.path, base or "", merge_request.head_sha) is not None
+    return (
+        bool(base)
+        and bare_repository.merge_tree(merge_request.project.path, base or "", merge_request.head_sha) is not None
+    )
 
 
-def merge_status(merge_request: MergeRequest, *, ask: bool) -> str:
+def merge_status(merge_request: GitLabMergeRequest, *, ask: bool) -> str:
     """Return `merge_status`; reading it (`ask`) starts its computation, as on GitLab."""
     if merge_request.state == "opened" and merge_request.unknown_left > 0:
         merge_request.unknown_left -= ask
@@ -47,7 +50,7 @@ def merge_status(merge_request: MergeRequest, *, ask: bool) -> str:
     return "can_be_merged" if can_be_merged(merge_request) else "cannot_be_merged"
 
 
-def detailed(merge_request: MergeRequest, status: str) -> str:
+def detailed_merge_status(merge_request: GitLabMergeRequest, status: str) -> str:
     """Return `detailed_merge_status` by the first unmet requirement."""
     if merge_request.state != "opened":
         return "not_open"
@@ -56,9 +59,9 @@ def detailed(merge_request: MergeRequest, status: str) -> str:
     project = merge_request.project
     if merge_request.draft:
         return "draft_status"
-    if not bare.commits(project.path, project.head(merge_request.base) or "", merge_request.head_sha):
+    if not bare_repository.commits(project.path, project.head(merge_request.base) or "", merge_request.head_sha):
         return "commits_status"
-    if project.discussions_must_be_resolved and not resolved(merge_request):
+    if project.discussions_must_be_resolved and not are_discussions_resolved(merge_request):
         return "discussions_not_resolved"
     if project.pipeline_must_succeed and (problem := _pipeline(merge_request)):
         return problem
@@ -68,22 +71,22 @@ def detailed(merge_request: MergeRequest, status: str) -> str:
         return "requested_changes"
     if status == "cannot_be_merged":
         return "conflict"
-    return "need_rebase" if project.merge_method == "ff" and behind(merge_request) else "mergeable"
+    return "need_rebase" if project.merge_method == "ff" and is_behind(merge_request) else "mergeable"
 
 
-def resolved(merge_request: MergeRequest) -> bool:
+def are_discussions_resolved(merge_request: GitLabMergeRequest) -> bool:
     return all(note.resolved for note in merge_request.notes if note.resolvable)
 
 
-def behind(merge_request: MergeRequest) -> bool:
+def is_behind(merge_request: GitLabMergeRequest) -> bool:
     base = merge_request.project.head(merge_request.base) or ""
-    return not bare.contains(merge_request.project.path, base, merge_request.head_sha)
+    return not bare_repository.is_ancestor(merge_request.project.path, base, merge_request.head_sha)
 
 
-def _pipeline(merge_request: MergeRequest) -> str:
+def _pipeline(merge_request: GitLabMergeRequest) -> str:
     pipeline = merge_request.head_pipeline
     if pipeline is None or pipeline.sha != merge_request.head_sha:
         return "ci_must_pass"
-    if pipeline.status not in ENDED:
+    if pipeline.status not in ENDED_STATUSES:
         return "ci_still_running"
     return "" if pipeline.status in ("success", "skipped") else "ci_must_pass"

@@ -1,4 +1,4 @@
-"""`GitLabServer`: a GitLab on loopback with real HTTP and Git. See `People` for the actions that tests use."""
+"""`GitLabServer`: a GitLab on loopback with real HTTP and Git. See `GitLabPeople` for the actions that tests use."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from agent_orchestrator.testing.forge.ledger import Fault, Ledger
-from agent_orchestrator.testing.gitlab.http import Listener
-from agent_orchestrator.testing.gitlab.people import People
-from agent_orchestrator.testing.gitlab.state import Project
-from agent_orchestrator.testing.gitlab.world import World
+from agent_orchestrator.testing.forge.ledger import Ledger, OrderedFault
+from agent_orchestrator.testing.gitlab.http import GitLabListener
+from agent_orchestrator.testing.gitlab.people import GitLabPeople
+from agent_orchestrator.testing.gitlab.state import GitLabProject
+from agent_orchestrator.testing.gitlab.world import GitLabWorld
 
 
-class GitLabServer(People):
+class GitLabServer(GitLabPeople):
     """Start it with `with GitLabServer() as forge:`. REST is served at `forge.url + "/api/v4"`, Git at `forge.git_url(project)`."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time, port: int = 0) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ao-gitlab-"))
         (self.folder / "git").mkdir()
-        super().__init__(World(self.folder / "git", clock))
+        super().__init__(GitLabWorld(self.folder / "git", clock))
         self.ledger = Ledger()
-        self._listeners = [Listener(("127.0.0.1", port), self)]
+        self._listeners = [GitLabListener(("127.0.0.1", port), self)]
         self.port = self._listeners[0].server_address[1]
         self.url = self.world.url = f"http://127.0.0.1:{self.port}"
         self.hooks = self.world.hooks
@@ -44,7 +44,7 @@ class GitLabServer(People):
         if error is None and self.world.errors:
             raise self.world.errors[0]
 
-    def _serve(self, listener: Listener) -> None:
+    def _serve(self, listener: GitLabListener) -> None:
         threading.Thread(target=listener.serve_forever, args=(0.05,), name="gitlab", daemon=True).start()
 
     def down(self) -> None:
@@ -55,22 +55,22 @@ class GitLabServer(People):
 
     def up(self) -> None:
         """Listen again at the same address."""
-        self._listeners.append(Listener(("127.0.0.1", self.port), self))
+        self._listeners.append(GitLabListener(("127.0.0.1", self.port), self))
         self._serve(self._listeners[-1])
 
-    def git_url(self, project: Project | str) -> str:
+    def git_url(self, project: GitLabProject | str) -> str:
         return f"{self.url}/{project if isinstance(project, str) else project.full_name}.git"
 
     def fail(
         self, what: int | str, *, next: int = 1, path: str = "", method: str = "", retry_after: int | None = None,  # noqa: A002
         seconds: float = 0.0, reset: float | None = None, login: str = "",
-    ) -> Fault:  # fmt: skip
+    ) -> OrderedFault:  # fmt: skip
         """Make the next requests fail; with `path` (a regular expression), `method` or `login` only those.
 
         `what` is a status, or: `rate` (the rate limit is used up until `reset`), `cut` (the connection ends in the middle of the answer),
         `drop` (it ends without one), `slow` (answered after `seconds`), `html` (a proxy's page with 502).
         """
-        fault = Fault(what, next, path, method, retry_after, seconds, "", reset, login)
+        fault = OrderedFault(what, next, path, method, retry_after, seconds, "", reset, login)
         self.ledger.faults.append(fault)
         return fault
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.gitlab import rules
 from agent_orchestrator.testing.gitlab.state import (
     Discussion,
-    Hook,
-    Issue,
-    Job,
-    Label,
-    MergeRequest,
+    GitLabIssue,
+    GitLabJob,
+    GitLabLabel,
+    GitLabMergeRequest,
+    GitLabPipeline,
+    GitLabProject,
+    GitLabState,
+    GitLabUser,
+    GitLabWebhook,
     Note,
-    Pipeline,
-    Project,
-    State,
     Train,
-    User,
 )
 
 Json = dict[str, Any]
@@ -28,8 +28,8 @@ HOOK_EVENTS = (
 )  # fmt: skip
 
 
-class Shapes:
-    def __init__(self, state: State, viewer: User | None = None) -> None:
+class GitLabShapes:
+    def __init__(self, state: GitLabState, viewer: GitLabUser | None = None) -> None:
         self.state = state
         self.viewer = viewer
 
@@ -37,16 +37,16 @@ class Shapes:
     def api(self) -> str:
         return f"{self.state.url}/api/v4"
 
-    def page(self, project: Project) -> str:
+    def page(self, project: GitLabProject) -> str:
         return f"{self.state.url}/{project.full_name}"
 
-    def user(self, user: User) -> Json:
+    def user(self, user: GitLabUser) -> Json:
         return {
             "id": user.id, "username": user.login, "public_email": "", "name": user.name or user.login.title(), "state": "active",
             "locked": False, "avatar_url": f"{self.state.url}/avatar/{user.id}.png", "web_url": f"{self.state.url}/{user.login}",
         }  # fmt: skip
 
-    def myself(self, user: User) -> Json:
+    def myself(self, user: GitLabUser) -> Json:
         empty = (
             "bio",
             "location",
@@ -68,13 +68,17 @@ class Shapes:
             "namespace_id": user.id, "created_by": None,
         }  # fmt: skip
 
-    def member(self, project: Project, user: User) -> Json:
-        fields = {"access_level": rules.level(project, user), "expires_at": None, "created_at": project.created_at}
+    def member(self, project: GitLabProject, user: GitLabUser) -> Json:
+        fields = {
+            "access_level": rules.access_level(project, user),
+            "expires_at": None,
+            "created_at": project.created_at,
+        }
         return {**self.user(user), **fields, "membership_state": "active"}
 
-    def project(self, project: Project) -> Json:
+    def project(self, project: GitLabProject) -> Json:
         page, root = self.page(project), project.namespace.partition("/")[0]
-        own_level = rules.level(project, self.viewer)
+        own_level = rules.access_level(project, self.viewer)
         return {
             "id": project.id, "description": None, "name": project.name, "path": project.name,
             "name_with_namespace": " / ".join(project.full_name.split("/")), "path_with_namespace": project.full_name,
@@ -100,8 +104,8 @@ class Shapes:
                if project.parent else {}),
         }  # fmt: skip
 
-    def commit(self, project: Project, sha: str) -> Json:
-        data = bare.commit(project.path, sha)
+    def commit(self, project: GitLabProject, sha: str) -> Json:
+        data = bare_repository.commit(project.path, sha)
         return {
             "id": data.sha, "short_id": data.sha[:8], "created_at": data.committed, "parent_ids": list(data.parents),
             "title": data.message.partition("\n")[0], "message": data.message, "author_name": data.author,
@@ -110,15 +114,15 @@ class Shapes:
             "web_url": f"{self.page(project)}/-/commit/{data.sha}",
         }  # fmt: skip
 
-    def branch(self, project: Project, name: str) -> Json:
-        can_push = rules.level(project, self.viewer) >= rules.DEVELOPER
+    def branch(self, project: GitLabProject, name: str) -> Json:
+        can_push = rules.access_level(project, self.viewer) >= rules.DEVELOPER
         return {
             "name": name, "commit": self.commit(project, project.head(name) or ""), "merged": False,
             "protected": name in project.protected, "developers_can_push": False, "developers_can_merge": False, "can_push": can_push,
             "default": name == project.default_branch, "web_url": f"{self.page(project)}/-/tree/{name}",
         }  # fmt: skip
 
-    def protected(self, project: Project, name: str) -> Json:
+    def protected(self, project: GitLabProject, name: str) -> Json:
         maintainers = [{"id": project.id, "access_level": 40, "access_level_description": "Maintainers", "user_id": None,
                         "group_id": None}]  # fmt: skip
         return {
@@ -126,7 +130,7 @@ class Shapes:
             "unprotect_access_levels": [], "allow_force_push": False, "code_owner_approval_required": False,
         }  # fmt: skip
 
-    def _common(self, issue: Issue, sign: str, kind: str) -> Json:
+    def _common(self, issue: GitLabIssue, sign: str, kind: str) -> Json:
         full = f"{issue.project.full_name}{sign}{issue.iid}"
         short = f"{sign}{issue.iid}"
         return {
@@ -142,7 +146,7 @@ class Shapes:
             "task_completion_status": {"count": 0, "completed_count": 0}, "imported": False, "imported_from": "none",
         }  # fmt: skip
 
-    def issue(self, issue: Issue) -> Json:
+    def issue(self, issue: GitLabIssue) -> Json:
         base = f"{self.api}/projects/{issue.project.id}"
         own = f"{base}/issues/{issue.iid}"
         return {
@@ -152,7 +156,7 @@ class Shapes:
             "_links": {"self": own, "notes": f"{own}/notes", "award_emoji": f"{own}/award_emoji", "project": base},
         }  # fmt: skip
 
-    def merge_request(self, merge_request: MergeRequest, *, ask: bool = False) -> Json:
+    def merge_request(self, merge_request: GitLabMergeRequest, *, ask: bool = False) -> Json:
         """Return a merge request as in a list."""
         status = rules.merge_status(merge_request, ask=ask)
         return {
@@ -169,7 +173,7 @@ class Shapes:
             "work_in_progress": merge_request.draft,
             "merge_when_pipeline_succeeds": merge_request.auto_merge is not None,
             "merge_status": status,
-            "detailed_merge_status": rules.detailed(merge_request, status),
+            "detailed_merge_status": rules.detailed_merge_status(merge_request, status),
             "merge_after": None,
             "sha": merge_request.head_sha,
             "merge_commit_sha": merge_request.merge_commit,
@@ -181,11 +185,11 @@ class Shapes:
             "squash": merge_request.squash,
             "squash_on_merge": merge_request.squash,
             "has_conflicts": status == "cannot_be_merged",
-            "blocking_discussions_resolved": rules.resolved(merge_request),
+            "blocking_discussions_resolved": rules.are_discussions_resolved(merge_request),
             "approvals_before_merge": None,
         }
 
-    def whole(self, merge_request: MergeRequest) -> Json:
+    def whole_merge_request(self, merge_request: GitLabMergeRequest) -> Json:
         """Return a merge request with the fields of a single read."""
         pipeline, base = (
             merge_request.head_pipeline,
@@ -197,10 +201,10 @@ class Shapes:
             "pipeline": self.pipeline(pipeline) if pipeline else None,
             "head_pipeline": self.whole_pipeline(pipeline) if pipeline else None, "merge_error": merge_request.merge_error,
             "diff_refs": {"base_sha": merge_request.base_sha, "head_sha": merge_request.head_sha, "start_sha": base},
-            "user": {"can_merge": rules.level(merge_request.project, self.viewer) >= rules.DEVELOPER},
+            "user": {"can_merge": rules.access_level(merge_request.project, self.viewer) >= rules.DEVELOPER},
         }  # fmt: skip
 
-    def approvals(self, merge_request: MergeRequest) -> Json:
+    def approvals(self, merge_request: GitLabMergeRequest) -> Json:
         required = merge_request.project.approvals_required
         status = rules.merge_status(merge_request, ask=False)
         approvals = [
@@ -231,7 +235,7 @@ class Shapes:
             "has_approval_rules": required > 0,
         }
 
-    def reviewer(self, merge_request: MergeRequest, login: str) -> Json:
+    def reviewer(self, merge_request: GitLabMergeRequest, login: str) -> Json:
         user = self.state.users[login.lower()]
         return {
             "user": self.user(user),
@@ -239,8 +243,8 @@ class Shapes:
             "created_at": merge_request.created_at,
         }
 
-    def note(self, note: Note, noteable: Issue) -> Json:
-        kind = "MergeRequest" if isinstance(noteable, MergeRequest) else "Issue"
+    def note(self, note: Note, noteable: GitLabIssue) -> Json:
+        kind = "MergeRequest" if isinstance(noteable, GitLabMergeRequest) else "Issue"
         threaded = next((discussion for discussion in noteable.discussions if note in discussion.comments), None)
         note_type = (
             "DiffNote" if note.position else None if threaded is None or threaded.individual else "DiscussionNote"
@@ -262,7 +266,7 @@ class Shapes:
         notes = [self.note(note, discussion.on) for note in discussion.comments]
         return {"id": discussion.id, "individual_note": discussion.individual, "notes": notes}
 
-    def pipeline(self, pipeline: Pipeline) -> Json:
+    def pipeline(self, pipeline: GitLabPipeline) -> Json:
         return {
             "id": pipeline.id,
             "iid": pipeline.iid,
@@ -277,11 +281,11 @@ class Shapes:
             "name": None,
         }
 
-    def whole_pipeline(self, pipeline: Pipeline) -> Json:
+    def whole_pipeline(self, pipeline: GitLabPipeline) -> Json:
         path = f"/{pipeline.project.full_name}/-/pipelines/{pipeline.id}"
         return {
             **self.pipeline(pipeline),
-            "before_sha": bare.NONE,
+            "before_sha": bare_repository.NO_COMMIT,
             "tag": False,
             "yaml_errors": pipeline.yaml_errors,
             "user": self.user(pipeline.user),
@@ -305,7 +309,7 @@ class Shapes:
             },
         }
 
-    def job(self, job: Job) -> Json:
+    def job(self, job: GitLabJob) -> Json:
         pipeline = job.pipeline
         return {
             "id": job.id, "status": job.status, "stage": job.stage, "name": job.name, "ref": pipeline.ref, "tag": False,
@@ -317,7 +321,7 @@ class Shapes:
             "artifacts": [], "runner": None, "runner_manager": None, "artifacts_expire_at": None, "archived": False, "tag_list": [],
         }  # fmt: skip
 
-    def status(self, job: Job) -> Json:
+    def status(self, job: GitLabJob) -> Json:
         own = f"{self.page(job.pipeline.project)}/-/jobs/{job.id}"
         return {
             "id": job.id, "sha": job.pipeline.sha, "ref": job.pipeline.ref, "status": job.status, "name": job.name,
@@ -336,14 +340,14 @@ class Shapes:
             "updated_at": train.updated_at, "target_branch": merge_request.base, "status": train.status, "merged_at": None, "duration": 0,
         }  # fmt: skip
 
-    def label(self, label: Label) -> Json:
+    def label(self, label: GitLabLabel) -> Json:
         return {
             "id": label.id, "name": label.name, "description": None, "description_html": "", "text_color": "#FFFFFF",
             "color": label.color, "archived": False, "subscribed": False, "priority": None, "is_project_label": True,
             "open_issues_count": 0, "closed_issues_count": 0, "open_merge_requests_count": 0,
         }  # fmt: skip
 
-    def hook(self, hook: Hook) -> Json:
+    def hook(self, hook: GitLabWebhook) -> Json:
         every = "*" in hook.events
         return {
             "id": hook.id, "url": hook.url, "name": None, "description": None, "created_at": hook.created_at,

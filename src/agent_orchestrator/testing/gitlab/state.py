@@ -26,14 +26,14 @@ LEVELS = {
 
 
 @dataclass(eq=False)
-class Record:
+class GitLabRecord:
     id: int
     created_at: str
     updated_at: str
 
 
 @dataclass(eq=False)
-class User(Record):
+class GitLabUser(GitLabRecord):
     login: str
     name: str = ""
     bot: bool = False
@@ -45,36 +45,36 @@ class User(Record):
 
 
 @dataclass
-class Token:
+class GitLabToken:
     value: str
-    user: User
+    user: GitLabUser
     scopes: tuple[str, ...]
     expired: bool = False
     ends: str | None = None
 
 
 @dataclass(eq=False)
-class Label(Record):
+class GitLabLabel(GitLabRecord):
     name: str
     color: str = "#ededed"
 
 
 @dataclass(eq=False)
-class Note(Record):
-    author: User
+class Note(GitLabRecord):
+    author: GitLabUser
     body: str
     system: bool = False
     position: dict[str, Any] | None = None
     resolvable: bool = False
     resolved: bool = False
-    resolved_by: User | None = None
+    resolved_by: GitLabUser | None = None
     resolved_at: str | None = None
 
 
 @dataclass(eq=False)
 class Discussion:
     id: str
-    on: Issue
+    on: GitLabIssue
     comments: list[Note] = field(default_factory=list)
     individual: bool = True
     """Whether it is a single note without replies."""
@@ -86,18 +86,18 @@ class Discussion:
 
 
 @dataclass(eq=False)
-class Issue(Record):
-    project: Project
+class GitLabIssue(GitLabRecord):
+    project: GitLabProject
     iid: int
-    author: User
+    author: GitLabUser
     title: str
     body: str | None = None
     state: str = "opened"
     labels: list[str] = field(default_factory=list)
-    assignees: list[User] = field(default_factory=list)
+    assignees: list[GitLabUser] = field(default_factory=list)
     discussions: list[Discussion] = field(default_factory=list)
     closed_at: str | None = None
-    closed_by: User | None = None
+    closed_by: GitLabUser | None = None
     confidential: bool = False
 
     @property
@@ -111,8 +111,8 @@ class Issue(Record):
 
 
 @dataclass(eq=False)
-class MergeRequest(Issue):
-    source: Project | None = None
+class GitLabMergeRequest(GitLabIssue):
+    source: GitLabProject | None = None
     branch: str = ""
     base: str = ""
     head_sha: str = ""
@@ -122,12 +122,12 @@ class MergeRequest(Issue):
     """Login → unreviewed, reviewed, requested_changes, approved or unapproved."""
     approvals: dict[str, str] = field(default_factory=dict)
     """Login → time of the approval."""
-    head_pipeline: Pipeline | None = None
+    head_pipeline: GitLabPipeline | None = None
     auto_merge: dict[str, Any] | None = None
-    auto_merge_by: User | None = None
+    auto_merge_by: GitLabUser | None = None
     train: Train | None = None
     merged_at: str | None = None
-    merged_by: User | None = None
+    merged_by: GitLabUser | None = None
     merge_commit: str | None = None
     squash_commit: str | None = None
     squash: bool = False
@@ -149,20 +149,20 @@ class MergeRequest(Issue):
 
 
 @dataclass(eq=False)
-class Train(Record):
-    merge_request: MergeRequest
-    user: User
+class Train(GitLabRecord):
+    merge_request: GitLabMergeRequest
+    user: GitLabUser
     sha: str = ""
     """The merge commit on the base and all earlier entries of the train."""
     base_sha: str = ""
     squash: bool = False
-    pipeline: Pipeline | None = None
+    pipeline: GitLabPipeline | None = None
     status: str = "fresh"
 
 
 @dataclass(eq=False)
-class Job(Record):
-    pipeline: Pipeline
+class GitLabJob(GitLabRecord):
+    pipeline: GitLabPipeline
     name: str
     status: str
     stage: str = "test"
@@ -179,23 +179,23 @@ class Job(Record):
 
 
 @dataclass(eq=False)
-class Pipeline(Record):
-    project: Project
+class GitLabPipeline(GitLabRecord):
+    project: GitLabProject
     iid: int
     sha: str
     ref: str
-    user: User
+    user: GitLabUser
     source: str = "push"
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[GitLabJob] = field(default_factory=list)
     status: str = "created"
     yaml_errors: str | None = None
-    merge_request: MergeRequest | None = None
+    merge_request: GitLabMergeRequest | None = None
     finished_at: str | None = None
 
 
 @dataclass(eq=False)
-class Hook(Record):
-    project: Project
+class GitLabWebhook(GitLabRecord):
+    project: GitLabProject
     url: str
     secret: str
     events: tuple[str, ...]
@@ -204,10 +204,10 @@ class Hook(Record):
 
 
 @dataclass(eq=False)
-class Delivery:
+class GitLabDelivery:
     guid: str
     key: str
-    hook: Hook
+    hook: GitLabWebhook
     event: str
     payload: dict[str, Any]
     status_code: int = 0
@@ -215,19 +215,19 @@ class Delivery:
 
 
 @dataclass(eq=False)
-class Project(Record):
+class GitLabProject(GitLabRecord):
     full_name: str
     path: Path
-    creator: User
+    creator: GitLabUser
     private: bool = False
     default_branch: str = "main"
-    parent: Project | None = None
+    parent: GitLabProject | None = None
     people: dict[str, int] = field(default_factory=dict)
-    issues: dict[int, Issue] = field(default_factory=dict)
-    merge_requests: dict[int, MergeRequest] = field(default_factory=dict)
-    pipelines: dict[int, Pipeline] = field(default_factory=dict)
-    labels: dict[str, Label] = field(default_factory=dict)
-    hooks: dict[int, Hook] = field(default_factory=dict)
+    issues: dict[int, GitLabIssue] = field(default_factory=dict)
+    merge_requests: dict[int, GitLabMergeRequest] = field(default_factory=dict)
+    pipelines: dict[int, GitLabPipeline] = field(default_factory=dict)
+    labels: dict[str, GitLabLabel] = field(default_factory=dict)
+    hooks: dict[int, GitLabWebhook] = field(default_factory=dict)
     refs: dict[str, str] = field(default_factory=dict)
     protected: list[str] = field(default_factory=list)
     merge_method: str = "merge"
@@ -238,7 +238,7 @@ class Project(Record):
     reset_approvals_on_push: bool = False
     merge_trains: bool = False
     jobs_enabled: bool = True
-    ci: Callable[[Project, str], None] | None = None
+    ci: Callable[[GitLabProject, str], None] | None = None
 
     @property
     def name(self) -> str:
@@ -252,7 +252,7 @@ class Project(Record):
         return self.refs.get(f"refs/heads/{branch}")
 
 
-class Refused(Exception):
+class GitLabRefused(Exception):
     """The forge refuses a request, with an HTTP status and a body."""
 
     def __init__(self, status: int, message: Any, **fields: Any) -> None:
@@ -261,35 +261,35 @@ class Refused(Exception):
         self.body = {"message": message, **fields} if message is not None else fields
 
 
-class State:
+class GitLabState:
     def __init__(self, root: Path, clock: Callable[[], float] = time.time) -> None:
         self.root = root
         self.clock = clock
         self.lock = threading.RLock()
         self.url = ""
-        self.users: dict[str, User] = {}
-        self.tokens: dict[str, Token] = {}
-        self.projects: dict[str, Project] = {}
-        self.moved: dict[str, Project] = {}
+        self.users: dict[str, GitLabUser] = {}
+        self.tokens: dict[str, GitLabToken] = {}
+        self.projects: dict[str, GitLabProject] = {}
+        self.renamed_projects: dict[str, GitLabProject] = {}
         self.errors: list[Exception] = []
         """Exceptions inside the test server."""
         self.unknown_first = 0
         """How many reads of mergeability return unknown after each change."""
-        self._last = 1000
+        self._last_id = 1000
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
-    def number(self) -> int:
-        self._last += 1
-        return self._last
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
 
-    def base(self) -> dict[str, Any]:
+    def record_fields(self) -> dict[str, Any]:
         now = self.now()
-        return {"id": self.number(), "created_at": now, "updated_at": now}
+        return {"id": self.next_id(), "created_at": now, "updated_at": now}
 
-    def touch(self, record: Record) -> None:
+    def touch(self, record: GitLabRecord) -> None:
         record.updated_at = self.now()
 
-    def project(self, name: str) -> Project:
+    def project(self, name: str) -> GitLabProject:
         return self.projects[name.lower()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent_orchestrator.testing.jira.state import CATEGORIES, Issue, User
+from agent_orchestrator.testing.jira.state import CATEGORIES, JiraIssue, JiraUser
 
 _CLAUSE = re.compile(
     r"\s*(?P<field>\w+)\s*(?P<op>!=|>=|=|is\s+empty)\s*(?P<value>\"(?:[^\"\\]|\\.)*\"|currentUser\(\)|-\d+m|\w+)?\s*",
@@ -17,7 +17,7 @@ class InvalidQuery(Exception):
     """The query is not valid, or not supported here."""
 
 
-def find(jql: str, issues: Sequence[Issue], me: User, now: float) -> list[Issue]:
+def find_issues(jql: str, issues: Sequence[JiraIssue], me: JiraUser, now: float) -> list[JiraIssue]:
     """Return the matching issues in order; raise `InvalidQuery`."""
     text, _, order = (part.strip() for part in re.sub(r"\s+", " ", jql).partition(" ORDER BY "))
     if not text:
@@ -44,11 +44,11 @@ def find(jql: str, issues: Sequence[Issue], me: User, now: float) -> list[Issue]
     return matching
 
 
-def _order(issue: Issue, name: str) -> float:
+def _order(issue: JiraIssue, name: str) -> float:
     return issue.number if name == "key" else issue.created if name == "created" else issue.updated
 
 
-def _matches(issue: Issue, clause: re.Match[str], me: User, now: float) -> bool:
+def _matches(issue: JiraIssue, clause: re.Match[str], me: JiraUser, now: float) -> bool:
     field, op, operand = clause["field"].lower(), clause["op"].lower(), clause["value"] or ""
     value = re.sub(r"\\(.)", r"\1", operand[1:-1]) if operand.startswith('"') else operand
     if field == "project" and op == "=":

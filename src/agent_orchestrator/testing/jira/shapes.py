@@ -6,32 +6,32 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.testing.jira.state import CATEGORIES, Comment, Issue, Status, User
+from agent_orchestrator.testing.jira.state import CATEGORIES, JiraComment, JiraIssue, JiraStatusRecord, JiraUser
 
 Json = dict[str, Any]
 
 
-class Shapes:
+class JiraShapes:
     def __init__(self, url: str) -> None:
         self._url = url
 
     def address(self, path: str, version: int) -> str:
         return f"{self._url}/rest/api/{version}/{path}"
 
-    def user(self, user: User, version: int) -> Json:
+    def user(self, user: JiraUser, version: int) -> Json:
         shape: Json = {
             "self": self.address(f"user?accountId={user.account}", version),
             "active": True,
             "displayName": user.display,
             "timeZone": "Europe/Zurich",
         }
-        if not user.shy:
+        if not user.has_hidden_email:
             shape["emailAddress"] = user.email
         if version == 3:
             return {**shape, "accountId": user.account, "accountType": user.kind}
         return {**shape, "name": user.name, "key": f"JIRAUSER{user.account[4:9]}"}
 
-    def status(self, status: Status, version: int) -> Json:
+    def status(self, status: JiraStatusRecord, version: int) -> Json:
         number, name, color = CATEGORIES[status.category]
         category = {
             "self": self.address(f"statuscategory/{number}", version),
@@ -43,34 +43,34 @@ class Shapes:
         own = self.address(f"status/{status.id}", version)
         return {"self": own, "id": status.id, "name": status.name, "description": "", "statusCategory": category}
 
-    def transition(self, issue: Issue, target: Status) -> Json:
+    def transition(self, issue: JiraIssue, target: JiraStatusRecord) -> Json:
         return {
             "id": target.id, "name": f"To {target.name}", "to": self.status(target, 3), "hasScreen": False, "isGlobal": True,
             "isInitial": False, "isAvailable": issue.status is not target, "isConditional": False,
         }  # fmt: skip
 
-    def comment(self, issue: Issue, comment: Comment, version: int, with_properties: bool) -> Json:
+    def comment(self, issue: JiraIssue, comment: JiraComment, version: int, with_properties: bool) -> Json:
         shape: Json = {
             "self": self.address(f"issue/{issue.id}/comment/{comment.id}", version),
             "id": comment.id,
             "author": self.user(comment.author, version),
             "updateAuthor": self.user(comment.author, version),
             "body": body_of(comment.body, version),
-            "created": when(comment.at),
-            "updated": when(comment.at),
+            "created": format_time(comment.at),
+            "updated": format_time(comment.at),
             "jsdPublic": True,
         }
         return {**shape, "properties": comment.properties} if with_properties else shape
 
-    def attachment(self, issue: Issue, number: str, name: str, version: int) -> Json:
+    def attachment(self, issue: JiraIssue, number: str, name: str, version: int) -> Json:
         root = self.address(f"attachment/{number}", version)
         return {
             "self": root, "id": number, "filename": name, "author": self.user(issue.reporter, version),
-            "created": when(issue.created), "size": 12, "mimeType": "text/plain",
+            "created": format_time(issue.created), "size": 12, "mimeType": "text/plain",
             "content": self.address(f"attachment/content/{number}", version),
         }  # fmt: skip
 
-    def issue(self, issue: Issue, version: int, fields: Sequence[str] | None) -> Json:
+    def issue(self, issue: JiraIssue, version: int, fields: Sequence[str] | None) -> Json:
         """Return an issue with these fields, or with all if `fields` is None."""
         all_fields: Json = {
             "summary": issue.title,
@@ -81,8 +81,8 @@ class Shapes:
             "reporter": self.user(issue.reporter, version),
             "creator": self.user(issue.reporter, version),
             "attachment": [self.attachment(issue, number, name, version) for number, name in issue.attachments],
-            "created": when(issue.created),
-            "updated": when(issue.updated),
+            "created": format_time(issue.created),
+            "updated": format_time(issue.updated),
             "issuetype": {"name": issue.kind, "subtask": False},
             "project": {"id": issue.project.id, "key": issue.project.key, "name": issue.project.key.title()},
         }
@@ -114,5 +114,5 @@ def _plain(node: Any) -> str:
     return inner + ("\n\n" if node.get("type") in ("paragraph", "heading", "codeBlock") else "")
 
 
-def when(at: float) -> str:
+def format_time(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(at * 1000) % 1000:03d}+0000"

@@ -15,46 +15,46 @@ STATUSES = (("To Do", "new"), ("In Progress", "indeterminate"), ("In Review", "i
 
 
 @dataclass(eq=False)
-class User:
+class JiraUser:
     account: str
     name: str
     display: str
     email: str
     kind: str = "atlassian"
-    shy: bool = False
+    has_hidden_email: bool = False
     """Whether the email address is hidden, although searches find the user by it."""
 
 
 @dataclass(eq=False)
-class Status:
+class JiraStatusRecord:
     id: str
     name: str
     category: str
 
 
 @dataclass(eq=False)
-class Project:
+class JiraProject:
     id: str
     key: str
-    statuses: list[Status] = field(default_factory=list)
-    ways: Mapping[str, Sequence[str]] | None = None
+    statuses: list[JiraStatusRecord] = field(default_factory=list)
+    transitions: Mapping[str, Sequence[str]] | None = None
     """Status → possible next statuses; None allows every transition."""
-    members: list[User] = field(default_factory=list)
-    issues: list[Issue] = field(default_factory=list)
-    last: int = 0
+    members: list[JiraUser] = field(default_factory=list)
+    issues: list[JiraIssue] = field(default_factory=list)
+    last_number: int = 0
     """The number of the newest issue; numbers are not reused."""
 
-    def leads_to(self, status: Status) -> list[Status]:
-        if self.ways is None:
+    def next_statuses(self, status: JiraStatusRecord) -> list[JiraStatusRecord]:
+        if self.transitions is None:
             return [candidate for candidate in self.statuses if candidate is not status]
-        names = self.ways.get(status.name, ())
+        names = self.transitions.get(status.name, ())
         return [candidate for candidate in self.statuses if candidate.name in names]
 
 
 @dataclass(eq=False)
-class Comment:
+class JiraComment:
     id: str
-    author: User
+    author: JiraUser
     body: Any
     """A document, or a text on a server."""
     at: float
@@ -62,23 +62,23 @@ class Comment:
 
 
 @dataclass(eq=False)
-class Issue:
+class JiraIssue:
     id: str
-    project: Project
+    project: JiraProject
     number: int
     title: str
     body: Any
-    status: Status
-    reporter: User
+    status: JiraStatusRecord
+    reporter: JiraUser
     created: float
     updated: float
     kind: str = "Task"
     labels: list[str] = field(default_factory=list)
-    assignee: User | None = None
-    comments: list[Comment] = field(default_factory=list)
+    assignee: JiraUser | None = None
+    comments: list[JiraComment] = field(default_factory=list)
     attachments: list[tuple[str, str]] = field(default_factory=list)
     """Pairs of id and file name."""
-    former: str = ""
+    former_key: str = ""
     """Its key in a previous project."""
 
     @property

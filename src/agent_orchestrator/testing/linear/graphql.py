@@ -10,9 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.testing.forge.wire import Answer
-from agent_orchestrator.testing.github.graphql.endpoint import load
-from agent_orchestrator.testing.linear.state import Comment, Issue, Label, Team, User
+from agent_orchestrator.testing.forge.http import ForgeAnswer
+from agent_orchestrator.testing.github.graphql.endpoint import load_schema
+from agent_orchestrator.testing.linear.state import (
+    LinearComment,
+    LinearIssue,
+    LinearLabel,
+    LinearTeamRecord,
+    LinearUser,
+)
 
 if TYPE_CHECKING:
     from agent_orchestrator.testing.linear.server import LinearServer
@@ -21,7 +27,7 @@ MAX_COMPLEXITY = 10_000
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-class Refused(Exception):
+class LinearRefused(Exception):
     """Linear refuses a request."""
 
     def __init__(self, message: str, code: str = "INPUT_ERROR", user_message: str = "") -> None:
@@ -29,39 +35,39 @@ class Refused(Exception):
         self.message, self.code, self.user_message = message, code, user_message
 
 
-class GraphQL:
+class LinearGraphQL:
     def __init__(self, server: LinearServer, schema: Path | None) -> None:
         self._server, self._schema = server, schema
 
-    def answer(self, body: bytes, viewer: User) -> tuple[Answer, int]:
+    def answer(self, body: bytes, viewer: LinearUser) -> tuple[ForgeAnswer, int]:
         """Return the answer and its complexity."""
         import graphql
 
         if self._schema is None:
-            return Answer(501, {"errors": [{"message": "LinearServer(schema=…) needs the published schema"}]}), 0
+            return ForgeAnswer(501, {"errors": [{"message": "LinearServer(schema=…) needs the published schema"}]}), 0
         try:
             request = json.loads(body)
             document = graphql.parse(request["query"])
         except (ValueError, KeyError, TypeError, graphql.GraphQLError) as error:
-            return Answer(400, {"errors": [_error(str(error), "GRAPHQL_VALIDATION_FAILED")]}), 0
-        schema = load(self._schema)
+            return ForgeAnswer(400, {"errors": [_error(str(error), "GRAPHQL_VALIDATION_FAILED")]}), 0
+        schema = load_schema(self._schema)
         if problems := graphql.validate(schema, document):
             errors = [_error(problem.message, "GRAPHQL_VALIDATION_FAILED") for problem in problems]
-            return Answer(400, {"errors": errors}), 0
+            return ForgeAnswer(400, {"errors": errors}), 0
         cost = complexity(document)
         if cost > MAX_COMPLEXITY:
-            return Answer(400, {"errors": [_error("Query too complex", "INPUT_ERROR")]}), cost
+            return ForgeAnswer(400, {"errors": [_error("Query too complex", "INPUT_ERROR")]}), cost
         execution = graphql.execute_sync(
             schema,
             document,
             variable_values=request.get("variables") or {},
-            context_value=Context(self._server, viewer),
+            context_value=LinearQueryContext(self._server, viewer),
             field_resolver=_resolve,
         )
         result: dict[str, Any] = {"data": execution.data}
         for error_at in execution.errors or []:
             original = error_at.original_error
-            if isinstance(original, Refused):
+            if isinstance(original, LinearRefused):
                 result.setdefault("errors", []).append(
                     {**_error(original.message, original.code, original.user_message), "path": error_at.path}
                 )
@@ -69,13 +75,13 @@ class GraphQL:
                 if original is not None:
                     self._server.errors.append(original)
                 result.setdefault("errors", []).append(_error(error_at.message, "GRAPHQL_VALIDATION_FAILED"))
-        return Answer(400 if execution.data is None and execution.errors else 200, result), cost
+        return ForgeAnswer(400 if execution.data is None and execution.errors else 200, result), cost
 
 
-class Context:
+class LinearQueryContext:
     """The viewer of a query."""
 
-    def __init__(self, server: LinearServer, viewer: User) -> None:
+    def __init__(self, server: LinearServer, viewer: LinearUser) -> None:
         self.server, self.viewer = server, viewer
 
 
@@ -100,7 +106,9 @@ def complexity(document: Any) -> int:
             return cost(fragments[node.name.value].selection_set.selections, times)
         if node.selection_set is None:
             return 0.1 * times
-        inner = cost(node.selection_set.selections, times * (_size(node, fragments) if node.kind == "field" else 1))
+        inner = cost(
+            node.selection_set.selections, times * (_max_items(node, fragments) if node.kind == "field" else 1)
+        )
         return inner + (times if node.kind == "field" else 0.0)
 
     total = sum(
@@ -111,7 +119,7 @@ def complexity(document: Any) -> int:
     return math.ceil(total)
 
 
-def _size(field: Any, fragments: Any) -> int:
+def _max_items(field: Any, fragments: Any) -> int:
     """Return the maximum number of items of a field."""
     inner = field.selection_set.selections
     listed = any(node.kind == "field" and node.name.value == "nodes" for node in inner)
@@ -131,7 +139,7 @@ def _resolve(source: Any, info: Any, **args: Any) -> Any:
     attribute = _WORD.sub("_", name).lower()
     if not isinstance(source, dict) and source is not None and hasattr(source, attribute):
         return getattr(source, attribute)
-    raise Refused(f"the test server does not serve {kind}.{name}", "NOT_SERVED")
+    raise LinearRefused(f"the test server does not serve {kind}.{name}", "NOT_SERVED")
 
 
 def connection(items: list[Any], args: dict[str, Any]) -> dict[str, Any]:
@@ -143,18 +151,18 @@ def connection(items: list[Any], args: dict[str, Any]) -> dict[str, Any]:
         ][::-1]
     size = 50 if args.get("first") is None else args["first"]
     if not 0 < size <= 250:
-        raise Refused("first must be between 1 and 250")
+        raise LinearRefused("first must be between 1 and 250")
     start = 0
     if after := args.get("after"):
         start = next((position + 1 for position, item in enumerate(items) if item.id == after), -1)
         if start < 0:
-            raise Refused("the cursor is not valid")
+            raise LinearRefused("the cursor is not valid")
     page = items[start : start + size]
     has_more = start + size < len(items)
     return {"nodes": page, "pageInfo": {"hasNextPage": has_more, "endCursor": page[-1].id if page else None}}
 
 
-def matches(value: Any, conditions: dict[str, Any], viewer: User) -> bool:
+def matches(value: Any, conditions: dict[str, Any], viewer: LinearUser) -> bool:
     """Return whether a value matches a filter."""
     for field, condition in conditions.items():
         if field == "and":
@@ -199,40 +207,40 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-def _issue(context: Context, name: str) -> Issue:
+def _issue(context: LinearQueryContext, name: str) -> LinearIssue:
     for team in context.server.teams:
         for issue in team.issues:
-            if name == issue.id or name.upper() in (issue.identifier, *issue.former):
+            if name == issue.id or name.upper() in (issue.identifier, *issue.former_identifiers):
                 return issue
     raise _not_found("Issue")
 
 
-def _not_found(what: str) -> Refused:
-    return Refused(f"Entity not found: {what}", user_message=f"Could not find referenced {what}.")
+def _not_found(what: str) -> LinearRefused:
+    return LinearRefused(f"Entity not found: {what}", user_message=f"Could not find referenced {what}.")
 
 
-def _comment(_: Any, context: Context, args: dict[str, Any]) -> Comment:
+def _comment(_: Any, context: LinearQueryContext, args: dict[str, Any]) -> LinearComment:
     comment = context.server.comments_by_id.get(args.get("id") or "")
     if comment is None:
         raise _not_found("Comment")
     return comment
 
 
-def _filtered(items: list[Any], context: Context, args: dict[str, Any]) -> dict[str, Any]:
+def _filtered(items: list[Any], context: LinearQueryContext, args: dict[str, Any]) -> dict[str, Any]:
     return connection([item for item in items if matches(item, args.get("filter") or {}, context.viewer)], args)
 
 
-def _all_issues(context: Context) -> list[Issue]:
+def _all_issues(context: LinearQueryContext) -> list[LinearIssue]:
     return [issue for team in context.server.teams for issue in team.issues]
 
 
-def _create_issue(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+def _create_issue(_: Any, context: LinearQueryContext, args: dict[str, Any]) -> dict[str, Any]:
     arguments = args["input"]
     team = next((team for team in context.server.teams if team.id == arguments["teamId"]), None)
     if team is None:
         raise _not_found("Team")
     if not str(arguments.get("title") or "").strip():
-        raise Refused("title should not be empty")
+        raise LinearRefused("title should not be empty")
     labels = [_label(context, label_id) for label_id in arguments.get("labelIds") or []]
     issue = context.server.issue(
         team, arguments["title"], arguments.get("description") or "", by=context.viewer, labels=labels
@@ -240,14 +248,14 @@ def _create_issue(_: Any, context: Context, args: dict[str, Any]) -> dict[str, A
     return {"success": True, "issue": issue, "lastSyncId": 1.0}
 
 
-def _label(context: Context, number: str) -> Label:
+def _label(context: LinearQueryContext, number: str) -> LinearLabel:
     label = next((candidate for candidate in context.server.labels if candidate.id == number), None)
     if label is None:
         raise _not_found("IssueLabel")
     return label
 
 
-def _update_issue(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+def _update_issue(_: Any, context: LinearQueryContext, args: dict[str, Any]) -> dict[str, Any]:
     issue, arguments, before = _issue(context, args["id"]), args["input"], {}
     for name, value in arguments.items():
         if name in ("title", "description"):
@@ -269,42 +277,42 @@ def _update_issue(_: Any, context: Context, args: dict[str, Any]) -> dict[str, A
             kept = [candidate for candidate in issue.labels if candidate not in changed]
             issue.labels = kept + changed if name.startswith("added") else kept
         else:
-            raise Refused(f"the test server does not update {name}", "NOT_SERVED")
+            raise LinearRefused(f"the test server does not update {name}", "NOT_SERVED")
     context.server.mark_updated(issue, context.viewer, "update", before)
     return {"success": True, "issue": issue, "lastSyncId": 1.0}
 
 
-def _create_comment(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+def _create_comment(_: Any, context: LinearQueryContext, args: dict[str, Any]) -> dict[str, Any]:
     arguments = args["input"]
     if not str(arguments.get("body") or "").strip():
-        raise Refused("body should not be empty")
+        raise LinearRefused("body should not be empty")
     number = arguments.get("id")
     if number is not None and not re.fullmatch(
         r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", number
     ):
-        raise Refused("id must be a UUID")
+        raise LinearRefused("id must be a UUID")
     if number in context.server.comments_by_id:
-        raise Refused(f"Entity Comment with id {number} already exists")
+        raise LinearRefused(f"Entity Comment with id {number} already exists")
     comment = context.server.comment(
         _issue(context, arguments["issueId"]), arguments["body"], by=context.viewer, number=number
     )
     return {"success": True, "comment": comment, "lastSyncId": 1.0}
 
 
-def _create_label(_: Any, context: Context, args: dict[str, Any]) -> dict[str, Any]:
+def _create_label(_: Any, context: LinearQueryContext, args: dict[str, Any]) -> dict[str, Any]:
     arguments = args["input"]
-    team: Team | None = next(
+    team: LinearTeamRecord | None = next(
         (candidate for candidate in context.server.teams if candidate.id == arguments.get("teamId")), None
     )
     namesakes = [
         candidate for candidate in context.server.labels if candidate.name.lower() == arguments["name"].lower()
     ]
     if any(candidate.team in (None, team) for candidate in namesakes):
-        raise Refused("duplicate label name")
+        raise LinearRefused("duplicate label name")
     return {"success": True, "issueLabel": context.server.label(arguments["name"], team), "lastSyncId": 1.0}
 
 
-FieldResolver = Callable[[Any, Context, dict[str, Any]], Any]
+FieldResolver = Callable[[Any, LinearQueryContext, dict[str, Any]], Any]
 FIELDS: dict[tuple[str, str], FieldResolver] = {
     ("Query", "viewer"): lambda _, context, __: context.viewer,
     ("Query", "issue"): lambda _, context, args: _issue(context, args["id"]),

@@ -11,25 +11,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.testing.forge.tracker import Allowance, Delivery, Hook, TrackerRequest, TrackerServer
-from agent_orchestrator.testing.forge.wire import Answer
-from agent_orchestrator.testing.linear.graphql import GraphQL
+from agent_orchestrator.testing.forge.http import ForgeAnswer
+from agent_orchestrator.testing.forge.tracker import (
+    TrackerDelivery,
+    TrackerRateLimit,
+    TrackerRequest,
+    TrackerServer,
+    TrackerWebhook,
+)
+from agent_orchestrator.testing.linear.graphql import LinearGraphQL
 from agent_orchestrator.testing.linear.state import (
     STATES,
     Attachment,
-    Comment,
-    Issue,
-    Label,
-    Team,
-    User,
+    LinearComment,
+    LinearIssue,
+    LinearLabel,
+    LinearTeamRecord,
+    LinearUser,
     WorkflowState,
     new_id,
     next_number,
 )
 
 SCHEMA_VARIABLE = "AO_LINEAR_SCHEMA"
-REQUESTS = 5_000
-COMPLEXITY = 250_000
+MAX_REQUESTS_PER_HOUR = 5_000
+MAX_COMPLEXITY_PER_HOUR = 250_000
 
 
 class LinearServer(TrackerServer):
@@ -42,22 +48,22 @@ class LinearServer(TrackerServer):
     ) -> None:
         super().__init__(clock, port)
         schema_path = schema or os.environ.get(SCHEMA_VARIABLE)
-        self._graphql = GraphQL(self, Path(schema_path) if schema_path else None)
+        self._graphql = LinearGraphQL(self, Path(schema_path) if schema_path else None)
         self.api = f"{self.url}/graphql"
-        self.users: dict[str, User] = {}
-        self.teams: list[Team] = []
-        self.labels: list[Label] = []
-        self.comments_by_id: dict[str, Comment] = {}
+        self.users: dict[str, LinearUser] = {}
+        self.teams: list[LinearTeamRecord] = []
+        self.labels: list[LinearLabel] = []
+        self.comments_by_id: dict[str, LinearComment] = {}
         self.organization = new_id()
-        self.grants: dict[str, dict[str, Allowance]] = {}
+        self.rate_limits: dict[str, dict[str, TrackerRateLimit]] = {}
         """The rate limits of each person: `requests` and `complexity`."""
 
     # --- actions of tests
 
-    def user(self, name: str, *, guest: bool = False, app: bool = False) -> User:
+    def user(self, name: str, *, guest: bool = False, app: bool = False) -> LinearUser:
         """Return the user with this name, creating it if needed."""
         if name not in self.users:
-            created = User(name.title(), name, f"{name}@acme.example", guest, app)
+            created = LinearUser(name.title(), name, f"{name}@acme.example", guest, app)
             created.url = f"{self.url}/acme/profiles/{name}"
             self.users[name] = created
         return self.users[name]
@@ -67,30 +73,30 @@ class LinearServer(TrackerServer):
         self.tokens[value] = self.user(name).display_name
         return value
 
-    def team(self, key: str, states: Sequence[tuple[str, str]] = STATES) -> Team:
-        team = Team(key, key.title())
+    def team(self, key: str, states: Sequence[tuple[str, str]] = STATES) -> LinearTeamRecord:
+        team = LinearTeamRecord(key, key.title())
         team.states = [WorkflowState(name, kind, float(position)) for position, (name, kind) in enumerate(states)]
         self.teams.append(team)
         return team
 
-    def label(self, name: str, team: Team | None = None) -> Label:
+    def label(self, name: str, team: LinearTeamRecord | None = None) -> LinearLabel:
         """Return the label with this name, creating it if needed."""
         label = next(
             (candidate for candidate in self.labels if candidate.name == name and candidate.team in (None, team)), None
         )
         if label is None:
-            label = Label(name, team, self.now())
+            label = LinearLabel(name, team, self.now())
             self.labels.append(label)
             self._emit("IssueLabel", "create", self._label_data(label), None, None)
         return label
 
     def issue(
-        self, team: Team, title: str, body: str = "", *, by: User | str = "dev",
-        labels: Sequence[Label | str] = (), assignee: str = "", external: bool = False,
-    ) -> Issue:  # fmt: skip
+        self, team: LinearTeamRecord, title: str, body: str = "", *, by: LinearUser | str = "dev",
+        labels: Sequence[LinearLabel | str] = (), assignee: str = "", external: bool = False,
+    ) -> LinearIssue:  # fmt: skip
         author = self.user(by) if isinstance(by, str) else by
         first = next(state for state in team.states if state.type in ("backlog", "unstarted"))
-        created = Issue(
+        created = LinearIssue(
             team, next_number(team), title, body, first, None if external else author, self.now(), self.now(), self.url
         )
         created.external_user_creator = author if external else None
@@ -101,10 +107,16 @@ class LinearServer(TrackerServer):
         return created
 
     def comment(
-        self, issue: Issue, body: str, *, by: User | str = "dev", external: bool = False, number: str | None = None
-    ) -> Comment:
+        self,
+        issue: LinearIssue,
+        body: str,
+        *,
+        by: LinearUser | str = "dev",
+        external: bool = False,
+        number: str | None = None,
+    ) -> LinearComment:
         author = self.user(by) if isinstance(by, str) else by
-        created = Comment(issue, body, None if external else author, self.now())
+        created = LinearComment(issue, body, None if external else author, self.now())
         created.external_user = author if external else None
         created.id = number or created.id
         issue.comments.append(created)
@@ -113,30 +125,30 @@ class LinearServer(TrackerServer):
         self._emit("Comment", "create", self._comment_data(created), f"{issue.url}#comment-{created.id[:8]}", author)
         return created
 
-    def move(self, issue: Issue, state: str, by: str = "dev") -> None:
+    def move(self, issue: LinearIssue, state: str, by: str = "dev") -> None:
         before = issue.state.id
         issue.state = next(candidate for candidate in issue.team.states if candidate.name == state)
         self.mark_updated(issue, self.user(by), "update", {"stateId": before})
 
-    def transfer(self, issue: Issue, team: Team, by: str = "dev") -> None:
+    def transfer(self, issue: LinearIssue, team: LinearTeamRecord, by: str = "dev") -> None:
         """Move an issue to another team: it gets a new identifier and is still found by the old one."""
         before = issue.identifier
         issue.team.issues.remove(issue)
         issue.team, issue.number = team, next_number(team)
         issue.state = next(state for state in team.states if state.type == "unstarted")
-        issue.former.append(before)
+        issue.former_identifiers.append(before)
         team.issues.append(issue)
         self.mark_updated(issue, self.user(by), "update", {})
 
-    def label_issue(self, issue: Issue, name: str, by: str = "dev") -> None:
+    def label_issue(self, issue: LinearIssue, name: str, by: str = "dev") -> None:
         before = [label.id for label in issue.labels]
         issue.labels.append(self.label(name, issue.team))
         self.mark_updated(issue, self.user(by), "update", {"labelIds": before})
 
-    def attach(self, issue: Issue, title: str, url: str) -> None:
+    def attach(self, issue: LinearIssue, title: str, url: str) -> None:
         issue.attachments.append(Attachment(title, url, self.now()))
 
-    def mark_updated(self, issue: Issue, by: User, action: str, before: dict[str, Any]) -> None:
+    def mark_updated(self, issue: LinearIssue, by: LinearUser, action: str, before: dict[str, Any]) -> None:
         """Update an issue's time and send its webhook."""
         issue.updated_at = self.now()
         self._emit("Issue", action, self.issue_data(issue), issue.url, by, before)
@@ -146,27 +158,33 @@ class LinearServer(TrackerServer):
     def login_of(self, headers: dict[str, str]) -> str:
         return self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), "")
 
-    def answer(self, request: TrackerRequest) -> Answer:
+    def answer(self, request: TrackerRequest) -> ForgeAnswer:
         if request.path != "/graphql" or request.method != "POST":
-            return Answer(404, {"errors": [{"message": "Not found"}]})
+            return ForgeAnswer(404, {"errors": [{"message": "Not found"}]})
         if not request.login:
-            return self.refusal(401)
-        grants = self._grants(request.login)
+            return self.refusal_answer(401)
+        grants = self._rate_limits_of(request.login)
         if not grants["requests"].remaining or not grants["complexity"].remaining:
-            return self.limited(request)
+            return self.rate_limit_answer(request)
         answer, cost = self._graphql.answer(request.body, self.users[request.login])
         grants["requests"].used += 1
         grants["complexity"].used += cost
         answer.headers |= {"X-Complexity": str(cost), **self._limit_headers(grants)}
         return answer
 
-    def _grants(self, login: str) -> dict[str, Allowance]:
-        grants = self.grants.setdefault(login, {"requests": Allowance(REQUESTS), "complexity": Allowance(COMPLEXITY)})
+    def _rate_limits_of(self, login: str) -> dict[str, TrackerRateLimit]:
+        grants = self.rate_limits.setdefault(
+            login,
+            {
+                "requests": TrackerRateLimit(MAX_REQUESTS_PER_HOUR),
+                "complexity": TrackerRateLimit(MAX_COMPLEXITY_PER_HOUR),
+            },
+        )
         for allowance in grants.values():
             allowance.renew(self.clock())
         return grants
 
-    def _limit_headers(self, grants: dict[str, Allowance]) -> dict[str, str]:
+    def _limit_headers(self, grants: dict[str, TrackerRateLimit]) -> dict[str, str]:
         return {
             f"X-RateLimit-{kind.title()}-{name}": str(value)
             for kind, allowance in grants.items()
@@ -177,22 +195,22 @@ class LinearServer(TrackerServer):
             )
         }
 
-    def refusal(self, status: int) -> Answer:
+    def refusal_answer(self, status: int) -> ForgeAnswer:
         code = {401: "AUTHENTICATION_ERROR", 403: "FORBIDDEN", 429: "RATELIMITED"}.get(status, "INTERNAL_SERVER_ERROR")
         words = {401: "Authentication required, not authenticated"}.get(status, "Something went wrong")
-        return Answer(status, {"errors": [{"message": words, "extensions": {"code": code, "type": code.lower()}}]})
+        return ForgeAnswer(status, {"errors": [{"message": words, "extensions": {"code": code, "type": code.lower()}}]})
 
-    def limited(self, request: TrackerRequest) -> Answer:
-        grants = self._grants(request.login)
+    def rate_limit_answer(self, request: TrackerRequest) -> ForgeAnswer:
+        grants = self._rate_limits_of(request.login)
         if grants["complexity"].remaining:
             grants["requests"].used = grants["requests"].limit
-        answer = self.refusal(429)
+        answer = self.refusal_answer(429)
         answer.status, answer.headers = 400, self._limit_headers(grants)
         return answer
 
     # --- webhooks
 
-    def signed(self, delivery: Delivery) -> tuple[bytes, dict[str, str]]:
+    def sign_delivery(self, delivery: TrackerDelivery) -> tuple[bytes, dict[str, str]]:
         body = json.dumps(delivery.payload).encode()
         digest = hmac.new(delivery.hook.secret.encode(), body, hashlib.sha256).hexdigest()
         return body, {
@@ -205,10 +223,10 @@ class LinearServer(TrackerServer):
         }
 
     def _emit(
-        self, kind: str, action: str, data: dict[str, Any], url: str | None, by: User | None,
+        self, kind: str, action: str, data: dict[str, Any], url: str | None, by: LinearUser | None,
         before: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        def payload(hook: Hook) -> dict[str, Any]:
+        def payload(hook: TrackerWebhook) -> dict[str, Any]:
             event_payload: dict[str, Any] = {
                 "action": action, "type": kind, "createdAt": self.now(), "data": data, "organizationId": self.organization,
                 "webhookId": hook.id, "webhookTimestamp": int(self.clock() * 1000),
@@ -223,14 +241,14 @@ class LinearServer(TrackerServer):
 
         self.deliver(kind, payload)
 
-    def issue_data(self, issue: Issue) -> dict[str, Any]:
+    def issue_data(self, issue: LinearIssue) -> dict[str, Any]:
         """Return an issue as webhooks show it."""
         state, team = issue.state, issue.team
         data: dict[str, Any] = {
             "id": issue.id, "createdAt": issue.created_at, "updatedAt": issue.updated_at, "number": issue.number,
             "title": issue.title, "description": issue.description, "priority": 0, "priorityLabel": "No priority",
             "prioritySortOrder": 0, "sortOrder": 0, "url": issue.url, "identifier": issue.identifier,
-            "previousIdentifiers": issue.former, "subscriberIds": [], "reactionData": [], "releases": [], "teamId": team.id,
+            "previousIdentifiers": issue.former_identifiers, "subscriberIds": [], "reactionData": [], "releases": [], "teamId": team.id,
             "stateId": state.id, "labelIds": [label.id for label in issue.labels],
             "state": {"id": state.id, "color": state.color, "name": state.name, "type": state.type},
             "team": {"id": team.id, "key": team.key, "name": team.name},
@@ -242,7 +260,7 @@ class LinearServer(TrackerServer):
             data |= {"creatorId": issue.creator.id, "creator": _person(issue.creator)}
         return data
 
-    def _comment_data(self, comment: Comment) -> dict[str, Any]:
+    def _comment_data(self, comment: LinearComment) -> dict[str, Any]:
         issue = comment.issue
         data: dict[str, Any] = {
             "id": comment.id, "createdAt": comment.created_at, "updatedAt": comment.created_at, "body": comment.body,
@@ -256,7 +274,7 @@ class LinearServer(TrackerServer):
             data |= {"userId": comment.user.id, "user": _person(comment.user)}
         return data
 
-    def _label_data(self, label: Label) -> dict[str, Any]:
+    def _label_data(self, label: LinearLabel) -> dict[str, Any]:
         data: dict[str, Any] = {
             "id": label.id, "createdAt": label.created_at, "updatedAt": label.created_at, "name": label.name,
             "color": label.color, "isGroup": label.is_group,
@@ -266,5 +284,5 @@ class LinearServer(TrackerServer):
         return data
 
 
-def _person(user: User) -> dict[str, Any]:
+def _person(user: LinearUser) -> dict[str, Any]:
     return {"id": user.id, "name": user.name, "email": user.email, "url": user.url}

@@ -17,9 +17,9 @@ STATES = (
 )
 
 
-def next_number(team: Team) -> int:
-    team.last += 1
-    return team.last
+def next_number(team: LinearTeamRecord) -> int:
+    team.last_number += 1
+    return team.last_number
 
 
 def new_id() -> str:
@@ -27,7 +27,7 @@ def new_id() -> str:
 
 
 @dataclass(eq=False)
-class User:
+class LinearUser:
     name: str
     display_name: str
     email: str
@@ -47,9 +47,9 @@ class WorkflowState:
 
 
 @dataclass(eq=False)
-class Label:
+class LinearLabel:
     name: str
-    team: Team | None
+    team: LinearTeamRecord | None
     created_at: str
     color: str = "#5e6ad2"
     is_group: bool = False
@@ -57,12 +57,12 @@ class Label:
 
 
 @dataclass(eq=False)
-class Team:
+class LinearTeamRecord:
     key: str
     name: str
     states: list[WorkflowState] = field(default_factory=list)
-    issues: list[Issue] = field(default_factory=list)
-    last: int = 0
+    issues: list[LinearIssue] = field(default_factory=list)
+    last_number: int = 0
     """The number of the newest issue; numbers are not reused."""
     id: str = field(default_factory=new_id)
 
@@ -76,34 +76,34 @@ class Attachment:
 
 
 @dataclass(eq=False)
-class Comment:
-    issue: Issue
+class LinearComment:
+    issue: LinearIssue
     body: str
-    user: User | None
+    user: LinearUser | None
     created_at: str
-    external_user: User | None = None
+    external_user: LinearUser | None = None
     bot_actor: None = None
     id: str = field(default_factory=new_id)
 
 
 @dataclass(eq=False)
-class Issue:
-    team: Team
+class LinearIssue:
+    team: LinearTeamRecord
     number: int
     title: str
     description: str
     state: WorkflowState
-    creator: User | None
+    creator: LinearUser | None
     created_at: str
     updated_at: str
     root: str
-    assignee: User | None = None
-    labels: list[Label] = field(default_factory=list)
-    comments: list[Comment] = field(default_factory=list)
+    assignee: LinearUser | None = None
+    labels: list[LinearLabel] = field(default_factory=list)
+    comments: list[LinearComment] = field(default_factory=list)
     attachments: list[Attachment] = field(default_factory=list)
-    external_user_creator: User | None = None
+    external_user_creator: LinearUser | None = None
     bot_actor: None = None
-    former: list[str] = field(default_factory=list)
+    former_identifiers: list[str] = field(default_factory=list)
     """Its previous identifiers."""
     id: str = field(default_factory=new_id)
 

@@ -35,49 +35,49 @@ A message without directives gets a short answer, or continues the current messa
 directive ends at the first `]]`; `as_argument` writes JSON without one, whatever its texts contain. Calls that an agent
 makes for itself (a title, a commit message, a classifier) get a separate answer and are marked `side`.
 
-For more, pass a `rule`: a function of the request that returns a `Reply`, or None to follow the
+For more, pass a `rule`: a function of the request that returns a `ScriptedReply`, or None to follow the
 directives. By hand: `python -m agent_orchestrator.testing.model --help`.
 """
 
-from agent_orchestrator.testing.model.conversation import Entry, Request, Tool
+from agent_orchestrator.testing.model.conversation import ConversationEntry, ModelRequest, OfferedTool
 from agent_orchestrator.testing.model.directives import as_argument
-from agent_orchestrator.testing.model.log import Arrival, Exchange, Turn
+from agent_orchestrator.testing.model.log import Arrival, Exchange, ModelTurn
 from agent_orchestrator.testing.model.replies import (
-    Call,
-    Edit,
-    Failure,
-    Json,
-    Reply,
-    Shell,
-    Todo,
-    Usage,
-    Write,
-    fail,
-    say,
-    usage_limit,
+    EditAction,
+    HttpFailure,
+    JsonAction,
+    ReplyUsage,
+    ScriptedReply,
+    ShellAction,
+    TodoAction,
+    ToolCall,
+    WriteAction,
+    failure_reply,
+    text_reply,
+    usage_limit_reply,
 )
 from agent_orchestrator.testing.model.scripted import Rule, ScriptedModel
 
 __all__ = [
     "Arrival",
-    "Call",
-    "Edit",
-    "Entry",
+    "ConversationEntry",
+    "EditAction",
     "Exchange",
-    "Failure",
-    "Json",
-    "Reply",
-    "Request",
+    "HttpFailure",
+    "JsonAction",
+    "ModelRequest",
+    "ModelTurn",
+    "OfferedTool",
+    "ReplyUsage",
     "Rule",
     "ScriptedModel",
-    "Shell",
-    "Todo",
-    "Tool",
-    "Turn",
-    "Usage",
-    "Write",
+    "ScriptedReply",
+    "ShellAction",
+    "TodoAction",
+    "ToolCall",
+    "WriteAction",
     "as_argument",
-    "fail",
-    "say",
-    "usage_limit",
+    "failure_reply",
+    "text_reply",
+    "usage_limit_reply",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agent_orchestrator.testing.model.conversation import Entry
+from agent_orchestrator.testing.model.conversation import ConversationEntry
 
 _EXAMPLES_END = re.compile(r"I switched to a new code base\.")
 _RULES = re.compile(
@@ -19,18 +19,18 @@ _ABOUT_FILES = re.compile(
 )
 
 
-def as_typed(entries: Sequence[Entry]) -> list[Entry]:
+def without_aider_additions(entries: Sequence[ConversationEntry]) -> list[ConversationEntry]:
     """Return the conversation without Aider's additions; conversations of other agents are unchanged."""
-    start = next((n for n, entry in enumerate(entries) if _says(entry, _EXAMPLES_END)), None)
+    start = next((n for n, entry in enumerate(entries) if _contains(entry, _EXAMPLES_END)), None)
     typed = [entry for entry in entries if entry.role == "system"] if start is not None else []
     remaining = entries if start is None else entries[start + 2 :]
     for entry in remaining:
         if entry.role != "user":
             typed.append(entry)
         elif not _ABOUT_FILES.match(entry.text):
-            typed.append(Entry("user", _RULES.sub("", entry.text)))
+            typed.append(ConversationEntry("user", _RULES.sub("", entry.text)))
     return typed
 
 
-def _says(entry: Entry, what: re.Pattern[str]) -> bool:
+def _contains(entry: ConversationEntry, what: re.Pattern[str]) -> bool:
     return entry.role == "user" and what.match(entry.text) is not None

@@ -6,9 +6,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent_orchestrator.testing.model.conversation import Entry, Reading, Tool, compact, text_of, texts_of
-from agent_orchestrator.testing.model.replies import Failure
-from agent_orchestrator.testing.model.wire import Answer, ErrorAnswer, Frame, pieces, retry_headers
+from agent_orchestrator.testing.model.conversation import (
+    ConversationEntry,
+    OfferedTool,
+    ParsedBody,
+    compact,
+    text_of,
+    texts_of,
+)
+from agent_orchestrator.testing.model.replies import HttpFailure
+from agent_orchestrator.testing.model.wire_format import (
+    ErrorAnswer,
+    ProviderAnswer,
+    StreamEvent,
+    retry_headers,
+    split_words,
+)
 
 _ERRORS = {
     400: "invalid_request_error",
@@ -19,36 +32,36 @@ _ERRORS = {
     429: "rate_limit_error",
     529: "overloaded_error",
 }
-_FINAL = (400, 401, 403, 404, 413)
+_STATUSES_WITHOUT_RETRY = (400, 401, 403, 404, 413)
 """Statuses that the provider marks as not worth a retry."""
-_DEFERRED = re.compile(r"deferred tools are now available via ToolSearch.*?:\n((?:\w+\n)+)", re.DOTALL)
+_DEFERRED_TOOLS = re.compile(r"deferred tools are now available via ToolSearch.*?:\n((?:\w+\n)+)", re.DOTALL)
 _ANNOUNCING_ROLES = ("system", "user")
 """Roles whose entries announce deferred tools: some models take no system messages and get them in a user's."""
 _MESSAGES = {429: "This request would exceed your rate limit.", 529: "Overloaded", 500: "Internal server error"}
 
 
-class Anthropic:
+class AnthropicMessages:
     """`POST /v1/messages`."""
 
     protocol = "anthropic"
 
-    def read(self, body: Mapping[str, Any], path: str) -> Reading:  # noqa: ARG002
-        entries = [Entry("system", text) for text in texts_of(body.get("system"))]
+    def read(self, body: Mapping[str, Any], path: str) -> ParsedBody:  # noqa: ARG002
+        entries = [ConversationEntry("system", text) for text in texts_of(body.get("system"))]
         for message in body.get("messages", []):
             entries += _entries(message)
         output_format = (body.get("output_config") or {}).get("format") or body.get("output_format") or {}
-        return Reading(
+        return ParsedBody(
             tuple(entries),
-            tuple(Tool(t["name"], t.get("input_schema") or {}) for t in body.get("tools") or [] if "name" in t),
+            tuple(OfferedTool(t["name"], t.get("input_schema") or {}) for t in body.get("tools") or [] if "name" in t),
             body.get("model", ""),
             bool(body.get("stream")),
             json_schema=output_format.get("schema"),
             deferred=frozenset(
-                name for entry in entries if entry.role in _ANNOUNCING_ROLES for name in _deferred(entry.text)
+                name for entry in entries if entry.role in _ANNOUNCING_ROLES for name in _deferred_tools(entry.text)
             ),
         )
 
-    def whole(self, answer: Answer) -> Mapping[str, Any]:
+    def to_object(self, answer: ProviderAnswer) -> Mapping[str, Any]:
         return {
             **_message(answer),
             "content": _content(answer),
@@ -56,15 +69,15 @@ class Anthropic:
             "usage": _usage(answer),
         }
 
-    def frames(self, answer: Answer) -> Iterator[Frame]:
-        def frame(kind: str, *, text: bool = False, **data: object) -> Frame:
-            return Frame({"type": kind, **data}, kind, text)
+    def to_stream(self, answer: ProviderAnswer) -> Iterator[StreamEvent]:
+        def frame(kind: str, *, text: bool = False, **data: object) -> StreamEvent:
+            return StreamEvent({"type": kind, **data}, kind, text)
 
         yield frame("message_start", message={**_message(answer), "usage": {**_usage(answer), "output_tokens": 1}})
         for index, block in enumerate(_content(answer)):
             if block["type"] == "text":
                 yield frame("content_block_start", index=index, content_block={"type": "text", "text": ""})
-                for piece in pieces(block["text"]):
+                for piece in split_words(block["text"]):
                     delta = {"type": "text_delta", "text": piece}
                     yield frame("content_block_delta", text=True, index=index, delta=delta)
             else:
@@ -75,10 +88,10 @@ class Anthropic:
         yield frame("message_delta", delta={"stop_reason": _stop(answer), "stop_sequence": None}, usage=_usage(answer))
         yield frame("message_stop")
 
-    def error(self, failure: Failure, now: float) -> ErrorAnswer:
+    def error(self, failure: HttpFailure, now: float) -> ErrorAnswer:
         headers = retry_headers(failure, now)
         message = failure.message or _MESSAGES.get(failure.status, f"scripted error {failure.status}")
-        if failure.status in _FINAL:
+        if failure.status in _STATUSES_WITHOUT_RETRY:
             headers |= {"x-should-retry": "false"}
         if failure.limit_ends is not None:
             ends = str(int(failure.limit_ends))
@@ -99,26 +112,26 @@ class Anthropic:
         return ErrorAnswer(failure.status, body, headers)
 
 
-def _entries(message: Mapping[str, Any]) -> Iterator[Entry]:
+def _entries(message: Mapping[str, Any]) -> Iterator[ConversationEntry]:
     role = message.get("role")
     content = message.get("content")
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     for block in blocks:
         match block.get("type"):
             case "tool_use":
-                yield Entry("call", compact(block.get("input")), block.get("name", ""))
+                yield ConversationEntry("call", compact(block.get("input")), block.get("name", ""))
             case "tool_result":
-                yield Entry("result", text_of(block.get("content")))
+                yield ConversationEntry("result", text_of(block.get("content")))
             case "text" if role in ("user", "assistant", "system"):
-                yield Entry(role, block.get("text", ""))
+                yield ConversationEntry(role, block.get("text", ""))
 
 
-def _deferred(text: str) -> list[str]:
-    match = _DEFERRED.search(text + "\n")
+def _deferred_tools(text: str) -> list[str]:
+    match = _DEFERRED_TOOLS.search(text + "\n")
     return match[1].split() if match else []
 
 
-def _message(answer: Answer) -> dict[str, Any]:
+def _message(answer: ProviderAnswer) -> dict[str, Any]:
     return {
         "id": f"msg_{answer.id}",
         "type": "message",
@@ -130,7 +143,7 @@ def _message(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _content(answer: Answer) -> list[dict[str, Any]]:
+def _content(answer: ProviderAnswer) -> list[dict[str, Any]]:
     text = [{"type": "text", "text": answer.text}] if answer.text or not answer.calls else []
     calls = [
         {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": call.arguments}
@@ -139,11 +152,11 @@ def _content(answer: Answer) -> list[dict[str, Any]]:
     return text + calls
 
 
-def _stop(answer: Answer) -> str:
+def _stop(answer: ProviderAnswer) -> str:
     return "tool_use" if answer.calls else "end_turn"
 
 
-def _usage(answer: Answer) -> dict[str, int]:
+def _usage(answer: ProviderAnswer) -> dict[str, int]:
     return {
         "input_tokens": answer.usage.input,
         "output_tokens": answer.usage.output,

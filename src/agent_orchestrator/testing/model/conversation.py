@@ -1,6 +1,6 @@
 """An agent's request, independent of the provider: the conversation so far and the offered tools.
 
-Agents add their own text to user messages (the date, the folder, reminders). It is removed, so that `Request.users` is what a
+Agents add their own text to user messages (the date, the folder, reminders). It is removed, so that `ModelRequest.user_messages` is what a
 person typed.
 """
 
@@ -22,18 +22,18 @@ _OWN_END = re.compile(r"\s*<(system_notification|reminder|system_reminder)>.*?</
 _OWN_SENTENCE = re.compile(
     r"\s*(?:# AGENTS\.md instructions|This is the (?:Qwen Code|Gemini CLI)\. We are setting up the context|Tool loaded\.\s*\Z)"
 )
-INTERRUPTED = re.compile(r"\s*(?:\[Request interrupted by user|<turn_aborted>|<interrupted>)")
-_MIDTURN = re.compile(
+INTERRUPTION_NOTICE = re.compile(r"\s*(?:\[Request interrupted by user|<turn_aborted>|<interrupted>)")
+_MID_TURN_MESSAGE = re.compile(
     r"The user sent a new message while you were working:\n(.*?)\n\nThis is how Claude Code surfaces.*", re.DOTALL
 )
-_FOLDER = (
+_FOLDER_PATTERNS = (
     re.compile(r"[Ww]orking directory: *`?([^\s`]+)"),
     re.compile(r"<cwd>(.+?)</cwd>"),
     re.compile(r"working in the directory: *(\S+)"),
     re.compile(r"Workspace Directories:\*\*\s*-\s*(\S+)"),
     re.compile(r"(?i)current working directory(?: is)?:? *`?(/[^\s`]+)"),
 )
-_SIDE = re.compile(
+_SIDE_REQUEST = re.compile(
     r"title generator|concise, single-line task title|generates? (?:a )?(?:concise|short)[^.]{0,40}(?:title|commit message)"
     r"|[Gg]enerate a (?:concise|short|brief)[^.]{0,60}title|[Gg]enerates? concise, one-line Git commit messages"
     r"|memory extraction subagent|\[SUGGESTION MODE|[Aa]nalyze if this message indicates a new conversation topic"
@@ -41,7 +41,7 @@ _SIDE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ConversationEntry:
     """A piece of the conversation."""
 
     role: Literal["system", "user", "assistant", "call", "result"]
@@ -51,7 +51,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class OfferedTool:
     """A tool that the agent offers. With `free_text` it takes text instead of arguments."""
 
     name: str
@@ -67,11 +67,11 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedBody:
     """A parsed request body."""
 
-    entries: tuple[Entry, ...]
-    tools: tuple[Tool, ...] = ()
+    entries: tuple[ConversationEntry, ...]
+    tools: tuple[OfferedTool, ...] = ()
     model: str = ""
     stream: bool = False
     session: str = ""
@@ -83,7 +83,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ModelRequest:
     """A request of an agent."""
 
     number: int
@@ -93,29 +93,31 @@ class Request:
     path: str
     headers: Mapping[str, str]
     body: Mapping[str, Any]
-    entries: tuple[Entry, ...]
-    tools: Mapping[str, Tool]
+    entries: tuple[ConversationEntry, ...]
+    tools: Mapping[str, OfferedTool]
     model: str
-    stream: bool
+    is_streamed: bool
     session: str
     folder: str
-    side: bool
+    is_side_request: bool
     """Whether the agent made it for itself: a title, a commit message."""
     json_schema: Mapping[str, Any] | None
-    deferred: frozenset[str]
+    deferred_tools: frozenset[str]
 
     @property
-    def users(self) -> tuple[str, ...]:
+    def user_messages(self) -> tuple[str, ...]:
         """The user's messages of this conversation, oldest first."""
-        return tuple(entry.text for entry in self.entries if entry.role == "user" and not INTERRUPTED.match(entry.text))
+        return tuple(
+            entry.text for entry in self.entries if entry.role == "user" and not INTERRUPTION_NOTICE.match(entry.text)
+        )
 
     @property
-    def user(self) -> str:
+    def last_user_message(self) -> str:
         """The user's last message."""
-        return self.users[-1] if self.users else ""
+        return self.user_messages[-1] if self.user_messages else ""
 
     @property
-    def results(self) -> tuple[str, ...]:
+    def tool_results(self) -> tuple[str, ...]:
         """The tool results since the user's last message."""
         results: list[str] = []
         for entry in self.entries:
@@ -126,8 +128,8 @@ class Request:
         return tuple(results)
 
 
-def request_of(
-    reading: Reading,
+def build_request(
+    reading: ParsedBody,
     *,
     number: int,
     at: float,
@@ -135,16 +137,16 @@ def request_of(
     path: str,
     headers: Mapping[str, str],
     body: Mapping[str, Any],
-) -> Request:
+) -> ModelRequest:
     """Build the request from the parsed body."""
     prompt_text = "\n".join(entry.text for entry in reading.entries if entry.role in ("system", "user"))
-    folder = next((match[1] for pattern in _FOLDER if (match := pattern.search(prompt_text))), "")
+    folder = next((match[1] for pattern in _FOLDER_PATTERNS if (match := pattern.search(prompt_text))), "")
     has_result_schema = protocol == "responses" and bool(
         reading.tools
     )  # a turn whose final answer must match the schema
     entries = tuple(_as_typed(reading.entries))
     first = next((entry.text[:80] for entry in entries if entry.role == "user"), "")
-    return Request(
+    return ModelRequest(
         number=number,
         at=at,
         protocol=protocol,
@@ -154,30 +156,31 @@ def request_of(
         entries=entries,
         tools={tool.name: tool for tool in reading.tools},
         model=reading.model,
-        stream=reading.stream,
+        is_streamed=reading.stream,
         session=reading.session or _session(headers) or folder or first,
         folder=folder,
-        side=(reading.json_schema is not None and not has_result_schema) or _SIDE.search(prompt_text) is not None,
+        is_side_request=(reading.json_schema is not None and not has_result_schema)
+        or _SIDE_REQUEST.search(prompt_text) is not None,
         json_schema=reading.json_schema,
-        deferred=reading.deferred,
+        deferred_tools=reading.deferred,
     )
 
 
-def _as_typed(entries: Iterable[Entry]) -> Iterable[Entry]:
+def _as_typed(entries: Iterable[ConversationEntry]) -> Iterable[ConversationEntry]:
     for entry in entries:
         if entry.role == "system":
             continue
-        if entry.role != "user" or INTERRUPTED.match(entry.text):
+        if entry.role != "user" or INTERRUPTION_NOTICE.match(entry.text):
             yield entry
             continue
         if _OWN_BLOCK.fullmatch(entry.text) or _OWN_SENTENCE.match(entry.text):
             continue
         opening = _OWN_BEGINNING.match(entry.text)
         text = _OWN_END.sub("", entry.text[opening.end() :] if opening else entry.text)
-        if midturn := _MIDTURN.fullmatch(text):
+        if midturn := _MID_TURN_MESSAGE.fullmatch(text):
             text = midturn[1]
         if text.strip():
-            yield Entry("user", text)
+            yield ConversationEntry("user", text)
 
 
 def _session(headers: Mapping[str, str]) -> str:

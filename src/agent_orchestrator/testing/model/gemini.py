@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agent_orchestrator.testing.model.conversation import Entry, Reading, Tool, compact, texts_of
-from agent_orchestrator.testing.model.replies import Failure
-from agent_orchestrator.testing.model.wire import Answer, ErrorAnswer, Frame, pieces, retry_headers
+from agent_orchestrator.testing.model.conversation import ConversationEntry, OfferedTool, ParsedBody, compact, texts_of
+from agent_orchestrator.testing.model.replies import HttpFailure
+from agent_orchestrator.testing.model.wire_format import (
+    ErrorAnswer,
+    ProviderAnswer,
+    StreamEvent,
+    retry_headers,
+    split_words,
+)
 
 _ERRORS = {
     400: "INVALID_ARGUMENT",
@@ -19,37 +25,39 @@ _ERRORS = {
 _DETAIL = "type.googleapis.com/google.rpc."
 
 
-class Gemini:
+class GenerateContent:
     """`POST /v1beta/models/MODEL:generateContent` and `:streamGenerateContent`."""
 
     protocol = "gemini"
 
-    def read(self, body: Mapping[str, Any], path: str) -> Reading:
-        entries = [Entry("system", text) for text in texts_of((body.get("systemInstruction") or {}).get("parts"))]
+    def read(self, body: Mapping[str, Any], path: str) -> ParsedBody:
+        entries = [
+            ConversationEntry("system", text) for text in texts_of((body.get("systemInstruction") or {}).get("parts"))
+        ]
         for content in body.get("contents", []):
             entries += _entries(content)
         declared = [f for tool in body.get("tools") or [] for f in tool.get("functionDeclarations") or []]
         settings = body.get("generationConfig") or {}
         wants_json = settings.get("responseMimeType") == "application/json"
         schema = settings.get("responseJsonSchema") or settings.get("responseSchema") or {}
-        return Reading(
+        return ParsedBody(
             tuple(entries),
-            tuple(Tool(f["name"], f.get("parametersJsonSchema") or f.get("parameters") or {}) for f in declared),
+            tuple(OfferedTool(f["name"], f.get("parametersJsonSchema") or f.get("parameters") or {}) for f in declared),
             path.rpartition("/")[2].partition(":")[0],
             ":streamGenerateContent" in path,
             json_schema=schema if wants_json else None,
         )
 
-    def whole(self, answer: Answer) -> Mapping[str, Any]:
+    def to_object(self, answer: ProviderAnswer) -> Mapping[str, Any]:
         parts: list[Mapping[str, Any]] = [{"text": answer.text}] if answer.text or not answer.calls else []
         return _chunk(answer, [*parts, *_calls(answer)], last=True)
 
-    def frames(self, answer: Answer) -> Iterator[Frame]:
-        parts = [*({"text": piece} for piece in pieces(answer.text)), *_calls(answer)] or [{"text": ""}]
+    def to_stream(self, answer: ProviderAnswer) -> Iterator[StreamEvent]:
+        parts = [*({"text": piece} for piece in split_words(answer.text)), *_calls(answer)] or [{"text": ""}]
         for number, part in enumerate(parts, 1):
-            yield Frame(_chunk(answer, [part], last=number == len(parts)), text="text" in part)
+            yield StreamEvent(_chunk(answer, [part], last=number == len(parts)), text="text" in part)
 
-    def error(self, failure: Failure, now: float) -> ErrorAnswer:
+    def error(self, failure: HttpFailure, now: float) -> ErrorAnswer:
         headers = retry_headers(failure, now)
         status = _ERRORS.get(failure.status, "INTERNAL")
         details: list[Mapping[str, Any]] = []
@@ -64,22 +72,24 @@ class Gemini:
         return ErrorAnswer(failure.status, {"error": body}, headers)
 
 
-def _entries(content: Mapping[str, Any]) -> Iterator[Entry]:
+def _entries(content: Mapping[str, Any]) -> Iterator[ConversationEntry]:
     role = "assistant" if content.get("role") == "model" else "user"
     for part in content.get("parts") or []:
         if "functionCall" in part:
-            yield Entry("call", compact(part["functionCall"].get("args")), part["functionCall"].get("name", ""))
+            yield ConversationEntry(
+                "call", compact(part["functionCall"].get("args")), part["functionCall"].get("name", "")
+            )
         elif "functionResponse" in part:
-            yield Entry("result", compact(part["functionResponse"].get("response")))
+            yield ConversationEntry("result", compact(part["functionResponse"].get("response")))
         elif part.get("text") and not part.get("thought"):
-            yield Entry("assistant" if role == "assistant" else "user", part["text"])
+            yield ConversationEntry("assistant" if role == "assistant" else "user", part["text"])
 
 
-def _calls(answer: Answer) -> list[Mapping[str, Any]]:
+def _calls(answer: ProviderAnswer) -> list[Mapping[str, Any]]:
     return [{"functionCall": {"name": call.name, "args": call.arguments}} for call in answer.calls]
 
 
-def _chunk(answer: Answer, parts: list[Mapping[str, Any]], *, last: bool = False) -> dict[str, Any]:
+def _chunk(answer: ProviderAnswer, parts: list[Mapping[str, Any]], *, last: bool = False) -> dict[str, Any]:
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
     if last:
         candidate["finishReason"] = "STOP"

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
-_LONGEST_LINE = 1 << 20
+_MAX_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ModelHttpRequest:
     """A received request; header names are in lower case."""
 
     method: str
@@ -22,44 +22,46 @@ class Received:
     body: bytes
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The client disconnected before its answer was complete."""
 
 
-class Answering:
+class AnswerWriter:
     """Sends the answer to a client."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
-    async def whole(self, body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+    async def send_json(self, body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         """Send an object as JSON."""
         data = json.dumps(body, ensure_ascii=False).encode()
-        self._head(status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})})
+        self._send_head(
+            status, {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
+        )
         await self._send(data)
 
-    async def empty(self) -> None:
+    async def send_headers(self) -> None:
         """Send headers without a body."""
-        self._head(200, {"content-length": "0"})
+        self._send_head(200, {"content-length": "0"})
         await self._send(b"")
 
     async def begin_stream(self, headers: Mapping[str, str] | None = None) -> None:
         """Begin a stream of events, in chunked encoding so that a client can distinguish a cut from the end."""
         kind = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-        self._head(200, {**kind, "transfer-encoding": "chunked", **(headers or {})})
+        self._send_head(200, {**kind, "transfer-encoding": "chunked", **(headers or {})})
         await self._send(b"")
 
-    async def event(self, data: object, name: str | None = None, *, last: bool = False) -> None:
+    async def send_event(self, data: object, name: str | None = None, *, last: bool = False) -> None:
         """Send one event; `last` ends the stream."""
         text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
         event = (f"event: {name}\n" if name else "").encode() + f"data: {text}\n\n".encode()
         await self._send(b"%x\r\n%b\r\n%b" % (len(event), event, b"0\r\n\r\n" if last else b""))
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Abort the connection at once."""
         self._writer.transport.abort()
 
-    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+    def _send_head(self, status: int, headers: Mapping[str, str]) -> None:
         phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Scripted"
         lines = [
             f"HTTP/1.1 {status} {phrase}",
@@ -73,13 +75,13 @@ class Answering:
             self._writer.write(data)
             await self._writer.drain()
         except ConnectionError:
-            raise Gone from None
+            raise ClientDisconnected from None
 
 
-Handler = Callable[[Received, Answering], Awaitable[None]]
+Handler = Callable[[ModelHttpRequest, AnswerWriter], Awaitable[None]]
 
 
-class Server:
+class ModelHttpServer:
     """Listens on loopback; a handler is cancelled when its client disconnects or the server stops."""
 
     def __init__(self, handler: Handler) -> None:
@@ -89,7 +91,7 @@ class Server:
 
     async def start(self, port: int = 0) -> int:
         """Listen and return the port; raise `OSError` if it is in use."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port, limit=_LONGEST_LINE)
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", port, limit=_MAX_LINE_BYTES)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
@@ -116,18 +118,18 @@ class Server:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received = await _read(reader, writer)
-        handling = asyncio.ensure_future(self._handler(received, Answering(writer)))
+        handling = asyncio.ensure_future(self._handler(received, AnswerWriter(writer)))
         disconnected = asyncio.ensure_future(reader.read())
         try:
             await asyncio.wait({handling, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             disconnected.cancel()
             handling.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Gone, ConnectionError):
+            with contextlib.suppress(asyncio.CancelledError, ClientDisconnected, ConnectionError):
                 await handling
 
 
-async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Received:
+async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> ModelHttpRequest:
     method, path, _ = (await reader.readuntil(b"\r\n")).decode("latin-1").split()
     headers: dict[str, str] = {}
     while (line := (await reader.readuntil(b"\r\n")).decode("latin-1").strip()) != "":
@@ -136,8 +138,8 @@ async def _read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> R
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     if headers.get("transfer-encoding", "").lower() == "chunked":
-        return Received(method, path, headers, await _chunks(reader))
-    return Received(method, path, headers, await reader.readexactly(int(headers.get("content-length") or 0)))
+        return ModelHttpRequest(method, path, headers, await _chunks(reader))
+    return ModelHttpRequest(method, path, headers, await reader.readexactly(int(headers.get("content-length") or 0)))
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from agent_orchestrator.testing.model.conversation import Request
-from agent_orchestrator.testing.model.replies import Reply
+from agent_orchestrator.testing.model.conversation import ModelRequest
+from agent_orchestrator.testing.model.replies import ScriptedReply
 
 Outcome = Literal["open", "answered", "failed", "dropped", "left"]
 
@@ -16,8 +16,8 @@ Outcome = Literal["open", "answered", "failed", "dropped", "left"]
 class Exchange:
     """A request and its outcome; `left` means that the agent disconnected first."""
 
-    request: Request
-    reply: Reply
+    request: ModelRequest
+    reply: ScriptedReply
     outcome: Outcome = "open"
     ended: float | None = None
     """Unix time of the last byte."""
@@ -43,9 +43,9 @@ class Exchange:
             "model": request.model,
             "session": request.session,
             "folder": request.folder,
-            "side": request.side,
-            "users": request.users,
-            "results": request.results,
+            "side": request.is_side_request,
+            "users": request.user_messages,
+            "results": request.tool_results,
             "tools": sorted(request.tools),
             "reply": asdict(self.reply),
         }
@@ -61,7 +61,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ModelTurn:
     """A turn, from the first request for a message to the last byte of the answer without tool calls."""
 
     session: str
@@ -74,35 +74,35 @@ def arrivals(exchanges: Iterable[Exchange]) -> Iterator[Arrival]:
     threads_by_session: dict[str, list[tuple[str, ...]]] = {}
     for exchange in exchanges:
         request = exchange.request
-        if request.side:
+        if request.is_side_request:
             continue
         threads = threads_by_session.setdefault(request.session, [])
-        common = max((_common_length(thread, request.users) for thread in threads), default=0)
-        for text in request.users[common:]:
+        common = max((_common_length(thread, request.user_messages) for thread in threads), default=0)
+        for text in request.user_messages[common:]:
             yield Arrival(request.at, request.session, text)
-        threads.append(request.users)
+        threads.append(request.user_messages)
 
 
-def turns(exchanges: Iterable[Exchange]) -> list[Turn]:
+def turns(exchanges: Iterable[Exchange]) -> list[ModelTurn]:
     """Return the turns by start; a turn whose answer failed or was abandoned ends when the next message arrives."""
-    turns: list[Turn] = []
+    turns: list[ModelTurn] = []
     open_turns: dict[str, tuple[float, int, float | None]] = {}
     for exchange in exchanges:
         request = exchange.request
-        if request.side:
+        if request.is_side_request:
             continue
         before = open_turns.get(request.session)
-        if before is not None and before[2] is not None and len(request.users) != before[1]:
-            turns.append(Turn(request.session, before[0], before[2]))
+        if before is not None and before[2] is not None and len(request.user_messages) != before[1]:
+            turns.append(ModelTurn(request.session, before[0], before[2]))
             before = None
         began = request.at if before is None else before[0]
         if exchange.ends_turn:
             open_turns.pop(request.session, None)
-            turns.append(Turn(request.session, began, exchange.ended))
+            turns.append(ModelTurn(request.session, began, exchange.ended))
         else:
             broken = exchange.ended if exchange.outcome in ("failed", "dropped", "left") else None
-            open_turns[request.session] = (began, len(request.users), broken)
-    turns += [Turn(session, began, None) for session, (began, _, _) in open_turns.items()]
+            open_turns[request.session] = (began, len(request.user_messages), broken)
+    turns += [ModelTurn(session, began, None) for session, (began, _, _) in open_turns.items()]
     return sorted(turns, key=lambda turn: turn.began)
 
 

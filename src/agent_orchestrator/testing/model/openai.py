@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from agent_orchestrator.testing.model.replies import Failure, Usage
-from agent_orchestrator.testing.model.wire import ErrorAnswer, retry_headers
+from agent_orchestrator.testing.model.replies import HttpFailure, ReplyUsage
+from agent_orchestrator.testing.model.wire_format import ErrorAnswer, retry_headers
 
 _ERRORS = {
     400: ("invalid_request_error", None),
@@ -13,7 +13,7 @@ _ERRORS = {
 }
 
 
-def error(failure: Failure, now: float) -> ErrorAnswer:
+def error_answer(failure: HttpFailure, now: float) -> ErrorAnswer:
     """Return the error of both formats; a usage limit as ChatGPT's plans report it."""
     headers = retry_headers(failure, now)
     kind, code = _ERRORS.get(failure.status, ("server_error", None))
@@ -31,6 +31,6 @@ def error(failure: Failure, now: float) -> ErrorAnswer:
     return ErrorAnswer(failure.status, {"error": body}, headers)
 
 
-def sent(usage: Usage) -> int:
+def input_tokens(usage: ReplyUsage) -> int:
     """Return all tokens of the request; OpenAI includes the cached ones."""
     return usage.input + usage.cache_read + usage.cache_write

@@ -10,7 +10,7 @@ State = Literal["open", "in-progress", "done"]
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ReplyUsage:
     """The token figures of an answer; `input` excludes tokens read from or written to the cache."""
 
     input: int = 1000
@@ -20,7 +20,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class HttpFailure:
     """An HTTP error instead of an answer: `times` times, or each time."""
 
     status: int
@@ -32,7 +32,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool call by the agent's name of the tool; `arguments` is text for tools that take free text."""
 
     name: str
@@ -40,14 +40,14 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Shell:
+class ShellAction:
     """Run a command with the agent's shell tool."""
 
     command: str
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteAction:
     """Write a file."""
 
     path: str
@@ -55,7 +55,7 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class EditAction:
     """Replace text in a file."""
 
     path: str
@@ -64,24 +64,24 @@ class Edit:
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
+class TodoAction:
     """Set the agent's plan or to-do list."""
 
     steps: Sequence[tuple[State, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Json:
+class JsonAction:
     """The final answer of a turn with a schema: by the agent's tool for it, else as text."""
 
     value: Any
 
 
-Action = Call | Shell | Write | Edit | Todo | Json
+Action = ToolCall | ShellAction | WriteAction | EditAction | TodoAction | JsonAction
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ScriptedReply:
     """An answer: text, tool calls or both; and delays and failures."""
 
     text: str = ""
@@ -91,20 +91,22 @@ class Reply:
     hang: str | None = None
     stall: str | None = None
     drop: bool = False
-    failure: Failure | None = None
-    usage: Usage = field(default_factory=Usage)
+    failure: HttpFailure | None = None
+    usage: ReplyUsage = field(default_factory=ReplyUsage)
 
 
-def say(text: str) -> Reply:
+def text_reply(text: str) -> ScriptedReply:
     """Return an answer of text that ends the turn."""
-    return Reply(text)
+    return ScriptedReply(text)
 
 
-def fail(status: int, message: str = "", *, times: int | None = None, retry_after: float | None = None) -> Reply:
+def failure_reply(
+    status: int, message: str = "", *, times: int | None = None, retry_after: float | None = None
+) -> ScriptedReply:
     """Return an HTTP error; without `times`, it is repeated as long as the rule returns it."""
-    return Reply(failure=Failure(status, message, times, retry_after))
+    return ScriptedReply(failure=HttpFailure(status, message, times, retry_after))
 
 
-def usage_limit(ends: float) -> Reply:
+def usage_limit_reply(ends: float) -> ScriptedReply:
     """Return the provider's usage limit that ends at this Unix time."""
-    return Reply(failure=Failure(429, limit_ends=ends))
+    return ScriptedReply(failure=HttpFailure(429, limit_ends=ends))

@@ -9,18 +9,31 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent_orchestrator.testing.model import openai
-from agent_orchestrator.testing.model.conversation import Entry, Reading, Tool, compact, text_of, texts_of
-from agent_orchestrator.testing.model.replies import Failure
-from agent_orchestrator.testing.model.wire import Answer, BoundCall, ErrorAnswer, Frame, pieces
+from agent_orchestrator.testing.model.conversation import (
+    ConversationEntry,
+    OfferedTool,
+    ParsedBody,
+    compact,
+    text_of,
+    texts_of,
+)
+from agent_orchestrator.testing.model.replies import HttpFailure
+from agent_orchestrator.testing.model.wire_format import (
+    BoundCall,
+    ErrorAnswer,
+    ProviderAnswer,
+    StreamEvent,
+    split_words,
+)
 
 
-class Responses:
+class OpenAIResponses:
     """`POST /v1/responses`."""
 
     protocol = "responses"
 
-    def read(self, body: Mapping[str, Any], path: str) -> Reading:  # noqa: ARG002
-        entries = [Entry("system", text) for text in texts_of(body.get("instructions"))]
+    def read(self, body: Mapping[str, Any], path: str) -> ParsedBody:  # noqa: ARG002
+        entries = [ConversationEntry("system", text) for text in texts_of(body.get("instructions"))]
         raw_input = body.get("input", [])
         items: list[Any] = [{"role": "user", "content": raw_input}] if isinstance(raw_input, str) else raw_input
         tools = list(_tools(body.get("tools") or []))
@@ -29,7 +42,7 @@ class Responses:
             if item.get("type") == "additional_tools":
                 tools += _tools(item.get("tools") or [])
         text_format = (body.get("text") or {}).get("format") or {}
-        return Reading(
+        return ParsedBody(
             tuple(entries),
             tuple(tools),
             body.get("model", ""),
@@ -38,14 +51,14 @@ class Responses:
             text_format.get("schema"),
         )
 
-    def whole(self, answer: Answer) -> Mapping[str, Any]:
+    def to_object(self, answer: ProviderAnswer) -> Mapping[str, Any]:
         return {**_head(answer), "status": "completed", "output": list(_items(answer)), "usage": _usage(answer)}
 
-    def frames(self, answer: Answer) -> Iterator[Frame]:
+    def to_stream(self, answer: ProviderAnswer) -> Iterator[StreamEvent]:
         numbers = itertools.count()
 
-        def frame(kind: str, data: Mapping[str, Any], *, text: bool = False) -> Frame:
-            return Frame({"type": kind, "sequence_number": next(numbers), **data}, kind, text)
+        def frame(kind: str, data: Mapping[str, Any], *, text: bool = False) -> StreamEvent:
+            return StreamEvent({"type": kind, "sequence_number": next(numbers), **data}, kind, text)
 
         yield frame("response.created", {"response": _head(answer)})
         yield frame("response.in_progress", {"response": _head(answer)})
@@ -56,7 +69,7 @@ class Responses:
                 part = item["content"][0]
                 position |= {"content_index": 0}
                 yield frame("response.content_part.added", {**position, "part": {**part, "text": ""}})
-                for piece in pieces(part["text"]):
+                for piece in split_words(part["text"]):
                     yield frame("response.output_text.delta", {**position, "delta": piece}, text=True)
                 yield frame("response.output_text.done", {**position, "text": part["text"]})
                 yield frame("response.content_part.done", {**position, "part": part})
@@ -64,37 +77,37 @@ class Responses:
                 yield frame("response.function_call_arguments.delta", {**position, "delta": item["arguments"]})
                 yield frame("response.function_call_arguments.done", {**position, "arguments": item["arguments"]})
             yield frame("response.output_item.done", {"output_index": index, "item": item})
-        yield frame("response.completed", {"response": self.whole(answer)})
+        yield frame("response.completed", {"response": self.to_object(answer)})
 
-    def error(self, failure: Failure, now: float) -> ErrorAnswer:
-        return openai.error(failure, now)
+    def error(self, failure: HttpFailure, now: float) -> ErrorAnswer:
+        return openai.error_answer(failure, now)
 
 
-def _entries(item: Mapping[str, Any]) -> Iterator[Entry]:
+def _entries(item: Mapping[str, Any]) -> Iterator[ConversationEntry]:
     kind = item.get("type", "message")
     role = item.get("role")
     if kind == "message":
         if role == "assistant":
-            yield Entry("assistant", text_of(item.get("content")))
+            yield ConversationEntry("assistant", text_of(item.get("content")))
         else:
             for text in texts_of(item.get("content")):
-                yield Entry("user" if role == "user" else "system", text)
+                yield ConversationEntry("user" if role == "user" else "system", text)
     elif kind.endswith("_output"):
         output = item.get("output")
-        yield Entry("result", text_of(output) or compact(output))
+        yield ConversationEntry("result", text_of(output) or compact(output))
     elif kind.endswith("_call"):
-        yield Entry("call", str(item.get("arguments") or item.get("input") or ""), item.get("name") or kind)
+        yield ConversationEntry("call", str(item.get("arguments") or item.get("input") or ""), item.get("name") or kind)
 
 
-def _tools(definitions: Iterable[Mapping[str, Any]], namespace: str = "") -> Iterator[Tool]:
+def _tools(definitions: Iterable[Mapping[str, Any]], namespace: str = "") -> Iterator[OfferedTool]:
     for tool in definitions:
         if tool.get("type") == "namespace":
             yield from _tools(tool.get("tools") or [], tool.get("name", ""))
         elif "name" in tool:
-            yield Tool(tool["name"], tool.get("parameters") or {}, tool.get("type") == "custom", namespace)
+            yield OfferedTool(tool["name"], tool.get("parameters") or {}, tool.get("type") == "custom", namespace)
 
 
-def _head(answer: Answer) -> dict[str, Any]:
+def _head(answer: ProviderAnswer) -> dict[str, Any]:
     return {
         "id": f"resp_{answer.id}",
         "object": "response",
@@ -110,7 +123,7 @@ def _head(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _items(answer: Answer) -> Iterator[dict[str, Any]]:
+def _items(answer: ProviderAnswer) -> Iterator[dict[str, Any]]:
     if answer.text or not answer.calls:
         content = [{"type": "output_text", "text": answer.text, "annotations": []}]
         head = {"type": "message", "id": f"msg_{answer.id}", "role": "assistant", "status": "completed"}
@@ -138,8 +151,8 @@ def _started(item: Mapping[str, Any]) -> dict[str, Any]:
     return {**item, "status": "in_progress", **empty}
 
 
-def _usage(answer: Answer) -> dict[str, Any]:
-    sent = openai.sent(answer.usage)
+def _usage(answer: ProviderAnswer) -> dict[str, Any]:
+    sent = openai.input_tokens(answer.usage)
     return {
         "input_tokens": sent,
         "input_tokens_details": {"cached_tokens": answer.usage.cache_read},

@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
-from agent_orchestrator.testing.model.anthropic import Anthropic
-from agent_orchestrator.testing.model.chat import Chat
-from agent_orchestrator.testing.model.conversation import Request, request_of
+from agent_orchestrator.testing.model.anthropic import AnthropicMessages
+from agent_orchestrator.testing.model.chat import ChatCompletions
+from agent_orchestrator.testing.model.conversation import ModelRequest, build_request
 from agent_orchestrator.testing.model.directives import next_reply, side_reply
-from agent_orchestrator.testing.model.gemini import Gemini
-from agent_orchestrator.testing.model.http import Answering, Received, Server
-from agent_orchestrator.testing.model.log import Arrival, Exchange, Outcome, Turn, arrivals, turns
-from agent_orchestrator.testing.model.replies import Call, Failure, Reply, fail
-from agent_orchestrator.testing.model.responses import Responses
-from agent_orchestrator.testing.model.tools import as_text, bind
-from agent_orchestrator.testing.model.wire import Answer, BoundCall, Wire
+from agent_orchestrator.testing.model.gemini import GenerateContent
+from agent_orchestrator.testing.model.http import AnswerWriter, ModelHttpRequest, ModelHttpServer
+from agent_orchestrator.testing.model.log import Arrival, Exchange, ModelTurn, Outcome, arrivals, turns
+from agent_orchestrator.testing.model.replies import HttpFailure, ScriptedReply, ToolCall, failure_reply
+from agent_orchestrator.testing.model.responses import OpenAIResponses
+from agent_orchestrator.testing.model.tools import as_text, bind_action
+from agent_orchestrator.testing.model.wire_format import BoundCall, ProviderAnswer, WireFormat
 
-Rule = Callable[[Request], Reply | str | None]
+Rule = Callable[[ModelRequest], ScriptedReply | str | None]
 """Decides an answer: a reply, a script of directives for this message, or None to follow the prompt's directives.
 It is called in the server's thread and must not block; side requests of agents do not reach it."""
 
@@ -56,7 +56,7 @@ class ScriptedModel:
 
         async def main() -> None:
             self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-            server = Server(self._answer)
+            server = ModelHttpServer(self._answer)
             try:
                 self.url = f"http://127.0.0.1:{await server.start(self._port)}"
             except OSError as error:
@@ -112,9 +112,9 @@ class ScriptedModel:
             return list(self._exchanges)
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[ModelRequest]:
         """All requests but side requests."""
-        return [exchange.request for exchange in self.exchanges if not exchange.request.side]
+        return [exchange.request for exchange in self.exchanges if not exchange.request.is_side_request]
 
     def arrivals(self, session: str | None = None) -> list[Arrival]:
         """Return the user's messages, each once, in order of arrival."""
@@ -124,7 +124,7 @@ class ScriptedModel:
         """Return how many messages that contain this text arrived."""
         return sum(text in arrival.text for arrival in self.arrivals(session))
 
-    def turns(self, session: str | None = None) -> list[Turn]:
+    def turns(self, session: str | None = None) -> list[ModelTurn]:
         """Return the turns of agents as the model sees them."""
         return [turn for turn in turns(self.exchanges) if session in (None, turn.session)]
 
@@ -137,7 +137,7 @@ class ScriptedModel:
         with self._changed:
             exchange = self._changed.wait_for(first_match, timeout)
         if exchange is None:
-            summary = [(each.request.user[:60], each.outcome) for each in self.exchanges]
+            summary = [(each.request.last_user_message[:60], each.outcome) for each in self.exchanges]
             raise TimeoutError(f"nothing as wanted came within {timeout:g} s; there was {summary}")
         return exchange
 
@@ -154,20 +154,20 @@ class ScriptedModel:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(release_waiting)
 
-    async def _answer(self, received: Received, answering: Answering) -> None:
+    async def _answer(self, received: ModelHttpRequest, answering: AnswerWriter) -> None:
         path = received.path.partition("?")[0]
-        wire = _wire(path) if received.method == "POST" else None
+        wire = _find_wire_format(path) if received.method == "POST" else None
         if wire is None:
-            await self._other(received, path, answering)
+            await self._serve_control_request(received, path, answering)
             return
         try:
             body = json.loads(received.body)
             reading = wire.read(body, path)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            await answering.whole({"error": {"message": f"not understood: {error!r}"}}, 400)
+            await answering.send_json({"error": {"message": f"not understood: {error!r}"}}, 400)
             return
         exchange = self._begin(
-            lambda number: request_of(
+            lambda number: build_request(
                 reading,
                 number=number,
                 at=time.time(),
@@ -182,7 +182,7 @@ class ScriptedModel:
         finally:
             self._end(exchange, "left")
 
-    def _begin(self, make: Callable[[int], Request]) -> Exchange:
+    def _begin(self, make: Callable[[int], ModelRequest]) -> Exchange:
         with self._changed:
             request = make(len(self._exchanges) + 1)
             exchange = Exchange(request, self._decide(request))
@@ -201,60 +201,65 @@ class ScriptedModel:
             with self._log.open("a") as log:
                 log.write(json.dumps(exchange.as_json(), ensure_ascii=False) + "\n")
 
-    def _decide(self, request: Request) -> Reply:
-        if request.side:
+    def _decide(self, request: ModelRequest) -> ScriptedReply:
+        if request.is_side_request:
             return side_reply(request)
         try:
             decision = self.rule(request) if self.rule else None
         except Exception as error:
-            return fail(500, f"the rule of the scripted model raised {error!r}")
-        reply = decision if isinstance(decision, Reply) else next_reply(request, time.time(), decision)
-        bound = [(action, bind(action, request)) for action in reply.calls]
+            return failure_reply(500, f"the rule of the scripted model raised {error!r}")
+        reply = decision if isinstance(decision, ScriptedReply) else next_reply(request, time.time(), decision)
+        bound = [(action, bind_action(action, request)) for action in reply.calls]
         texts = [reply.text, *(as_text(action, request) for action, calls in bound if not calls)]
         calls = tuple(call for _, bound_calls in bound for call in bound_calls)
         return replace(reply, text="\n".join(filter(None, texts)), calls=calls)
 
-    async def _send_reply(self, exchange: Exchange, wire: Wire, answering: Answering) -> None:
+    async def _send_reply(self, exchange: Exchange, wire: WireFormat, answering: AnswerWriter) -> None:
         reply, request = exchange.reply, exchange.request
         await asyncio.sleep(reply.wait)
         if reply.hang is not None:
-            await self._hold(exchange, reply.hang)
+            await self._wait_until_released(exchange, reply.hang)
         if reply.failure is not None and self._still_fails(request, reply.failure):
             error = wire.error(reply.failure, time.time())
             self._end(exchange, "failed")
-            await answering.whole(error.body, error.status, error.headers)
+            await answering.send_json(error.body, error.status, error.headers)
             return
-        answer = Answer(request.model, reply.text, _bound(reply, request), reply.usage)
+        answer = ProviderAnswer(request.model, reply.text, _bind_calls(reply, request), reply.usage)
         headers = {"request-id": f"req_{answer.id}", "x-request-id": f"req_{answer.id}"}
-        if request.stream:
+        if request.is_streamed:
             await self._stream(exchange, wire, answer, answering, headers)
         else:
             self._end(exchange, "answered")
-            await answering.whole(wire.whole(answer), headers=headers)
+            await answering.send_json(wire.to_object(answer), headers=headers)
 
     async def _stream(
-        self, exchange: Exchange, wire: Wire, answer: Answer, answering: Answering, headers: Mapping[str, str]
+        self,
+        exchange: Exchange,
+        wire: WireFormat,
+        answer: ProviderAnswer,
+        answering: AnswerWriter,
+        headers: Mapping[str, str],
     ) -> None:
         reply = exchange.reply
-        frames = list(wire.frames(answer))
+        frames = list(wire.to_stream(answer))
         pause = reply.slow / max(1, sum(frame.text for frame in frames))
         await answering.begin_stream(headers)
         for number, frame in enumerate(frames):
             if number == len(frames) // 2:
                 if reply.stall is not None:
-                    await self._hold(exchange, reply.stall)
+                    await self._wait_until_released(exchange, reply.stall)
                 if reply.drop:
                     self._end(exchange, "dropped")
-                    answering.cut()
+                    answering.abort()
                     return
             if frame.text and pause:
                 await asyncio.sleep(pause)
             last = number == len(frames) - 1
             if last:
                 self._end(exchange, "answered")
-            await answering.event(frame.data, frame.event, last=last)
+            await answering.send_event(frame.data, frame.event, last=last)
 
-    async def _hold(self, exchange: Exchange, name: str) -> None:
+    async def _wait_until_released(self, exchange: Exchange, name: str) -> None:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._held.setdefault(name, []).append(waiting)
         with self._changed:
@@ -264,44 +269,46 @@ class ScriptedModel:
         with self._changed:
             exchange.held = None
 
-    def _still_fails(self, request: Request, failure: Failure) -> bool:
+    def _still_fails(self, request: ModelRequest, failure: HttpFailure) -> bool:
         key = (request.session, hash(request.entries))
         self._failures[key] += 1
         return failure.times is None or self._failures[key] <= failure.times
 
-    async def _other(self, received: Received, path: str, answering: Answering) -> None:
+    async def _serve_control_request(self, received: ModelHttpRequest, path: str, answering: AnswerWriter) -> None:
         if path.endswith(("/count_tokens", ":countTokens")):
             tokens = len(received.body) // 4
-            await answering.whole({"input_tokens": tokens, "totalTokens": tokens})
+            await answering.send_json({"input_tokens": tokens, "totalTokens": tokens})
         elif path.endswith("/models"):
             data = [{"id": name, "object": "model", "created": 1, "owned_by": "scripted"} for name in _MODELS]
             models = [{"name": f"models/{name}"} for name in _MODELS] if "/v1beta" in path else []
-            await answering.whole({"object": "list", "data": data, "models": models})
+            await answering.send_json({"object": "list", "data": data, "models": models})
         elif path == "/_model/exchanges":
-            await answering.whole([exchange.as_json() for exchange in self.exchanges])
+            await answering.send_json([exchange.as_json() for exchange in self.exchanges])
         elif path.startswith("/_model/release") and received.method == "POST":
             self.release(path.removeprefix("/_model/release").strip("/"))
-            await answering.whole({})
+            await answering.send_json({})
         elif received.method == "HEAD":
-            await answering.empty()
+            await answering.send_headers()
         else:
-            await answering.whole({"error": {"type": "not_found_error", "message": f"{path} is not served here"}}, 404)
+            await answering.send_json(
+                {"error": {"type": "not_found_error", "message": f"{path} is not served here"}}, 404
+            )
 
 
-def _wire(path: str) -> Wire | None:
+def _find_wire_format(path: str) -> WireFormat | None:
     if path.endswith("/messages"):
-        return Anthropic()
+        return AnthropicMessages()
     if path.endswith("/chat/completions"):
-        return Chat()
+        return ChatCompletions()
     if path.endswith("/responses"):
-        return Responses()
+        return OpenAIResponses()
     if path.endswith((":generateContent", ":streamGenerateContent")):
-        return Gemini()
+        return GenerateContent()
     return None
 
 
-def _bound(reply: Reply, request: Request) -> tuple[BoundCall, ...]:
-    calls = (call for call in reply.calls if isinstance(call, Call))
+def _bind_calls(reply: ScriptedReply, request: ModelRequest) -> tuple[BoundCall, ...]:
+    calls = (call for call in reply.calls if isinstance(call, ToolCall))
     return tuple(
         BoundCall(call.name, call.arguments, request.tools[call.name].namespace if call.name in request.tools else "")
         for call in calls

@@ -213,27 +213,27 @@ def test_each_rule_has_its_effect(box: Sandbox, name: str) -> None:
         except IndexError:
             return None
 
-    box.until(has_happened, f"{name} ({view.session['status']})", TIMEOUT)
+    box.wait_until(has_happened, f"{name} ({view.session['status']})", TIMEOUT)
     reacted = [entry for entry in view.events("reacted") if entry["rule"] in CASES[name].rule]
     assert reacted or name == "ci-condition"
 
 
 @pytest.mark.long
 def test_the_work_of_a_session_stopped_by_its_budget_is_restored(box: Sandbox) -> None:
-    box.until(lambda: box.session("app-budget")["status"] == "stopped", "the stop", TIMEOUT)
+    box.wait_until(lambda: box.session("app-budget")["status"] == "stopped", "the stop", TIMEOUT)
     box.ao("restore", "app-budget")
-    box.until(lambda: box.session("app-budget")["workspacePath"], "it to be back", TIMEOUT)
+    box.wait_until(lambda: box.session("app-budget")["workspacePath"], "it to be back", TIMEOUT)
     assert (Path(box.session("app-budget")["workspacePath"]) / "kept.txt").exists()
 
 
 def test_an_offered_action_runs_when_it_is_allowed(box: Sandbox) -> None:
     view = create_session(box, "offer", BREAK, "offered")
-    box.until(lambda: view.events("action-offered"), "the offer", TIMEOUT)
+    box.wait_until(lambda: view.events("action-offered"), "the offer", TIMEOUT)
     assert view.rule_messages() == [] and view.session["column"] == "Needs you"
     question = next(item for item in box.json("answer", "app-offer")["questions"] if item["kind"] == "offer")
     assert question["text"] == "ci-failed: send-to-agent?" and question["context"][0].startswith("MEND default")
     box.ao("answer", "app-offer", "--allow")
-    box.until(lambda: view.rule_messages(), "the message")
+    box.wait_until(lambda: view.rule_messages(), "the message")
     assert view.rule_messages()[0].startswith("MEND default") and box.json("answer", "app-offer")["questions"] == []
     whole_log = Path(view.rule_messages()[0].rpartition("whole log: ")[2].strip())
     assert whole_log.is_file() and whole_log.is_relative_to(box.home.session("app-offer"))
@@ -241,7 +241,7 @@ def test_an_offered_action_runs_when_it_is_allowed(box: Sandbox) -> None:
 
 def test_a_denied_action_does_not_run(box: Sandbox) -> None:
     view = create_session(box, "refuse", BREAK, "refused")
-    box.until(lambda: view.events("action-offered"), "the offer", TIMEOUT)
+    box.wait_until(lambda: view.events("action-offered"), "the offer", TIMEOUT)
     offer = view.events("action-offered")[0]["offer"]
     box.request("POST", "/api/sessions/app-refuse/answer", {"decision": "deny", "offer": offer})
     with pytest.raises(Conflict):
@@ -254,15 +254,15 @@ def test_attempts_after_approval_after_are_offered_first(box: Sandbox) -> None:
     view = create_session(
         box, "second", f"[[write: broken.txt|x]] [[commit: b]] [[done: b]] {again} [[wait]]", "thrice"
     )
-    box.until(lambda: view.events("action-offered"), "the second attempt to be offered", TIMEOUT)
+    box.wait_until(lambda: view.events("action-offered"), "the second attempt to be offered", TIMEOUT)
     assert len(view.rule_messages()) == 1 and view.events("action-offered")[0]["attempt"] == 2
 
 
 def test_a_closed_pull_request_triggers_its_rule(box: Sandbox) -> None:
     view = create_session(box, "shut", GOOD.replace("{name}", "shut"), "closed")
-    box.until(lambda: view.session["status"] == "review_pending", "the pull request", TIMEOUT)
+    box.wait_until(lambda: view.session["status"] == "review_pending", "the pull request", TIMEOUT)
     box.request("POST", "/api/sessions/app-shut/close")
-    box.until(lambda: view.events("command-finished"), "the command", TIMEOUT)
+    box.wait_until(lambda: view.events("command-finished"), "the command", TIMEOUT)
     assert view.events("command-finished")[0]["output"] == "closed"
 
 
@@ -280,7 +280,7 @@ def test_rules_can_be_listed_and_tested_without_effects(box: Sandbox) -> None:
     assert "ci-failed" in listed and "escalateAfter 30m" in listed and "after 10m" in listed and "after 20s" in listed
     assert rules["changes-requested"]["escalateAfter"] == "30m"
     view = create_session(box, "tried", "[[say: ready]]", "offered")
-    box.until(lambda: view.session["activity"] == "idle", "it to be idle", TIMEOUT)
+    box.wait_until(lambda: view.session["activity"] == "idle", "it to be idle", TIMEOUT)
     before = recorded_types(box, "app-tried")
     results = box.json("reactions", "test", "ci-failed", "app-tried")["rules"]
     assert [(rule["holds"], rule["sample"], rule["offered"]) for rule in results] == [
@@ -300,14 +300,14 @@ def test_events_of_an_issue_reach_its_session(box: Sandbox) -> None:
         "POST", "/api/sessions", {"issue": str(number), "name": "greet", "prompt": "[[say: ready]]", "agent": "helper"}
     )
     view = SessionView(box, "greet")
-    box.until(lambda: view.session["activity"] == "idle", "it to be idle", TIMEOUT)
+    box.wait_until(lambda: view.session["activity"] == "idle", "it to be idle", TIMEOUT)
     comment = {"body": "beep", "author": "lint[bot]", "writeAccess": "yes"}
     box.request("POST", f"/api/issues/{number}/comments", comment)
     box.ao("issue", "comment", str(number), "-m", "be brief")
-    box.until(view.rule_messages, "the comment", TIMEOUT)
+    box.wait_until(view.rule_messages, "the comment", TIMEOUT)
     assert view.rule_messages() == ["person says > be brief"]
     box.request("PATCH", f"/api/issues/{number}", {"assignee": "somebody"})
-    box.until(lambda: view.notices("issue-assigned"), "the notice", TIMEOUT)
+    box.wait_until(lambda: view.notices("issue-assigned"), "the notice", TIMEOUT)
     assert [notice["message"] for notice in view.notices("issue-assigned")] == ["now somebody"]
 
 
@@ -315,7 +315,7 @@ def test_a_label_spawns_a_session_for_an_unassigned_issue(box: Sandbox) -> None:
     number = box.json("issue", "new", "Say goodbye")["number"]
     box.ao("issue", "label", str(number), "later")
     box.ao("issue", "label", str(number), "agent")
-    created = box.until(
+    created = box.wait_until(
         lambda: [session for session in box.sessions() if session["issue"] == str(number)],
         "the session for the issue",
         TIMEOUT,
@@ -335,6 +335,6 @@ def test_the_end_of_all_work_is_notified_once_with_the_results(box: Sandbox) -> 
         events = [event for event in box.events() if event["project"] == "small" and event["type"] == "notified"]
         return [event["data"] for event in events if event["data"]["trigger"] == "all-complete"]
 
-    box.until(notices, "the notification of the end", TIMEOUT)
+    box.wait_until(notices, "the notification of the end", TIMEOUT)
     assert len(notices()) == 1 and "level" not in notices()[0], "info is the default"
     assert "small-a: done, a is done" in notices()[0]["message"] and "small-b: done" in notices()[0]["message"]

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.core.rules import TRIGGERS
+from agent_orchestrator.core.rules.default_rules import TRIGGERS
 from agent_orchestrator.testing import demo
-from agent_orchestrator.testing.demo_triggers import FIRST, SECOND
+from agent_orchestrator.testing.demo_triggers import FIRST_ACT_REACTIONS, SECOND_ACT_REACTIONS
 from agent_orchestrator.testing.sandbox import Sandbox, have_tmux
 
 
 @dataclass
 class PlayedDemo:
     box: Sandbox
-    stage: demo.Stage
+    stage: demo.DemoStage
     lines: list[str]
     agent_log: Path
 
@@ -33,12 +33,12 @@ def test_the_demo_shows_every_trigger_at_work(tmp_path: Path) -> None:
     agent_log = tmp_path / "heard.jsonl"
     with Sandbox(tmp_path, "tmux" if have_tmux() else "process", {"AO_DEMO_LOG": str(agent_log)}) as box:
         lines: list[str] = []
-        stage = demo.Stage(box, lines.append)
+        stage = demo.DemoStage(box, lines.append)
         demo.prepare(box, port=0)
-        demo.play(stage)
-        assert [step for step in FIRST if not step.happened(stage.events)] == []
-        demo.play_on(stage)
-        demo.farewell(stage, everything=True)
+        demo.play_first_act(stage)
+        assert [step for step in FIRST_ACT_REACTIONS if not step.has_happened(stage.events)] == []
+        demo.play_second_act(stage)
+        demo.print_summary(stage, everything=True)
         demo_run = PlayedDemo(box, stage, lines, agent_log)
         check_every_trigger(demo_run)
         check_messages_and_results(demo_run)
@@ -46,7 +46,7 @@ def test_the_demo_shows_every_trigger_at_work(tmp_path: Path) -> None:
 
 
 def check_every_trigger(demo_run: PlayedDemo) -> None:
-    assert [step for step in SECOND if not step.happened(demo_run.stage.events)] == []
+    assert [step for step in SECOND_ACT_REACTIONS if not step.has_happened(demo_run.stage.events)] == []
     reacted = {event["data"]["trigger"] for event in demo_run.stage.events if event["type"] == "reacted"}
     assert set(TRIGGERS) <= reacted and {"deploy-ready", "pr-ready"} <= reacted
     assert not [event for event in demo_run.stage.events if event["type"] in ("escalated", "effect-failed")]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.core.rules import TRIGGERS
+from agent_orchestrator.core.rules.default_rules import TRIGGERS
 from agent_orchestrator.testing.sandbox import Sandbox
 
 TIMEOUT = 120.0
@@ -147,7 +147,7 @@ class World:
             ready = [now[name] for name in names if now[name]["status"] == "review_pending"]
             return len(ready) == len(names) and all(session["pr"]["mergeable"] in mergeable for session in ready)
 
-        self.box.until(are_ready, f"{len(names)} pull requests", TIMEOUT)
+        self.box.wait_until(are_ready, f"{len(names)} pull requests", TIMEOUT)
 
     def _act(self, name: str, person: str) -> None:
         session, issue = f"/api/sessions/app-{name}", f"/api/issues/{self.issues.get(name)}"
@@ -252,7 +252,7 @@ def test_every_action_follows_every_trigger_once(box: Sandbox) -> None:
 
     confirmed: set[tuple[str, str]] = set()
     try:
-        box.until(lambda: not missing(), "every action", TIMEOUT)
+        box.wait_until(lambda: not missing(), "every action", TIMEOUT)
     except TimeoutError:
         assert missing() == []
     check_all_complete(box)
@@ -274,4 +274,4 @@ def check_all_complete(box: Sandbox) -> None:
         view = SessionView(box, "small-one", "all-complete")
         return all(EFFECTS[action](view) for action in HARMLESS_ACTIONS)
 
-    box.until(have_happened, "every action at the end of all work", TIMEOUT)
+    box.wait_until(have_happened, "every action at the end of all work", TIMEOUT)

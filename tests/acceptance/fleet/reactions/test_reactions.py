@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def has_status(box: Sandbox, name: str, status: str) -> bool:
 def test_ci_failures_are_sent_to_the_agent_until_the_retries_are_used_up(box: Sandbox) -> None:
     again = "[[wait]] [[edit: more.txt|x]] [[commit: try]] [[done: tried]]"
     create_session(box, "bad", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {again} {again} [[wait]]")
-    box.until(lambda: notices(box, "bad", "ci-failed"), "a person to be notified", 60)
+    box.wait_until(lambda: notices(box, "bad", "ci-failed"), "a person to be notified", 60)
     assert [text.partition(" ")[0] for text in rule_messages(box, "bad")] == ["MEND", "MEND"]
     assert "broken.txt" in rule_messages(box, "bad")[0] and rule_messages(box, "bad")[1].endswith("ATTEMPT 2")
     now = box.session("bad")
@@ -66,7 +67,7 @@ def test_an_agent_that_reports_a_fix_without_a_commit_is_sent_the_failure_again(
 ) -> None:
     idle = "[[wait]] [[done: it passes now]]"
     create_session(box, "words", f"[[write: broken.txt|x]] [[commit: break]] [[done: broke]] {idle} {idle} [[wait]]")
-    box.until(lambda: notices(box, "words", "ci-failed"), "a person to be notified", 60)
+    box.wait_until(lambda: notices(box, "words", "ci-failed"), "a person to be notified", 60)
     assert rule_messages(box, "words")[1].endswith("ATTEMPT 2") and len(rule_messages(box, "words")) == 2
     now = box.session("words")
     assert (now["status"], now["column"], now["waitingFor"]) == ("ci_failed", "Needs you", "you")
@@ -78,24 +79,24 @@ def test_a_fixed_check_ends_the_episode(box: Sandbox) -> None:
         "mend",
         "[[write: broken.txt|x]] [[commit: break]] [[done: a]] [[wait]] [[sh: rm broken.txt]] [[commit: mend]] [[done: b]]",
     )
-    box.until(lambda: rule_messages(box, "mend"), "the message about the failing check")
-    box.until(lambda: has_status(box, "mend", "review_pending"), "the check to be fixed", 60)
+    box.wait_until(lambda: rule_messages(box, "mend"), "the message about the failing check")
+    box.wait_until(lambda: has_status(box, "mend", "review_pending"), "the check to be fixed", 60)
     assert len(rule_messages(box, "mend")) == 1
-    box.until(lambda: box.session("mend")["attempts"] == {}, "the episode to end")
+    box.wait_until(lambda: box.session("mend")["attempts"] == {}, "the episode to end")
 
 
 def test_reviews_are_sent_to_the_agent_and_a_late_response_notifies_a_person(box: Sandbox) -> None:
     create_session(box, "rev", "[[edit: a.txt|x]] [[commit: a]] [[done: a]] [[wait]] [[wait]]")
-    box.until(lambda: has_status(box, "rev", "review_pending"), "the pull request")
+    box.wait_until(lambda: has_status(box, "rev", "review_pending"), "the pull request")
     review = {"verdict": "commented", "comments": [{"path": "a.txt", "line": 1, "body": "why x?"}]}
     box.request("POST", "/api/sessions/app-rev/review", review)
-    box.until(
+    box.wait_until(
         lambda: any("a.txt:1" in text and "why x?" in text for text in rule_messages(box, "rev")),
         "the comment to be sent",
     )
     box.request("POST", "/api/sessions/app-rev/review", {"verdict": "changes_requested", "body": "make it y"})
-    box.until(lambda: any("make it y" in text for text in rule_messages(box, "rev")), "the review to be sent")
-    box.until(lambda: notices(box, "rev", "changes-requested"), "the notification after the timeout")
+    box.wait_until(lambda: any("make it y" in text for text in rule_messages(box, "rev")), "the review to be sent")
+    box.wait_until(lambda: notices(box, "rev", "changes-requested"), "the notification after the timeout")
 
 
 def test_questions_blocks_stuck_agents_and_exits_are_notified(box: Sandbox) -> None:
@@ -104,7 +105,7 @@ def test_questions_blocks_stuck_agents_and_exits_are_notified(box: Sandbox) -> N
     create_session(box, "stuck", "[[stuck]]")
     create_session(box, "dies", "[[exit: 3]]")
     for name, trigger in (("asks", "needs-input"), ("blocked", "blocked"), ("stuck", "stuck"), ("dies", "exited")):
-        box.until(lambda name=name, trigger=trigger: notices(box, name, f"agent-{trigger}"), f"{trigger} to be sent")  # type: ignore[misc]
+        box.wait_until(partial(notices, box, name, f"agent-{trigger}"), f"{trigger} to be sent")
     levels = {
         name: notices(box, name, f"agent-{trigger}")[0]["level"]
         for name, trigger in (("asks", "needs-input"), ("dies", "exited"))
@@ -115,21 +116,21 @@ def test_questions_blocks_stuck_agents_and_exits_are_notified(box: Sandbox) -> N
 
 def test_an_approved_change_is_offered_for_merge_or_merged_by_a_rule(box: Sandbox) -> None:
     create_session(box, "one", "[[edit: one.txt|x]] [[commit: one]] [[done: one]]")
-    box.until(lambda: has_status(box, "one", "review_pending"))
+    box.wait_until(lambda: has_status(box, "one", "review_pending"))
     box.request("POST", "/api/sessions/app-one/review", {"verdict": "approved"})
-    box.until(lambda: has_status(box, "one", "mergeable"), "it to be mergeable")
-    box.until(lambda: notices(box, "one", "approved-and-green"), "the offer")
+    box.wait_until(lambda: has_status(box, "one", "mergeable"), "it to be mergeable")
+    box.wait_until(lambda: notices(box, "one", "approved-and-green"), "the offer")
     box.ao("config", "set", "reactions.approved-and-green.auto", "true")
     create_session(box, "two", "[[edit: two.txt|x]] [[commit: two]] [[done: two]]")
-    box.until(lambda: has_status(box, "two", "review_pending"))
+    box.wait_until(lambda: has_status(box, "two", "review_pending"))
     box.request("POST", "/api/sessions/app-two/review", {"verdict": "approved"})
-    box.until(lambda: has_status(box, "two", "merged"), "the automatic merge")
+    box.wait_until(lambda: has_status(box, "two", "merged"), "the automatic merge")
     assert (box.repo / "two.txt").exists() and not (box.repo / "one.txt").exists()
 
 
 def test_of_two_simultaneous_answers_to_a_question_one_is_refused(box: Sandbox) -> None:
     create_session(box, "q", "[[ask: Which one?]] [[write: answer.txt|{answer}]]")
-    box.until(lambda: has_status(box, "q", "needs_input"))
+    box.wait_until(lambda: has_status(box, "q", "needs_input"))
 
     def answer(text: str) -> str:
         try:
@@ -142,7 +143,7 @@ def test_of_two_simultaneous_answers_to_a_question_one_is_refused(box: Sandbox) 
         results = sorted(pool.map(answer, ("first", "second")))
     assert "refused" in results and results != ["refused", "refused"]
     file = Path(box.session("q")["workspacePath"]) / "answer.txt"
-    box.until(lambda: file.exists() and file.read_text().endswith("\n"), "the answer to be used")
+    box.wait_until(lambda: file.exists() and file.read_text().endswith("\n"), "the answer to be used")
     assert file.read_text().strip() in results
 
 
@@ -152,8 +153,8 @@ def test_a_label_on_the_issue_sends_the_rules_message_if_its_condition_holds(box
     file.write_text(CONFIG + rule)
     number = box.json("issue", "new", "Greet people")["number"]
     box.request("POST", "/api/sessions", {"issue": str(number), "name": "labelled", "prompt": "[[say: ready]]"})
-    box.until(lambda: box.session("labelled")["activity"] == "idle")
+    box.wait_until(lambda: box.session("labelled")["activity"] == "idle")
     box.ao("issue", "label", str(number), "later")
     box.ao("issue", "label", str(number), "needs-tests")
-    box.until(lambda: rule_messages(box, "labelled"), "the rule's message")
+    box.wait_until(lambda: rule_messages(box, "labelled"), "the rule's message")
     assert rule_messages(box, "labelled") == ["Please add tests for this change"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
-from agent_orchestrator.testing.terminals import PersonsTerminal, eventually
+from agent_orchestrator.testing.terminals import PersonsTerminal, wait_until_true
 
 CONFIG = """\
 defaults: {{agent: demo, runtime: {runtime}}}
@@ -28,7 +28,7 @@ def box(tmp_path: Path, runtime: str) -> Iterator[Sandbox]:
         sandbox.start()
         for name in ("seen", "unseen"):
             sandbox.request("POST", "/api/sessions", {"name": name, "title": name, "prompt": SCRIPT})
-        sandbox.until(lambda: all(session["activity"] == "idle" for session in sandbox.sessions()), "both to wait")
+        sandbox.wait_until(lambda: all(session["activity"] == "idle" for session in sandbox.sessions()), "both to wait")
         yield sandbox
 
 
@@ -43,15 +43,15 @@ def test_an_attached_person_is_notified_after_detaching(box: Sandbox) -> None:
         ao = ["env", "-i", *environment, "TERM=xterm-256color", sys.executable, "-m", "agent_orchestrator"]
         person = PersonsTerminal([*ao, "attach", "app-seen"])
         try:
-            await eventually(lambda: b"demo agent on" in person.output)
+            await wait_until_true(lambda: b"demo agent on" in person.output)
             for name in ("seen", "unseen"):
                 box.request("POST", f"/api/sessions/app-{name}/message", {"content": "go on"})
-            await eventually(lambda: is_notified(box, "unseen"))
-            await eventually(lambda: is_notified(box, "seen", "agent-ask"))
+            await wait_until_true(lambda: is_notified(box, "unseen"))
+            await wait_until_true(lambda: is_notified(box, "seen", "agent-ask"))
             await asyncio.sleep(1.5)  # rechecked meanwhile: the person is still attached
             assert box.session("seen")["status"] == "needs_input" and not is_notified(box, "seen")
         finally:
             await person.close()
-        await eventually(lambda: is_notified(box, "seen"))
+        await wait_until_true(lambda: is_notified(box, "seen"))
 
     asyncio.run(watch())

@@ -31,7 +31,7 @@ def new_session(box: Sandbox, task: str, name: str) -> str:
     """Create a session, wait until its agent has done its task and is idle, and return its id."""
     box.ao("new", task, "--name", name)
     session = f"app-{name}"
-    box.until(lambda: box.session(session)["activity"] in ("idle", "waiting_input"), f"{session} to be at rest")
+    box.wait_until(lambda: box.session(session)["activity"] in ("idle", "waiting_input"), f"{session} to be at rest")
     return session
 
 
@@ -51,7 +51,7 @@ async def stdio(box: Sandbox, *argv: str, mode: str = "auto", **env: str) -> Asy
 @asynccontextmanager
 async def http(box: Sandbox, token: str, mode: str = "auto") -> AsyncIterator[Client]:
     """Yield the official client on the daemon's TCP port."""
-    url = json.loads(box.home.info.read_text())["url"]
+    url = json.loads(box.home.daemon_info.read_text())["url"]
     async with (
         httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60) as http_client,
         Client(streamable_http_client(f"{url}/mcp", http_client=http_client), mode=mode, cache=None) as client,

@@ -34,7 +34,9 @@ def start_coordinator(box: Sandbox, may: str = "[]", max_sessions: int = 20) -> 
     )
     box.ao("orchestrator", "keep the harbour clear")
     session = next(item["id"] for item in box.sessions() if item["kind"] == "coordinator")
-    box.until(lambda: box.session(session)["activity"] in ("idle", "active", "waiting_input"), "the coordinator to run")
+    box.wait_until(
+        lambda: box.session(session)["activity"] in ("idle", "active", "waiting_input"), "the coordinator to run"
+    )
     return session, agent_token(box, session)
 
 
@@ -108,21 +110,21 @@ async def test_a_coordinator_may_merge_review_and_answer_if_its_project_allows_i
         assert await tool_names(client) >= EXTRA_TOOLS
         assert "Which way?" in json.dumps((await call_tool(client, "get_session", session=asking))["questions"])
         await call_tool(client, "answer_session", session=asking, text="north")
-        box.until(lambda: box.session(asking)["status"] != "needs_input", "the answer to be used")
+        box.wait_until(lambda: box.session(asking)["status"] != "needs_input", "the answer to be used")
         assert "waits for no permission" in await call_refused(
             client, "answer_session", session=asking, decision="allow"
         )
-        box.until(lambda: box.session(finished)["pr"], "its pull request")
+        box.wait_until(lambda: box.session(finished)["pr"], "its pull request")
         review = await call_tool(client, "review_session", session=finished, verdict="approve", body="fine")
         assert review["review"] != "approved"  # an agent's approval is not a person's
         await call_tool(client, "merge_session", session=finished)
-    box.until(lambda: box.session(finished)["status"] == "merged", "the merge")
+    box.wait_until(lambda: box.session(finished)["status"] == "merged", "the merge")
     assert last_event_source(box, finished, "merge-requested") == f"session {coordinator}"
 
 
 def test_commands_of_a_worker_do_not_act_as_a_person(box: Sandbox) -> None:
     own_session, other = new_session(box, "one", "one"), new_session(box, "[[ask: which?]]", "two")
-    box.until(lambda: box.session(own_session)["pr"], "its pull request")
+    box.wait_until(lambda: box.session(own_session)["pr"], "its pull request")
     environment = {"AO_SESSION": own_session, "AO_TOKEN": agent_token(box, own_session)}
     box.env |= environment
     assert "app-two" in box.ao("status").stdout, "an agent may read"
@@ -145,7 +147,7 @@ def test_commands_of_a_worker_do_not_act_as_a_person(box: Sandbox) -> None:
 async def test_commands_of_a_coordinator_do_not_act_as_a_person(box: Sandbox) -> None:
     coordinator, token = start_coordinator(box, max_sessions=1)
     own_session = new_session(box, "one", "one")
-    box.until(lambda: box.session(own_session)["pr"], "its pull request")
+    box.wait_until(lambda: box.session(own_session)["pr"], "its pull request")
     box.env |= {"AO_SESSION": coordinator, "AO_TOKEN": token}
     assert "app-one" in box.ao("status").stdout
     for argv, why in (
@@ -276,7 +278,7 @@ async def test_sessions_of_a_coordinators_plan_count_towards_its_limit(box: Sand
     async with http(box, token) as client:
         plan = await call_tool(client, "create_plan", goal="a safe harbour", tasks=tasks)
         await call_tool(client, "apply_plan", plan=plan["id"])
-        box.until(lambda: len(box.sessions()) >= 3, "two of them to be started")
+        box.wait_until(lambda: len(box.sessions()) >= 3, "two of them to be started")
         assert (await call_refused(client, "spawn_session", prompt="more")).startswith(
             f"{coordinator} has 2 unfinished sessions"
         )
@@ -285,7 +287,7 @@ async def test_sessions_of_a_coordinators_plan_count_towards_its_limit(box: Sand
         workers = sorted(entry["id"] for entry in box.sessions() if entry["kind"] == "worker")
         assert len(workers) == 2
         box.ao("stop", workers[0])
-        box.until(lambda: len(box.sessions()) == 4, "the next one to be started")
+        box.wait_until(lambda: len(box.sessions()) == 4, "the next one to be started")
         opened = [await call_tool(client, "create_issue", title=f"Issue {number}") for number in range(3)]
         assert len(opened) == 3
     assert len([entry for entry in box.sessions() if entry["kind"] == "worker" and entry["status"] != "stopped"]) == 2

@@ -89,7 +89,7 @@ async def test_every_handshake_is_answered_with_a_supported_version(shared: Sand
 
 
 async def test_mcp_over_tcp_needs_a_token_and_a_known_host_name(shared: Sandbox) -> None:
-    url = json.loads(shared.home.info.read_text())["url"]
+    url = json.loads(shared.home.daemon_info.read_text())["url"]
     token = shared.request("POST", "/api/tokens", {"name": "tcp", "role": "viewer"})["token"]
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     accept = {"Accept": "application/json, text/event-stream"}

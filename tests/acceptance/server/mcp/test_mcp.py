@@ -46,8 +46,10 @@ async def test_a_person_steers_the_fleet_over_ao_mcp(box: Sandbox, mode: str) ->
         session = await call_tool(client, "spawn_session", prompt="note the tide", title="Tide", files=["notes/*"])
         assert session["id"] == "app-tide"
         assert session["project"] == "app"
-        await asyncio.to_thread(box.until, lambda: box.session("app-tide")["pr"], "its pull request")
-        await asyncio.to_thread(box.until, lambda: "demo agent" in box.ao("logs", "tide").stdout, "what it printed")
+        await asyncio.to_thread(box.wait_until, lambda: box.session("app-tide")["pr"], "its pull request")
+        await asyncio.to_thread(
+            box.wait_until, lambda: "demo agent" in box.ao("logs", "tide").stdout, "what it printed"
+        )
 
         (row,) = (await call_tool(client, "list_sessions"))["sessions"]
         assert (row["id"], row["title"]) == ("app-tide", "Tide")
@@ -134,7 +136,7 @@ async def test_a_worker_can_report_and_ask_but_not_read_other_sessions(box: Sand
         assert box.session(own_session)["waitingFor"] == "How deep?"
         assert last_event_source(box, own_session, "agent-ask") == "mcp"
         box.ao("answer", own_session, "nine fathoms")
-        box.until(lambda: event_sources(box, own_session, "agent-done") == ["spool"], "the answer to be used")
+        box.wait_until(lambda: event_sources(box, own_session, "agent-done") == ["spool"], "the answer to be used")
         inbox = await call_tool(client, "my_messages")
         assert inbox["messages"][-1]["text"] == "nine fathoms"
         await call_tool(client, "report_done", summary="sounded")
@@ -151,7 +153,7 @@ async def test_a_question_asked_in_a_turn_stays_open_until_it_is_answered(box: S
         before = len(event_sources(box, own_session, kind))
         with spool.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        box.until(lambda: len(event_sources(box, own_session, kind)) > before, kind)
+        box.wait_until(lambda: len(event_sources(box, own_session, kind)) > before, kind)
 
     for kind, line in (
         ("agent-activity", {"event": "activity", "state": "active"}),
@@ -169,7 +171,7 @@ async def test_reports_of_old_launches_and_stopped_sessions_are_refused(box: San
     async with http(box, old) as client:
         assert "is stopped" in await call_refused(client, "report_progress", step="x")
     box.ao("restore", own_session)
-    box.until(lambda: box.session(own_session)["activity"] == "idle", "it to be back")
+    box.wait_until(lambda: box.session(own_session)["activity"] == "idle", "it to be back")
     assert agent_token(box, own_session) != old
     async with http(box, old) as client:
         for name, parameter in (("report_progress", "step"), ("ask_person", "question"), ("report_done", "summary")):
@@ -214,7 +216,7 @@ async def test_ao_mcp_reconnects_after_a_crash_of_the_daemon(box: Sandbox) -> No
         os.kill(pid, signal.SIGSTOP)
         before = count_connections(box)
         ask("slow", "tools/list")
-        box.until(lambda: count_connections(box) > before, "the daemon to be asked")
+        box.wait_until(lambda: count_connections(box) > before, "the daemon to be asked")
         os.kill(pid, signal.SIGKILL)
         broken = answer()
         assert broken["id"] == "slow"

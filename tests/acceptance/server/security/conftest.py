@@ -25,5 +25,5 @@ def tcp_client(shared: Sandbox) -> Iterator[TcpClient]:
 def working_session(shared: Sandbox) -> str:
     """Create a session with a live agent and return its id."""
     shared.ao("new", "[[wait]]", "--name", "w")
-    shared.until(lambda: shared.session("app-w")["activity"] == "idle", "it to be at rest")
+    shared.wait_until(lambda: shared.session("app-w")["activity"] == "idle", "it to be at rest")
     return "app-w"

@@ -22,7 +22,7 @@ ADDRESSES = itertools.count(10)
 
 
 @dataclass
-class Answer:
+class TcpAnswer:
     status: int
     headers: http.client.HTTPMessage
     body: bytes
@@ -40,13 +40,13 @@ class TcpClient:
 
     @property
     def url(self) -> str:
-        return str(json.loads(self.box.home.info.read_text())["url"])
+        return str(json.loads(self.box.home.daemon_info.read_text())["url"])
 
     @property
     def host(self) -> str:
         return self.url.partition("://")[2]
 
-    def ask(self, method: str, path: str, body: Any = None, /, **headers: str) -> Answer:
+    def ask(self, method: str, path: str, body: Any = None, /, **headers: str) -> TcpAnswer:
         """Send one request and return the answer; underscores in header names stand for dashes, and the path is not normalized."""
         fields = {name.replace("_", "-"): value for name, value in headers.items()}
         content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
@@ -62,7 +62,7 @@ class TcpClient:
                 connection.putheader("Content-Length", str(len(content)))
             connection.endheaders(content)
             answer = connection.getresponse()
-            return Answer(answer.status, answer.headers, answer.read())
+            return TcpAnswer(answer.status, answer.headers, answer.read())
         finally:
             connection.close()
 
@@ -85,12 +85,12 @@ class TcpClient:
 
     def sign_in(self, **body: str) -> dict[str, str]:
         """Sign in and return the headers that the dashboard sends afterwards."""
-        answer = self.ask("POST", "/api/login", body or {"code": self.code()}, Origin=self.url)
+        answer = self.ask("POST", "/api/login", body or {"code": self.sign_in_code()}, Origin=self.url)
         assert answer.status == 200, answer.body
         cookie = answer.headers["set-cookie"].partition(";")[0]
         return {"Cookie": cookie, "Origin": self.url, "X-AO-Page": answer.json()["page"]}
 
-    def code(self, **body: str) -> str:
+    def sign_in_code(self, **body: str) -> str:
         link = self.box.request("POST", "/api/login-links", body)
         return str(link["url"]).partition("#login=")[2]
 

@@ -20,7 +20,7 @@ def stopped_box(tmp_path: Path) -> Iterator[Sandbox]:
     """Yield a repository and a home without a running daemon."""
     with Sandbox(tmp_path) as box:
         box.repository()
-        box.home.make()
+        box.home.create_folders()
         yield box
 
 
@@ -39,7 +39,7 @@ def test_an_address_beyond_the_loopback_needs_tls_or_insecure(stopped_box: Sandb
 
 def test_a_self_signed_certificate_is_created_once_and_shown(stopped_box: Sandbox) -> None:
     output = stopped_box.ao("start", "--host", "0.0.0.0", "--port", "0", "--tls").stdout
-    info = json.loads(stopped_box.home.info.read_text())
+    info = json.loads(stopped_box.home.daemon_info.read_text())
     assert info["url"].startswith("https://") and info["fingerprint"] in output and f"{info['url']}/#login=" in output
     folder = stopped_box.home.path / "tls"
     assert (folder.stat().st_mode & 0o777, (folder / "key.pem").stat().st_mode & 0o777) == (0o700, 0o600)
@@ -62,7 +62,7 @@ def test_a_self_signed_certificate_is_created_once_and_shown(stopped_box: Sandbo
     stopped_box.ao("shutdown")
     stopped_box.home.config.write_text("host: 0.0.0.0\nport: 0\ntls: {own: true}\n")
     stopped_box.ao("status")
-    assert json.loads(stopped_box.home.info.read_text())["fingerprint"] == info["fingerprint"]
+    assert json.loads(stopped_box.home.daemon_info.read_text())["fingerprint"] == info["fingerprint"]
 
 
 def test_a_provided_certificate_is_used(stopped_box: Sandbox, tmp_path: Path) -> None:

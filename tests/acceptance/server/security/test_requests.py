@@ -226,7 +226,9 @@ def test_another_host_name_is_refused_even_when_signed_in(tcp_client: TcpClient,
             == 403
         )
         tcp_client.assert_last_refusal(f"path={path}", "this server is not evil.example")
-    assert tcp_client.ask("POST", "/api/login", {"code": tcp_client.code()}, Host="evil.example:80").status == 403
+    assert (
+        tcp_client.ask("POST", "/api/login", {"code": tcp_client.sign_in_code()}, Host="evil.example:80").status == 403
+    )
     tcp_client.assert_last_refusal("path=/api/login", "evil.example")
     with pytest.raises(InvalidStatus) as closed:
         tcp_client.terminal(working_session, **{**signed_in, "Host": "evil.example", "Origin": "http://evil.example"})

@@ -147,12 +147,12 @@ def test_a_viewers_window_does_not_resize_a_terminal_used_by_others(
     viewer = {"Authorization": f"Bearer {tcp_client.token('viewer')}"}
     with tcp_client.terminal(working_session, **operator) as person:
         person.send(json.dumps({"resize": [77, 30]}))
-        tcp_client.box.until(lambda: columns() == 77, "the size")
+        tcp_client.box.wait_until(lambda: columns() == 77, "the size")
         with tcp_client.terminal(working_session, **viewer) as watcher:
             assert watcher.recv(60) is not None
             watcher.send(json.dumps({"resize": [50, 10]}))
             with pytest.raises(TimeoutError):
-                tcp_client.box.until(lambda: columns() != 77, "another size", 0.7)
+                tcp_client.box.wait_until(lambda: columns() != 77, "another size", 0.7)
 
 
 def test_an_operator_can_type_in_a_terminal_and_an_agent_cannot_open_one(

@@ -28,7 +28,7 @@ def test_a_sign_in_link_works_once_and_ends_with_its_daemon(tmp_path: Path) -> N
         box.repository()
         box.start()
         tcp_client = TcpClient(box, "127.0.0.9")
-        code, other = tcp_client.code(), tcp_client.code()
+        code, other = tcp_client.sign_in_code(), tcp_client.sign_in_code()
         tcp_client.sign_in(code=code)
         assert tcp_client.ask("POST", "/api/login", {"code": code}).status == 401
         tcp_client.assert_last_refusal("path=/api/login", "used already, or is older than 2 minutes")
@@ -44,7 +44,7 @@ def test_a_sign_in_survives_a_restart_and_its_cookie_is_restricted(tmp_path: Pat
         box.repository()
         box.start()
         tcp_client = TcpClient(box, "127.0.0.9")
-        answer = tcp_client.ask("POST", "/api/login", {"code": tcp_client.code()}, Origin=tcp_client.url)
+        answer = tcp_client.ask("POST", "/api/login", {"code": tcp_client.sign_in_code()}, Origin=tcp_client.url)
         port = int(tcp_client.host.partition(":")[2])
         value, *attributes = answer.headers["set-cookie"].split("; ")
         assert sorted(attributes) == ["HttpOnly", "Max-Age=2592000", "Path=/", "SameSite=strict"]
@@ -56,7 +56,7 @@ def test_a_sign_in_survives_a_restart_and_its_cookie_is_restricted(tmp_path: Pat
 
 
 def test_failed_sign_ins_are_limited_per_address(tcp_client: TcpClient) -> None:
-    code = tcp_client.code()
+    code = tcp_client.sign_in_code()
     for number in range(10):
         forwarded = dict.fromkeys(("X_Forwarded_For", "X_Real_IP", "Forwarded"), f"10.0.0.{number}")
         assert tcp_client.ask("POST", "/api/login", {"token": f"aot_{number}.guess"}, **forwarded).status == 401

@@ -60,9 +60,9 @@ def test_pipes_and_symlinks_in_the_cli_folder_do_not_affect_the_next_launch(
     other = box.user_home / "other.json"
     other.write_text('{"mine": 1}')
     box.ao("new", "first", "--agent", agent, "--name", "one")
-    box.until((box.user_home / folder / "planted").exists, "what the first leaves")
+    box.wait_until((box.user_home / folder / "planted").exists, "what the first leaves")
     box.ao("new", "second", "--agent", agent, "--name", "two")
-    box.until(lambda: box.session("app-two")["pid"], "the second's start")
+    box.wait_until(lambda: box.session("app-two")["pid"], "the second's start")
     assert other.read_text() == '{"mine": 1}'
     copy = box.user_home / ".claude/.claude.json"
     assert agent != "claude" or json.loads(copy.read_text())["hasCompletedOnboarding"] is True

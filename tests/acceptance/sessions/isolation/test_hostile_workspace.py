@@ -85,7 +85,7 @@ def test_the_daemon_does_not_fetch_hidden_files_for_an_agent(box: Sandbox) -> No
     task = box.folder / "task.sh"
     task.write_text(script)
     box.ao("new", "--name", "bad", "--file", str(task))
-    box.until(lambda: box.session("app-bad")["status"] == "needs_input", "its question")
+    box.wait_until(lambda: box.session("app-bad")["status"] == "needs_input", "its question")
     workspace = Path(box.session("app-bad")["workspacePath"])
     assert workspace == placeholders["WS"], "the attack's programs write there"
     assert SECRET not in box.ao("diff", "app-bad").stdout

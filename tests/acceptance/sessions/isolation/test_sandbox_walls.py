@@ -132,7 +132,7 @@ def create_session(box: Sandbox, name: str, script: str) -> None:
 
 def wait_for_question(box: Sandbox, session: str) -> dict[str, Any]:
     """Wait until the session's agent has asked its question, and return the session."""
-    asking = box.until(lambda: (now := box.session(session))["status"] == "needs_input" and now, "its question")
+    asking = box.wait_until(lambda: (now := box.session(session))["status"] == "needs_input" and now, "its question")
     assert isinstance(asking, dict)
     return asking
 
@@ -140,7 +140,7 @@ def wait_for_question(box: Sandbox, session: str) -> dict[str, Any]:
 def wait_for_output(box: Sandbox, session: str, last: str) -> list[str]:
     """Wait until an agent has printed its last line, and return all its words."""
     log = box.home.terminal_log(session)
-    box.until(lambda: re.search(rf"^{last}.*\n", log.read_text(), re.MULTILINE), f"{last} in its terminal")
+    box.wait_until(lambda: re.search(rf"^{last}.*\n", log.read_text(), re.MULTILINE), f"{last} in its terminal")
     return log.read_text().split()
 
 

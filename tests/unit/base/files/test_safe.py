@@ -9,7 +9,7 @@ import pytest
 
 from agent_orchestrator.base.files import safe
 from agent_orchestrator.base.git.refs import find_layout, read_head, read_ref, read_symbolic_head
-from tests.hostile import nested
+from tests.hostile import create_nested_folders
 
 COMMIT = "1" * 40
 
@@ -83,17 +83,17 @@ def test_making_a_file_follows_no_symlink(root: Path, tmp_path: Path) -> None:
 
 def test_paths_that_leave_the_root_are_recognized(root: Path) -> None:
     inside = ["a/b/file", "own-link", "a/b", "a/b/new", "new/deep/er", "a/b/*.py", ".", "HEAD~1", "main..x"]
-    assert not any(safe.leads_out(root, name) for name in inside)
+    assert not any(safe.escapes_folder(root, name) for name in inside)
     outside = ["a/link", "a/link/x", "a/file-link", "a/link/*", "pipe", "zero", "a/../../outside/x", "a/link/../x"]
-    assert all(safe.leads_out(root, name) for name in outside)
+    assert all(safe.escapes_folder(root, name) for name in outside)
     (root / "gitdir").symlink_to(".git")
     (root / ".git").mkdir()
-    assert safe.leads_out(root, "gitdir/config") and safe.leads_out(root, ".git/config")
+    assert safe.escapes_folder(root, "gitdir/config") and safe.escapes_folder(root, ".git/config")
 
 
 def test_a_hard_link_counts_as_leading_out_when_writing(root: Path, tmp_path: Path) -> None:
     os.link(tmp_path / "outside/secret", root / "hard")
-    assert safe.leads_out(root, "hard", writing=True) and not safe.leads_out(root, "hard")
+    assert safe.escapes_folder(root, "hard", writing=True) and not safe.escapes_folder(root, "hard")
 
 
 # -- Git's files ---------------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_nothing_but_a_regular_file_is_copied(root: Path, tmp_path: Path, name: 
 
 def test_a_new_file_replaces_a_symlink_or_a_pipe(root: Path, tmp_path: Path) -> None:
     for name in ("a/file-link", "pipe"):
-        with safe.new_file(root / name) as file:
+        with safe.create_file(root / name) as file:
             file.write(b"new")
         assert (root / name).read_bytes() == b"new"
     assert (tmp_path / "outside/secret").read_text() == "secret"
@@ -201,6 +201,6 @@ def test_a_tree_is_copied_within_limits_and_pipes_are_skipped(tmp_path: Path) ->
     assert [path.name for path in safe.copy_tree_limited(source, tmp_path / "few", 10_000, 0)] == ["…"]
     deep = tmp_path / "deep"
     deep.mkdir()
-    nested(deep, 900)
+    create_nested_folders(deep, 900)
     [skipped] = safe.copy_tree_limited(deep, tmp_path / "shallow", 10_000, 500)
     assert len(skipped.relative_to(deep).parts) == 501

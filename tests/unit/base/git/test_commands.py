@@ -18,15 +18,15 @@ from agent_orchestrator.base.git.commands import (
     Git,
     GitFailed,
     find_layout,
+    is_valid_branch,
     read_head,
     repository_lock,
-    valid_branch,
 )
 from agent_orchestrator.base.git.listings import StatusEntry
 from agent_orchestrator.base.git.refs import escape_for_ref, read_refs
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.protocols.host import Completed
+from agent_orchestrator.protocols.host import ProgramResult
 from agent_orchestrator.testing.contracts.workspace import git_in
 
 pytestmark = pytest.mark.anyio
@@ -47,19 +47,19 @@ def git_accepts(name: str) -> bool:
 
 @given(st.lists(PARTS, min_size=1, max_size=4).map("".join))
 def test_branch_names_are_valid_exactly_if_git_accepts_them(name: str) -> None:
-    assert valid_branch(name) == (name != "@" and git_accepts(name))
+    assert is_valid_branch(name) == (name != "@" and git_accepts(name))
 
 
 @pytest.mark.parametrize(
     "name", ["HEAD", "-x", "a.lock/b", "a/.b", "a.", "a..b", "@{-1}", "x" * 10, "a/@/b", "@a", "a@"]
 )
 def test_unusual_branch_names_are_valid_exactly_if_git_accepts_them(name: str) -> None:
-    assert valid_branch(name) == git_accepts(name)
+    assert is_valid_branch(name) == git_accepts(name)
 
 
 @given(st.text(min_size=1, max_size=12))
 def test_any_session_name_can_be_escaped_into_a_branch_name(name: str) -> None:
-    assert valid_branch("ao/" + escape_for_ref(name.encode(errors="replace").decode()))
+    assert is_valid_branch("ao/" + escape_for_ref(name.encode(errors="replace").decode()))
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_refs_and_commits_are_resolved_created_and_deleted(git: Git, repo:
     with pytest.raises(GitFailed):
         await git.update_ref("refs/heads/two", head, head)
     assert await git.is_ancestor(head, second) and not await git.is_ancestor(second, head)
-    assert await git.count("main..two") == 1 and await git.merge_base("main", "two") == head
+    assert await git.count_commits("main..two") == 1 and await git.merge_base("main", "two") == head
     assert await git.refs("refs/heads") == {"refs/heads/main": head, "refs/heads/two": second}
     await git.delete_ref("refs/heads/two", second)
     assert not await git.branch_exists("two")
@@ -148,7 +148,7 @@ class OtherMachine(LocalHost):
         self.temporary = temporary
         self.indexes: set[Path] = set()
 
-    async def run(self, argv: Sequence[str], **more: Any) -> Completed:
+    async def run(self, argv: Sequence[str], **more: Any) -> ProgramResult:
         env = {**os.environ, **(more.pop("env", None) or {}), "TMPDIR": str(self.temporary)}
         if index := env.get("GIT_INDEX_FILE"):
             self.indexes.add(Path(index))
@@ -199,8 +199,8 @@ async def test_configuration_is_the_users_and_not_ours(git: Git, repo: Path) -> 
     git_in(repo, "config", "--add", "x.y", "1")
     git_in(repo, "config", "--add", "x.y", "two\nlines")
     config = await git.config()
-    assert config.last("core.hookspath") == "mine" and config["x.y"] == ["1", "two\nlines"]
-    assert config.last("gc.auto") is None and not config.true("commit.gpgsign")
+    assert config.effective_value("core.hookspath") == "mine" and config["x.y"] == ["1", "two\nlines"]
+    assert config.effective_value("gc.auto") is None and not config.is_true("commit.gpgsign")
 
 
 async def test_a_ref_update_waits_for_a_lock(git: Git, repo: Path) -> None:
@@ -244,13 +244,13 @@ async def test_a_repository_has_one_lock_by_any_path(repo: Path, tmp_path: Path)
     ],
 )
 def test_a_git_failure_for_lack_of_resources_is_retryable(stderr: str, retryable: bool) -> None:
-    assert GitFailed(["hash-object"], Path("repo"), Completed(128, b"", stderr.encode())).retryable is retryable
-    assert GitFailed(["hash-object"], Path("repo"), Completed(-9, b"", stderr.encode())).retryable
+    assert GitFailed(["hash-object"], Path("repo"), ProgramResult(128, b"", stderr.encode())).retryable is retryable
+    assert GitFailed(["hash-object"], Path("repo"), ProgramResult(-9, b"", stderr.encode())).retryable
 
 
 class OutOfDescriptors(LocalHost):
-    async def run(self, *_args: Any, **_options: Any) -> Completed:
-        return Completed(128, b"", b"fatal: unable to open .git/HEAD: Too many open files\n")
+    async def run(self, *_args: Any, **_options: Any) -> ProgramResult:
+        return ProgramResult(128, b"", b"fatal: unable to open .git/HEAD: Too many open files\n")
 
 
 async def test_a_name_that_cannot_be_resolved_for_lack_of_resources_raises(repo: Path) -> None:

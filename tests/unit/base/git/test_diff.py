@@ -120,7 +120,7 @@ async def test_a_cut_patch_ends_with_a_complete_file(git: Git, repo: Path) -> No
 async def test_if_too_many_files_are_too_large_no_file_is_compared(
     git: Git, repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(diff, "_NAMED", 1)
+    monkeypatch.setattr(diff, "_MAX_EXCLUDED_FILES", 1)
     for name in ("one", "two"):
         with (repo / name).open("wb") as file:
             file.truncate(1 << 40)

@@ -14,8 +14,8 @@ from agent_orchestrator.base.git import refs as git_files
 from agent_orchestrator.base.git.refs import read_head, read_ref, read_refs
 from agent_orchestrator.errors import Conflict, Temporary
 from agent_orchestrator.testing.contracts.workspace import git_in
-from tests.examples import examples
-from tests.hostile import nested
+from tests.examples import example_count
+from tests.hostile import create_nested_folders
 from tests.unit.base.test_short_of_descriptors import no_descriptors
 
 COMMIT, OTHER = "1" * 40, "2" * 40
@@ -42,7 +42,7 @@ def linked_below(folder: Path) -> None:
 
 def too_deep(folder: Path) -> None:
     folder.mkdir()
-    nested(folder, 100)  # and not a thousand: removing it recurses
+    create_nested_folders(folder, 100)  # and not a thousand: removing it recurses
 
 
 def too_many(folder: Path) -> None:
@@ -56,7 +56,7 @@ def test_unexpected_entries_among_refs_are_reported_and_not_entered(
     git_dir: Path, plant: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(git_dir / "refs/heads/feature/victim")
-    monkeypatch.setattr(git_files, "_MOST", 20)
+    monkeypatch.setattr(git_files, "_MAX_LISTED_FILES", 20)
     with pytest.raises(Conflict, match="which Git has not made: see what it is and remove it"):
         read_refs(git_dir, ["refs/heads/main"], "refs/heads/feature/victim")
 
@@ -124,13 +124,13 @@ def test_an_unsorted_list_is_read_once_and_only_if_short(git_dir: Path) -> None:
 NAMES = st.from_regex(r"[ab-]{1,3}(/[ab.-]{0,2}[ab]){0,2}", fullmatch=True)
 
 
-@settings(max_examples=examples(0.5))
+@settings(max_examples=example_count(0.5))
 @given(st.lists(NAMES, max_size=12), st.lists(NAMES, min_size=1, max_size=4))
 def test_sorted_and_unsorted_lists_give_the_same_refs(
     tmp_path_factory: pytest.TempPathFactory, packed: list[str], queried: list[str]
 ) -> None:
     git_dir = tmp_path_factory.mktemp("git")
-    refs = sorted({f"refs/heads/{name}".encode() for name in packed if git_files.valid_branch(name)})
+    refs = sorted({f"refs/heads/{name}".encode() for name in packed if git_files.is_valid_branch(name)})
     entries = [f"{number:040x} {name.decode()}\n" + f"^{OTHER}\n" * (number % 2) for number, name in enumerate(refs)]
     names, results = [f"refs/heads/{name}" for name in (*packed, *queried)], []
     for head in (SORTED, "# pack-refs with: peeled \n"):

@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.plugins.runtimes import screen_text
 from agent_orchestrator.plugins.runtimes.keys import encode
-from agent_orchestrator.plugins.runtimes.pty_holder.terminal import SCROLLBACK, Modes, Scrollback, without_answers
+from agent_orchestrator.plugins.runtimes.pty_holder.terminal import (
+    MAX_SCROLLBACK_BYTES,
+    Modes,
+    Scrollback,
+    without_answers,
+)
 from agent_orchestrator.plugins.runtimes.screen_text import MAX_ACCENTS, visible_text
-from agent_orchestrator.views.inspection import SessionDetails
+from agent_orchestrator.views.session_details import SessionDetails
 from tests.parts import make_core
 
 
@@ -24,7 +29,7 @@ def test_modes_are_recognized_wherever_the_output_is_split() -> None:
         modes = Modes()
         for at in range(0, len(output), size):
             modes.feed(output[at : at + size])
-        assert set(modes.on) == {b"2004", b"1"}, size
+        assert set(modes.active) == {b"2004", b"1"}, size
 
 
 def test_scrollback_is_bounded_and_keeps_the_modes_of_dropped_output() -> None:
@@ -33,7 +38,7 @@ def test_scrollback_is_bounded_and_keeps_the_modes_of_dropped_output() -> None:
     for number in range(20_000):
         scrollback.add(b"line %d of the output, long enough\r\n" % number)
     replay = scrollback.replay()
-    assert len(replay) <= SCROLLBACK + 65_536 + 100
+    assert len(replay) <= MAX_SCROLLBACK_BYTES + 65_536 + 100
     assert replay.startswith(b"\x1b[?1049hline ")
     assert replay.endswith(b"line 19999 of the output, long enough\r\n")
 
@@ -104,13 +109,13 @@ def test_a_screen_is_the_same_wherever_its_reading_begins(pieces: list[bytes]) -
     begin = max(0, *(output.rfind(mark) for mark in screen_text._CLEARS))
     with pytest.MonkeyPatch.context() as patch:
         screen = screen_text._render(output, 12, 4)
-        patch.setattr(screen_text, "_beginning", lambda *_: begin)
+        patch.setattr(screen_text, "_render_start", lambda *_: begin)
         assert screen == screen_text._render(output, 12, 4)
 
 
 def test_only_the_visible_end_of_a_long_output_is_emulated() -> None:
     output = b"".join(b"\x1b[32mline %d\x1b[0m\r\n" % number for number in range(10_000)) + b"\x1b[2Aabove\x1b[2B\r\n> "
-    assert len(output) - screen_text._beginning(output, 40) < 4000
+    assert len(output) - screen_text._render_start(output, 40) < 4000
 
 
 def test_a_rendered_screen_leaves_no_cells_for_the_garbage_collector() -> None:

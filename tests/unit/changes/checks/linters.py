@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Linter:
+class RecordedLinter:
     """A linter with its project: `wrong` is an error in `first_file`, `other` one in `second_file`."""
 
     name: str
@@ -53,9 +53,9 @@ _CARGO = {
     "src/lib.rs": "pub mod a;\npub mod b;\n",
 }
 LINTERS = (
-    Linter("ruff", "ruff check --isolated --no-cache .", *_NAMES),
-    Linter("ruff-concise", "ruff check --isolated --no-cache --output-format concise .", *_NAMES),
-    Linter(
+    RecordedLinter("ruff", "ruff check --isolated --no-cache .", *_NAMES),
+    RecordedLinter("ruff-concise", "ruff check --isolated --no-cache --output-format concise .", *_NAMES),
+    RecordedLinter(
         "ruff-format",
         "ruff format --isolated --no-cache --check .",
         "a.py",
@@ -66,11 +66,11 @@ LINTERS = (
         "py3.11",
         right="d = 1\n",
     ),
-    Linter("flake8", "flake8 .", *_NAMES, right="a = 1\n"),
-    Linter(
+    RecordedLinter("flake8", "flake8 .", *_NAMES, right="a = 1\n"),
+    RecordedLinter(
         "mypy", "mypy --no-incremental .", "a.py", "b.py", "a: int = 'x'\n", "b: str = 1\n", "b: int = 'y'\n", "py3.11"
     ),
-    Linter(
+    RecordedLinter(
         "eslint",
         "eslint .",
         "a.js",
@@ -81,7 +81,7 @@ LINTERS = (
         "npm",
         {"eslint.config.mjs": _ESLINT},
     ),
-    Linter(
+    RecordedLinter(
         "eslint-warnings",
         "eslint --max-warnings 0 .",
         "a.js",
@@ -92,9 +92,9 @@ LINTERS = (
         "npm",
         {"eslint.config.mjs": _ESLINT},
     ),
-    Linter("tsc", "tsc --noEmit --strict a.ts b.ts", *_TS, right="export {};\n"),
-    Linter("tsc-pretty", "tsc --pretty --noEmit --strict a.ts b.ts", *_TS, right="export {};\n"),
-    Linter(
+    RecordedLinter("tsc", "tsc --noEmit --strict a.ts b.ts", *_TS, right="export {};\n"),
+    RecordedLinter("tsc-pretty", "tsc --pretty --noEmit --strict a.ts b.ts", *_TS, right="export {};\n"),
+    RecordedLinter(
         "stylelint",
         "stylelint '*.css'",
         "a.css",
@@ -106,7 +106,7 @@ LINTERS = (
         {".stylelintrc.json": '{"rules": {"color-no-invalid-hex": true}}\n'},
         right="i { color: red; }\n",
     ),
-    Linter(
+    RecordedLinter(
         "standard",
         "standard a.js b.js",
         "a.js",
@@ -118,7 +118,7 @@ LINTERS = (
         {"package.json": "{}\n"},
         right="parseInt('1')\n",
     ),
-    Linter(
+    RecordedLinter(
         "gcc",
         "cc -c a.c b.c",
         "a.c",
@@ -128,7 +128,7 @@ LINTERS = (
         "int h(void) { return nothing; }\n",
         right="int a;\n",
     ),
-    Linter(
+    RecordedLinter(
         "go-vet",
         "go vet ./...",
         "a.go",
@@ -140,7 +140,7 @@ LINTERS = (
         right="var _ = fmt.Sprint()\n",
         head='package sums\n\nimport "fmt"\n\n',
     ),
-    Linter(
+    RecordedLinter(
         "clippy",
         "cargo clippy --offline -- -D warnings",
         "src/a.rs",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tests.unit.changes.checks.linters import LINTERS
 from tests.unit.changes.checks.projects import FAIL, GONE, PASS, SKIP, Files
-from tests.unit.changes.checks.runners import RUNNERS, Runner
+from tests.unit.changes.checks.runners import RUNNERS, RecordedRunner
 
 RECORDED = Path(__file__).parent / "recorded"
 STATES = {
@@ -36,7 +36,7 @@ _OF_TOOLS = re.compile(
 _ADVICE = re.compile(r"    Jest failed to parse a file\..*?    Details:\n", re.DOTALL)
 
 
-def cases(runner: Runner) -> Iterator[tuple[str, Files, str]]:
+def cases(runner: RecordedRunner) -> Iterator[tuple[str, Files, str]]:
     """Yield the name, files and command of each case."""
     for name, states in STATES.items():
         yield name, runner.files(*states), runner.command

@@ -10,7 +10,7 @@ from tests.unit.changes.checks.projects import Files
 
 
 @dataclass(frozen=True)
-class Runner:
+class RecordedRunner:
     """A test runner with its project: `files(adds, subtracts)` makes it with these two tests in these states."""
 
     name: str
@@ -28,17 +28,19 @@ class Runner:
     """Whether it names the tests that are skipped."""
 
 
-def _quiet(name: str, command: str, like: Runner) -> Runner:
+def _quiet(name: str, command: str, like: RecordedRunner) -> RecordedRunner:
     """Return the same runner with options under which only failures are named."""
-    return Runner(name, command, like.files, like.names, like.needs, like.more, names_passed=False, names_skipped=False)
+    return RecordedRunner(
+        name, command, like.files, like.names, like.needs, like.more, names_passed=False, names_skipped=False
+    )
 
 
-def _like(name: str, command: str, like: Runner) -> Runner:
-    return Runner(name, command, like.files, like.names, like.needs)
+def _like(name: str, command: str, like: RecordedRunner) -> RecordedRunner:
+    return RecordedRunner(name, command, like.files, like.names, like.needs)
 
 
 _PYTEST_NAMES = ("test_sums.py::test_adds", "test_sums.py::TestMore::test_subtracts", "test_words.py::test_upper[a b]")
-_PYTEST = Runner(
+_PYTEST = RecordedRunner(
     "pytest-v",
     "python -m pytest -v -p no:cacheprovider",
     projects.python,
@@ -49,7 +51,7 @@ _PYTEST = Runner(
 _JUNIT = "-o junit_family=xunit1 --junitxml=report.xml"
 _UNITTEST_NAMES = ("test_sums.Sums.test_adds", "test_sums.Sums.test_subtracts", "test_words.Words.test_upper")
 _UNITTEST = {
-    version: Runner(
+    version: RecordedRunner(
         f"unittest-{version}",
         "python -m unittest -v",
         projects.unittest,
@@ -59,7 +61,7 @@ _UNITTEST = {
     )
     for version in ("3.8", "3.11", "3.12", "3.13")
 }
-_DJANGO = Runner(
+_DJANGO = RecordedRunner(
     "django",
     "python manage.py test -v 2",
     projects.django,
@@ -70,13 +72,15 @@ _DJANGO = Runner(
 _TITLES = ("sums > adds", "sums > subtracts it", "words > case > upper")
 _NODE_FILES = projects.suites(projects.NODE_HEAD, projects.ASSERT)
 _NODE_MORE = projects.node_more("js", projects.NODE_HEAD)
-_NODE = Runner("node", "node --test --test-reporter=spec test", _NODE_FILES, _TITLES, "npm", _NODE_MORE)
+_NODE = RecordedRunner("node", "node --test --test-reporter=spec test", _NODE_FILES, _TITLES, "npm", _NODE_MORE)
 _NODE_REPORT = (
     "node --test --test-reporter=junit --test-reporter-destination=report.xml --test-reporter=spec"
     " --test-reporter-destination=stdout test"
 )
-_MOCHA = Runner("mocha", "mocha", projects.suites("", projects.ASSERT), _TITLES, "npm", projects.node_more("js"))
-_TAPE = Runner(
+_MOCHA = RecordedRunner(
+    "mocha", "mocha", projects.suites("", projects.ASSERT), _TITLES, "npm", projects.node_more("js")
+)
+_TAPE = RecordedRunner(
     "tape",
     "tape 'test/*.js'",
     projects.calls(
@@ -89,7 +93,7 @@ _TAPE = Runner(
     projects.call_more(projects.TAPE_HEAD),
     names_skipped=False,
 )
-_AVA = Runner(
+_AVA = RecordedRunner(
     "ava",
     "ava",
     projects.calls(
@@ -108,9 +112,9 @@ _IN_FILES = (
     "test/words.test.js > words > case > upper",
 )
 _EXPECTED = projects.suites("", projects.EXPECT)
-_JEST = Runner("jest-verbose", "jest --verbose", _EXPECTED, _IN_FILES, "npm", projects.node_more("js"))
+_JEST = RecordedRunner("jest-verbose", "jest --verbose", _EXPECTED, _IN_FILES, "npm", projects.node_more("js"))
 _JEST_REPORT = "JEST_JUNIT_OUTPUT_NAME=report.xml jest --reporters=default --reporters=jest-junit"
-_VITEST = Runner(
+_VITEST = RecordedRunner(
     "vitest-verbose",
     "vitest run --globals --reporter=verbose",
     _EXPECTED,
@@ -119,7 +123,7 @@ _VITEST = Runner(
     projects.node_more("js"),
 )
 _VITEST_REPORT = "vitest run --globals --reporter=default --reporter=junit --outputFile=report.xml"
-_GO = Runner(
+_GO = RecordedRunner(
     "go-v",
     "go test -v ./...",
     projects.go,
@@ -127,7 +131,7 @@ _GO = Runner(
     "",
     projects.GO_MORE,
 )
-_CARGO = Runner(
+_CARGO = RecordedRunner(
     "cargo",
     "cargo test --offline",
     projects.cargo,
@@ -136,14 +140,16 @@ _CARGO = Runner(
     projects.CARGO_MORE,
 )
 _CARGO_Q = ("tests::adds", "tests::subtracts", "upper")
-_CTEST = Runner("ctest", projects.CTEST, projects.ctest, ("adds", "subtracts", "upper"), "", projects.CTEST_MORE)
+_CTEST = RecordedRunner(
+    "ctest", projects.CTEST, projects.ctest, ("adds", "subtracts", "upper"), "", projects.CTEST_MORE
+)
 _PROVE_NAMES = ("t/sums.t > adds", "t/sums.t > subtracts it", "t/words.t")
 
 RUNNERS = (
     _PYTEST,
     _quiet("pytest", "python -m pytest -p no:cacheprovider", _PYTEST),
     _quiet("pytest-q", "python -m pytest -q -p no:cacheprovider", _PYTEST),
-    Runner(
+    RecordedRunner(
         "pytest-junit",
         f"python -m pytest -q -p no:cacheprovider {_JUNIT}",
         projects.python,
@@ -151,7 +157,7 @@ RUNNERS = (
         "py3.11",
         projects.PYTHON_MORE,
     ),
-    Runner(
+    RecordedRunner(
         "pytest-xdist",
         "python -m pytest -n 2 -p no:cacheprovider",
         projects.python,
@@ -164,12 +170,16 @@ RUNNERS = (
     _quiet("unittest", "python -m unittest", _UNITTEST["3.11"]),
     _DJANGO,
     _NODE,
-    Runner("node-tap", "node --test --test-reporter=tap test", _NODE_FILES, _TITLES, "npm", _NODE_MORE),
+    RecordedRunner("node-tap", "node --test --test-reporter=tap test", _NODE_FILES, _TITLES, "npm", _NODE_MORE),
     _like("node-junit", _NODE_REPORT, _NODE),
     _MOCHA,
-    Runner("mocha-dot", "mocha --reporter dot", _MOCHA.files, _TITLES, "npm", names_passed=False, names_skipped=False),
-    Runner("mocha-min", "mocha --reporter min", _MOCHA.files, _TITLES, "npm", names_passed=False, names_skipped=False),
-    Runner(
+    RecordedRunner(
+        "mocha-dot", "mocha --reporter dot", _MOCHA.files, _TITLES, "npm", names_passed=False, names_skipped=False
+    ),
+    RecordedRunner(
+        "mocha-min", "mocha --reporter min", _MOCHA.files, _TITLES, "npm", names_passed=False, names_skipped=False
+    ),
+    RecordedRunner(
         "mocha-xunit",
         "mocha --reporter xunit --reporter-option output=report.xml",
         _MOCHA.files,
@@ -178,18 +188,20 @@ RUNNERS = (
     ),
     _TAPE,
     _AVA,
-    Runner("ava-tap", "ava --tap", _AVA.files, _AVA.names, "npm", _AVA.more),
+    RecordedRunner("ava-tap", "ava --tap", _AVA.files, _AVA.names, "npm", _AVA.more),
     _JEST,
     _quiet("jest", "jest", _JEST),
-    Runner("jest-junit", _JEST_REPORT, _EXPECTED, ("sums adds", "sums subtracts it", "words case upper"), "npm"),
+    RecordedRunner(
+        "jest-junit", _JEST_REPORT, _EXPECTED, ("sums adds", "sums subtracts it", "words case upper"), "npm"
+    ),
     _VITEST,
     _quiet("vitest", "vitest run --globals", _VITEST),
     _like("vitest-junit", _VITEST_REPORT, _VITEST),
     _GO,
     _quiet("go", "go test ./...", _GO),
-    Runner("go-json", "go test -json ./...", projects.go, _GO.names, "", projects.GO_MORE),
+    RecordedRunner("go-json", "go test -json ./...", projects.go, _GO.names, "", projects.GO_MORE),
     _CARGO,
-    Runner(
+    RecordedRunner(
         "cargo-q",
         "cargo test --offline -q",
         projects.cargo,
@@ -200,10 +212,10 @@ RUNNERS = (
         names_skipped=False,
     ),
     _CTEST,
-    Runner("ctest-out", f"{_CTEST.command} --output-on-failure", projects.ctest, _CTEST.names),
+    RecordedRunner("ctest-out", f"{_CTEST.command} --output-on-failure", projects.ctest, _CTEST.names),
     _like("ctest-junit", f"{_CTEST.command} -Q --output-junit ../report.xml", _CTEST),
-    Runner("meson", "meson setup build && meson test -C build", projects.meson, _CTEST.names),
-    Runner("prove", "prove -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
-    Runner("prove-v", "prove -v -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
+    RecordedRunner("meson", "meson setup build && meson test -C build", projects.meson, _CTEST.names),
+    RecordedRunner("prove", "prove -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
+    RecordedRunner("prove-v", "prove -v -r t", projects.prove, _PROVE_NAMES, names_passed=False, names_skipped=False),
 )
 """All runners; neighbours with the same test names run the same project."""

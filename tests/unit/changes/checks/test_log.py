@@ -43,10 +43,10 @@ def test_short_output_is_kept_completely(tmp_path: Path) -> None:
 def test_the_end_belongs_to_the_last_section(tmp_path: Path) -> None:
     with Log(tmp_path / "log", Limits(), lambda _: None) as log:
         log.write(b"set-up error")
-        log.section()
+        log.begin_section()
         log.write(b"a\nbb\ncc\n")
-        assert log.end(100) == "a\nbb\ncc\n"
-        assert log.end(5) == "cc\n"
+        assert log.tail(100) == "a\nbb\ncc\n"
+        assert log.tail(5) == "cc\n"
     assert (tmp_path / "log").read_text() == "set-up error\na\nbb\ncc\n"
 
 
@@ -54,4 +54,4 @@ def test_only_the_end_is_held_in_memory(tmp_path: Path) -> None:
     with Log(tmp_path / "log", Limits(log_head=100, log_tail=100), lambda _: None) as log:
         for _ in range(1000):
             log.write(b"0123456789")
-        assert len(log.end(1 << 20)) == 100
+        assert len(log.tail(1 << 20)) == 100

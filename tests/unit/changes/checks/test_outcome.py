@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.changes.checks.missing_environment import missing_environment
-from agent_orchestrator.changes.checks.outcome import UNNAMED_FAILURES, Outcome, TestCounts, common_failures, compare
+from agent_orchestrator.changes.checks.outcome import (
+    UNNAMED_FAILURES,
+    Outcome,
+    TestCounts,
+    common_failures,
+    compare_outcomes,
+)
 from agent_orchestrator.changes.checks.runners import read_outcome
 
 
@@ -61,7 +67,7 @@ def outcome_of(
 def test_new_failures_and_missing_tests_are_listed(
     here: Outcome, base: Outcome, new: str, vanished: str, skipped: str
 ) -> None:
-    comparison = compare(here, base)
+    comparison = compare_outcomes(here, base)
     assert (" ".join(comparison.new), " ".join(comparison.vanished), " ".join(comparison.newly_skipped)) == (
         new,
         vanished,
@@ -72,24 +78,26 @@ def test_new_failures_and_missing_tests_are_listed(
 
 def test_passing_tests_without_names_are_counted() -> None:
     base = Outcome(TestCounts(9, 1, 0, 10), {"a": ""})
-    assert compare(Outcome(TestCounts(8, 1, 1, 10), {"a": ""}), base).fewer == 1
-    assert compare(Outcome(TestCounts(9, 1, 3, 13), {"a": ""}), base).fewer == 0
-    assert compare(Outcome(TestCounts(7, 2, 0, 9), {"a": "", "b": ""}), base).fewer == 0, "the run may have ended early"
+    assert compare_outcomes(Outcome(TestCounts(8, 1, 1, 10), {"a": ""}), base).fewer == 1
+    assert compare_outcomes(Outcome(TestCounts(9, 1, 3, 13), {"a": ""}), base).fewer == 0
+    assert compare_outcomes(Outcome(TestCounts(7, 2, 0, 9), {"a": "", "b": ""}), base).fewer == 0, (
+        "the run may have ended early"
+    )
 
 
 def test_without_names_no_test_counts_as_unchanged() -> None:
     named = Outcome(TestCounts(2, 0, 0, 2), {}, ("x", "y"))
-    assert compare(Outcome(TestCounts(9, 0, 0, 9)), named).vanished == ("x", "y")
+    assert compare_outcomes(Outcome(TestCounts(9, 0, 0, 9)), named).vanished == ("x", "y")
     varying = Outcome(TestCounts(2, 0, 0, 2), names_vary=True)  # jest names passing tests where there is one file
-    assert compare(varying, named).vanished == ()
-    assert compare(Outcome(TestCounts(1, 0, 0, 1), names_vary=True), named).fewer == 1
+    assert compare_outcomes(varying, named).vanished == ()
+    assert compare_outcomes(Outcome(TestCounts(1, 0, 0, 1), names_vary=True), named).fewer == 1
 
 
 def test_failures_with_the_same_name_are_counted() -> None:
     base = Outcome(TestCounts(0, 3, 0, 3), {"a": "", "b": ""})
-    assert not compare(base, base).new
-    assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "b": ""}), base).new) == [UNNAMED_FAILURES]
-    assert list(compare(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "c": ""}), base).new) == ["c"]
+    assert not compare_outcomes(base, base).new
+    assert list(compare_outcomes(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "b": ""}), base).new) == [UNNAMED_FAILURES]
+    assert list(compare_outcomes(Outcome(TestCounts(0, 5, 0, 5), {"a": "", "c": ""}), base).new) == ["c"]
 
 
 def test_only_failures_of_both_runs_count() -> None:
@@ -114,7 +122,7 @@ def test_the_exit_code_decides_whether_it_fails() -> None:
     passed = read_outcome(output, [], exit_code=0)
     assert (dict(passed.failures), passed.passed, passed.skipped) == ({}, ("t.py::b",), ("t.py::a",))
     before = read_outcome("t.py::a PASSED\nt.py::b PASSED\n=== 2 passed in 0.1s ===\n", [], exit_code=0)
-    assert compare(passed, before).newly_skipped == ("t.py::a",), "a failure that does not count is not a pass"
+    assert compare_outcomes(passed, before).newly_skipped == ("t.py::a",), "a failure that does not count is not a pass"
     retried = "t.py::a FAILED\nt.py::a PASSED\n=== 1 passed, 1 rerun in 0.1s ===\n"
     assert read_outcome(retried, [], exit_code=0).passed == ("t.py::a",)
     covered = "=== 2 passed in 0.1s ===\nFAIL Required test coverage of 90% not reached. Total coverage: 75.00%\n"
@@ -135,7 +143,7 @@ def test_tests_of_two_suites_with_the_same_name_are_kept_apart() -> None:
     outcome = read_outcome(output, [], exit_code=1)
     assert (set(outcome.failures), outcome.passed) == ({"adds", "adds (2)"}, ("adds (3)",))
     before = read_outcome(output.replace("not ok 3", "ok 3"), [], exit_code=1)
-    assert set(compare(outcome, before).new) == {"adds (2)"}
+    assert set(compare_outcomes(outcome, before).new) == {"adds (2)"}
 
 
 def test_output_of_passing_tests_does_not_name_a_missing_module() -> None:

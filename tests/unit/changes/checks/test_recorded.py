@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.changes.checks.missing_environment import missing_environment
-from agent_orchestrator.changes.checks.outcome import Outcome, common_failures, compare
+from agent_orchestrator.changes.checks.outcome import Outcome, common_failures, compare_outcomes
 from agent_orchestrator.changes.checks.runners import read_outcome
-from tests.unit.changes.checks.linters import LINTERS, Linter
+from tests.unit.changes.checks.linters import LINTERS, RecordedLinter
 from tests.unit.changes.checks.record import RECORDED
-from tests.unit.changes.checks.runners import RUNNERS, Runner
+from tests.unit.changes.checks.runners import RUNNERS, RecordedRunner
 
 TOP = Path("/code/project")
 ALL = sorted(path for path in RECORDED.glob("*/*.txt"))
@@ -49,7 +49,7 @@ def test_every_case_is_recorded() -> None:
 
 
 @runners
-def test_failures_are_named_exactly(runner: Runner) -> None:
+def test_failures_are_named_exactly(runner: RecordedRunner) -> None:
     adds, subtracts, _ = runner.names
     for case, failed in {
         "pass": [],
@@ -65,10 +65,10 @@ def test_failures_are_named_exactly(runner: Runner) -> None:
 
 
 @runners
-def test_passed_and_skipped_tests_are_named_if_the_runner_names_them(runner: Runner) -> None:
+def test_passed_and_skipped_tests_are_named_if_the_runner_names_them(runner: RecordedRunner) -> None:
     adds, subtracts, upper = runner.names
     passed, skipped = outcome(runner.name, "pass"), outcome(runner.name, "skipped")
-    assert passed.executed, "something is counted"
+    assert passed.executed_count, "something is counted"
     if runner.names_passed:
         assert {adds, subtracts, upper} <= set(passed.passed)
         assert {adds, upper} <= set(skipped.passed) and subtracts not in skipped.passed
@@ -77,30 +77,30 @@ def test_passed_and_skipped_tests_are_named_if_the_runner_names_them(runner: Run
 
 
 @runners
-def test_a_change_is_compared_with_a_base_that_passes(runner: Runner) -> None:
+def test_a_change_is_compared_with_a_base_that_passes(runner: RecordedRunner) -> None:
     adds, subtracts, _ = runner.names
     base = outcome(runner.name, "pass")
     for case, new in {"one": {adds}, "two": {adds, subtracts}}.items():
-        comparison = compare(outcome(runner.name, case), base)
+        comparison = compare_outcomes(outcome(runner.name, case), base)
         assert (set(comparison.new), comparison.vanished, comparison.newly_skipped, comparison.fewer) == (
             new,
             (),
             (),
             0,
         ), case
-    same = compare(base, base)
+    same = compare_outcomes(base, base)
     assert (dict(same.new), same.vanished, same.newly_skipped, same.fewer) == ({}, (), (), 0)
 
 
 @runners
-def test_a_change_is_compared_with_a_base_that_fails(runner: Runner) -> None:
+def test_a_change_is_compared_with_a_base_that_fails(runner: RecordedRunner) -> None:
     subtracts = runner.names[1]
     base = outcome(runner.name, "one")
-    assert set(compare(outcome(runner.name, "two"), base).new) == {subtracts}
-    assert not compare(outcome(runner.name, "one"), base).new
-    fixed = compare(outcome(runner.name, "pass"), base)
+    assert set(compare_outcomes(outcome(runner.name, "two"), base).new) == {subtracts}
+    assert not compare_outcomes(outcome(runner.name, "one"), base).new
+    fixed = compare_outcomes(outcome(runner.name, "pass"), base)
     assert not (fixed.new or fixed.vanished or fixed.newly_skipped or fixed.fewer)
-    worse = compare(base, outcome(runner.name, "two"))
+    worse = compare_outcomes(base, outcome(runner.name, "two"))
     assert not worse.new
 
 
@@ -110,20 +110,20 @@ WITHOUT_TESTS = ("go", "prove", "prove-v")
 
 @runners
 @pytest.mark.parametrize("base", ["pass", "one"])
-def test_a_removed_or_skipped_test_is_noticed_on_any_base(runner: Runner, base: str) -> None:
+def test_a_removed_or_skipped_test_is_noticed_on_any_base(runner: RecordedRunner, base: str) -> None:
     if runner.name in WITHOUT_TESTS:
         pytest.skip(f"{runner.command} does not report single tests that pass")
     subtracts = runner.names[1]
     red = base == "one"
     before = outcome(runner.name, base)
-    skipped = compare(outcome(runner.name, "red_skipped" if red else "skipped"), before)
+    skipped = compare_outcomes(outcome(runner.name, "red_skipped" if red else "skipped"), before)
     assert not skipped.new
     if runner.names_skipped and runner.names_passed:
         assert (skipped.vanished, skipped.newly_skipped) == ((), (subtracts,))
     else:
         assert skipped.fewer == 1 or skipped.vanished == (subtracts,)
     if not red:
-        gone = compare(outcome(runner.name, "removed"), before)
+        gone = compare_outcomes(outcome(runner.name, "removed"), before)
         assert not gone.new
         if runner.names_passed:
             assert (gone.vanished, gone.newly_skipped) == ((subtracts,), ())
@@ -153,14 +153,14 @@ def test_failures_have_the_same_names_in_each_format_of_a_runner(runner: str, ot
 
 
 @pytest.mark.parametrize("linter", LINTERS, ids=lambda linter: linter.name)
-def test_a_linters_error_has_the_same_name_on_any_line(linter: Linter) -> None:
+def test_a_linters_error_has_the_same_name_on_any_line(linter: RecordedLinter) -> None:
     name = linter.name
     assert not outcome(name, "clean").failures
     single = outcome(name, "one")
     assert len(single.failures) == 1 and not next(iter(single.failures)).startswith("the command")
     assert set(outcome(name, "moved").failures) == set(single.failures)
-    assert len(compare(outcome(name, "two"), single).new) == 1
-    assert len(compare(outcome(name, "twice"), single).new) == (0 if name == "ruff-format" else 1)
+    assert len(compare_outcomes(outcome(name, "two"), single).new) == 1
+    assert len(compare_outcomes(outcome(name, "twice"), single).new) == (0 if name == "ruff-format" else 1)
 
 
 # -- what is missing ---------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ def test_a_missing_environment_is_distinguished_from_a_failure(path: Path) -> No
         assert re.fullmatch(NONE, missing), missing
     elif case == "none":
         base = outcome(name, "pass")
-        assert not read.executed or compare(read, base).vanished, "what no test is left of"
+        assert not read.executed_count or compare_outcomes(read, base).vanished, "what no test is left of"
     else:
         assert not missing
 

@@ -7,12 +7,17 @@ from itertools import combinations
 
 import pytest
 
-from agent_orchestrator.changes.conflicts import Pair, named_files, text_conflicts
-from agent_orchestrator.changes.conflicts.debounce import LONGEST, QUIET, SHARE, Pace
-from agent_orchestrator.changes.conflicts.hunks import Section, overlaps, parse_sections
-from agent_orchestrator.changes.conflicts.merge_bases import Graph, Node, two
-from agent_orchestrator.changes.conflicts.paths import Changes, parse_changes
-from agent_orchestrator.changes.conflicts.service import conflict_events
+from agent_orchestrator.changes.conflicts import ConflictingPair, find_named_files, text_conflicts
+from agent_orchestrator.changes.conflicts.hunks import ChangedSection, overlaps, parse_sections
+from agent_orchestrator.changes.conflicts.merge_bases import Graph, HistoryNode, commit_pair
+from agent_orchestrator.changes.conflicts.prediction_schedule import (
+    MAX_DELAY_SECONDS,
+    PAUSE_FACTOR,
+    QUIET_SECONDS,
+    PredictionSchedule,
+)
+from agent_orchestrator.changes.conflicts.predictor import conflict_events
+from agent_orchestrator.changes.conflicts.tree_changes import TreeChanges, parse_changes
 from agent_orchestrator.core.events import SessionCreated
 from agent_orchestrator.core.facts import PredictedConflict, SessionFacts
 
@@ -34,7 +39,7 @@ def test_best_common_ancestors_of_random_histories() -> None:
         for number in range(30):
             existing = list(parents)
             parents[f"c{number:02}"] = tuple(chance.sample(existing, min(len(existing), chance.choice([1, 1, 1, 2]))))
-        graph = Graph({sha: Node(f"t{sha}", parents[sha]) for sha in reversed(parents)})
+        graph = Graph({sha: HistoryNode(f"t{sha}", parents[sha]) for sha in reversed(parents)})
         heads = chance.sample(list(parents), 8)
         moved = set(chance.sample(heads, 3))
         bases = graph.bases(heads, moved)
@@ -44,14 +49,14 @@ def test_best_common_ancestors_of_random_histories() -> None:
                 sha for sha in common if not any(sha != other and sha in _reachable(parents, other) for other in common)
             }
             if {a, b} & moved:
-                assert set(bases.get(two(a, b), ())) == best, (seed, a, b)
+                assert set(bases.get(commit_pair(a, b), ())) == best, (seed, a, b)
 
 
 def test_a_branchs_first_parents_are_its_chain() -> None:
     graph = Graph.parse("d td c x\nx tx b\nc tc b\nb tb a")
-    assert graph.chain("d") == ["b", "c", "d"]
-    assert graph.above(Graph.parse("e te d")).chain("e")[-1] == "e"
-    assert graph.chain(None) == []
+    assert graph.first_parents("d") == ["b", "c", "d"]
+    assert graph.with_newer(Graph.parse("e te d")).first_parents("e")[-1] == "e"
+    assert graph.first_parents(None) == []
 
 
 @pytest.mark.parametrize(
@@ -68,20 +73,20 @@ def test_a_branchs_first_parents_are_its_chain() -> None:
 def test_two_changes_may_conflict_if_their_paths_overlap(
     ours: list[tuple[str, str]], theirs: list[tuple[str, str]], expected: bool
 ) -> None:
-    assert Changes.of(ours).meets(Changes.of(theirs)) is expected
-    assert Changes.of(theirs).meets(Changes.of(ours)) is expected
+    assert TreeChanges.from_entries(ours).can_conflict_with(TreeChanges.from_entries(theirs)) is expected
+    assert TreeChanges.from_entries(theirs).can_conflict_with(TreeChanges.from_entries(ours)) is expected
 
 
 def test_the_output_of_diff_tree_is_parsed() -> None:
     a, b, c = "a" * 40, "b" * 40, "c" * 40
     out = f"{a} {a}\n{a} {b}\nM\0x y\0D\0d/z\0{a} {c}\nA\0q\0{b} {c}\n"
     changes = parse_changes(out)
-    assert changes[a, a] == changes[b, c] == Changes()
-    assert changes[a, b].paths == {"x y", "d/z"} and changes[a, b].left == {"d", ""}
-    assert changes[a, c].entered == {""}
+    assert changes[a, a] == changes[b, c] == TreeChanges()
+    assert changes[a, b].paths == {"x y", "d/z"} and changes[a, b].removed_from == {"d", ""}
+    assert changes[a, c].added_to == {""}
 
 
-def _patch(*hunks: str) -> list[Section]:
+def _patch(*hunks: str) -> list[ChangedSection]:
     trees = "a" * 40 + " " + "b" * 40
     out = f"{trees}\ndiff --git a/f.py b/f.py\nindex 1..2 100644\n--- a/f.py\n+++ b/f.py\n" + "".join(hunks)
     return parse_sections(out)["a" * 40, "b" * 40]["f.py"]
@@ -119,22 +124,26 @@ def test_a_deleted_file_has_no_sections() -> None:
 
 
 def test_a_comparison_waits_for_a_pause_but_not_forever() -> None:
-    pace = Pace()
-    assert pace.due is None
-    pace.changed(100.0)
-    assert pace.due == 100.0 + QUIET
+    pace = PredictionSchedule()
+    assert pace.due_at is None
+    pace.record_change(100.0)
+    assert pace.due_at == 100.0 + QUIET_SECONDS
     for step in range(50):
-        pace.changed(100.0 + step * 0.5)
-    assert pace.due == 100.0 + LONGEST
-    pace.began()
-    assert pace.due is None
-    pace.ended(110.0, 2.0)
-    pace.changed(110.0)
-    assert pace.due == 110.0 + 2.0 * SHARE
+        pace.record_change(100.0 + step * 0.5)
+    assert pace.due_at == 100.0 + MAX_DELAY_SECONDS
+    pace.record_start()
+    assert pace.due_at is None
+    pace.record_end(110.0, 2.0)
+    pace.record_change(110.0)
+    assert pace.due_at == 110.0 + 2.0 * PAUSE_FACTOR
 
 
 def test_only_textual_conflicts_block_a_merge() -> None:
-    pairs = [Pair("a", "b", ("x",), "text"), Pair("a", "c", ("x",), "overlap"), Pair("b", "d", ("x",), "text")]
+    pairs = [
+        ConflictingPair("a", "b", ("x",), "text"),
+        ConflictingPair("a", "c", ("x",), "overlap"),
+        ConflictingPair("b", "d", ("x",), "text"),
+    ]
     assert text_conflicts(pairs) == {"a": {"b"}, "b": {"a", "d"}, "d": {"b"}}
     assert text_conflicts([]) == {}
 
@@ -142,10 +151,10 @@ def test_only_textual_conflicts_block_a_merge() -> None:
 def test_files_that_a_task_names() -> None:
     files = ["src/app/login.py", "src/app/util.py", "lib/util.py", "README.md", "uv.lock", "a.b/c"]
     text = "Fix `src/app/login.py:12`, ./README.md and util.py (not uv.lock). See a.b/c, v1.2 and nothing/else.py."
-    assert named_files(text, files) == {"src/app/login.py", "README.md", "a.b/c"}
-    assert named_files("login.py", files) == {"src/app/login.py"}
-    assert named_files("Is it lib/util.py? Or login.py.", files) == {"lib/util.py", "src/app/login.py"}
-    assert named_files("make it faster", files) == frozenset()
+    assert find_named_files(text, files) == {"src/app/login.py", "README.md", "a.b/c"}
+    assert find_named_files("login.py", files) == {"src/app/login.py"}
+    assert find_named_files("Is it lib/util.py? Or login.py.", files) == {"lib/util.py", "src/app/login.py"}
+    assert find_named_files("make it faster", files) == frozenset()
 
 
 def _facts(**conflicts: PredictedConflict) -> SessionFacts:
@@ -154,7 +163,7 @@ def _facts(**conflicts: PredictedConflict) -> SessionFacts:
 
 
 def test_only_changed_predictions_are_recorded() -> None:
-    text = Pair("o", "p-s", ("x", "y"), "text")
+    text = ConflictingPair("o", "p-s", ("x", "y"), "text")
     [predicted] = conflict_events(_facts(), {"o": text})
     assert (predicted.type, predicted.other, predicted.files, predicted.kind) == (
         "conflict-predicted",

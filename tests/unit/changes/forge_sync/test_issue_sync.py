@@ -11,10 +11,14 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.changes.forge_sync import issue_sync
-from agent_orchestrator.changes.forge_sync.issue_sync import HINTED, WITH_HOOKS, IssueSync
+from agent_orchestrator.changes.forge_sync.issue_sync import (
+    MAX_HINTED_READS_PER_MINUTE,
+    IssueSync,
+)
 from agent_orchestrator.changes.forge_sync.outages import Outages
+from agent_orchestrator.changes.forge_sync.poll_interval import WEBHOOK_POLL_INTERVAL
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.protocols.forge import Hint, Issue
+from agent_orchestrator.protocols.forge import Hint, TrackerIssue
 from tests.parts import HandSetClock, make_core, never_quiet
 from tests.unit.core.world import created
 
@@ -30,7 +34,7 @@ class Tracker:
     hosted = True
 
     def __init__(self) -> None:
-        self.issues: dict[str, Issue] = {}
+        self.issues: dict[str, TrackerIssue] = {}
         self.read: list[str] = []
         self.polls = 0
         self.error: Exception | None = None
@@ -43,15 +47,15 @@ class Tracker:
         return []
 
     def write(self, id_: str, title: str, at: float) -> None:
-        self.issues[id_] = Issue(id_, title, updated_at=at)
+        self.issues[id_] = TrackerIssue(id_, title, updated_at=at)
 
-    async def get(self, issue: str) -> Issue:
+    async def get(self, issue: str) -> TrackerIssue:
         self.read.append(issue)
         if self.error is not None:
             raise self.error
-        return self.issues.get(issue) or Issue(issue, "Any", updated_at=1.0)
+        return self.issues.get(issue) or TrackerIssue(issue, "Any", updated_at=1.0)
 
-    async def list(self, *, since: float = 0.0, **_: object) -> list[Issue]:
+    async def list(self, *, since: float = 0.0, **_: object) -> list[TrackerIssue]:
         self.polls += 1
         return [issue for issue in self.issues.values() if issue.updated_at >= since]
 
@@ -74,14 +78,14 @@ class Scene:
         repositories: Any = SimpleNamespace(
             tracker_name=name,
             is_hosted=lambda *_: True,
-            reach_tracker=reach,
+            trusted_tracker=reach,
             trackers=lambda _: [self.tracker],
-            interval=lambda *_: self.every,
+            poll_interval=lambda *_: self.every,
         )
         self.tracking = IssueSync(core, repositories, Outages(core, never_quiet))
 
     def hint(self, *issues: str, project: str = "app") -> None:
-        self.tracking.hint("github", Hint("acme/app", issues=issues), [project])
+        self.tracking.handle_hint("github", Hint("acme/app", issues=issues), [project])
 
     def title(self, number: int) -> str:
         issue = self.flow.home.issues.get(f"app#{number}")
@@ -118,7 +122,7 @@ async def test_thousands_of_webhooks_stay_within_the_rate_limit_without_loss(sce
         scene.hint(str(number))
     await wait_until(lambda: scene.title(5099))
     assert scene.title(100) == "Issue 100"
-    assert len(scene.tracker.read) == HINTED
+    assert len(scene.tracker.read) == MAX_HINTED_READS_PER_MINUTE
     assert scene.tracker.polls <= polls + 2
     scene.time.now += 60
     scene.tracker.write("7", "Later", 1100.0)
@@ -128,19 +132,19 @@ async def test_thousands_of_webhooks_stay_within_the_rate_limit_without_loss(sce
 
 
 async def test_an_issue_that_a_session_works_on_is_read_at_once(scene: Scene) -> None:
-    scene.every = WITH_HOOKS
+    scene.every = WEBHOOK_POLL_INTERVAL
     await scene.flow.append(created(issue="1"))
     scene.hint(*(str(number) for number in range(100, 200)))
     scene.tracker.write("1", "Changed", 1000.0)
     scene.hint("1")
     await wait_until(lambda: scene.title(1) == "Changed")
-    await wait_until(lambda: len(scene.tracker.read) == HINTED + 1)
+    await wait_until(lambda: len(scene.tracker.read) == MAX_HINTED_READS_PER_MINUTE + 1)
 
 
 async def test_its_reads_are_combined_while_the_rate_limit_is_low(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(issue_sync, "GATHER", 0.001)
+    monkeypatch.setattr(issue_sync, "HINT_BATCH_SECONDS", 0.001)
     await scene.flow.append(created(issue="1"))
     scene.hint("1")
     await wait_until(lambda: scene.tracker.read)
@@ -156,7 +160,7 @@ async def test_its_reads_are_combined_while_the_rate_limit_is_low(
 async def test_continuous_webhooks_do_not_prevent_polls(scene: Scene) -> None:
     polls = scene.tracker.polls
     scene.tracker.write("8", "Nobody told", 1000.0)
-    scene.time.now += WITH_HOOKS
+    scene.time.now += WEBHOOK_POLL_INTERVAL
     scene.hint("1")
     await wait_until(lambda: scene.title(8))
     assert scene.tracker.polls == polls + 1

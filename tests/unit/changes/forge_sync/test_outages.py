@@ -16,7 +16,7 @@ from agent_orchestrator.changes.forge_sync.outages import NOTIFY_AFTER, Outages
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Denied, Temporary
-from agent_orchestrator.protocols.forge import Issue
+from agent_orchestrator.protocols.forge import TrackerIssue
 from agent_orchestrator.sessions.part import Core
 from tests.parts import HandSetClock, make_core, never_quiet
 
@@ -43,16 +43,16 @@ class Plugins:
     def is_hosted(self, *_: object) -> bool:
         return True
 
-    async def reach_tracker(self, *_: str) -> Plugins:
+    async def trusted_tracker(self, *_: str) -> Plugins:
         return self
 
     def trackers(self, _project: str) -> list[object]:
         return []
 
-    def interval(self, *_: object) -> float:
+    def poll_interval(self, *_: object) -> float:
         return 0.01
 
-    async def list(self, **_: object) -> list[Issue]:
+    async def list(self, **_: object) -> list[TrackerIssue]:
         self.reads += 1
         if self.error is not None:
             raise self.error
@@ -89,69 +89,69 @@ FAILED, LATER, OVER = ("reading-failed", "action"), ("reading-failed", "warning"
 
 async def test_a_lasting_outage_is_notified_once_and_its_end_once(scene: Scene) -> None:
     outages = scene.outages
-    assert await outages.failed("app", "github", "pulls", DOWN) == NOTIFY_AFTER
+    assert await outages.record_failure("app", "github", "pulls", DOWN) == NOTIFY_AFTER
     scene.time.now += NOTIFY_AFTER - 1
-    assert await outages.failed("app", "github", "pulls", DOWN) == 1
+    assert await outages.record_failure("app", "github", "pulls", DOWN) == 1
     assert await scene.notified() == []
     scene.time.now += 1
-    assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
+    assert await outages.record_failure("app", "github", "pulls", DOWN) == math.inf
     scene.time.now += NOTIFY_AFTER
-    assert await outages.failed("app", "github", "pulls", DOWN) == math.inf
+    assert await outages.record_failure("app", "github", "pulls", DOWN) == math.inf
     outages = scene.again()
-    await outages.failed("app", "github", "pulls", DOWN)
+    await outages.record_failure("app", "github", "pulls", DOWN)
     assert await scene.notified() == [LATER] and set(scene.flow.home.outages) == {"app github"}
-    await outages.works("app", "github", "pulls")
-    await outages.works("app", "github", "pulls")
+    await outages.record_success("app", "github", "pulls")
+    await outages.record_success("app", "github", "pulls")
     assert await scene.notified() == [LATER, OVER] and not scene.flow.home.outages
-    assert await outages.failed("app", "github", "pulls", DOWN) == NOTIFY_AFTER
+    assert await outages.record_failure("app", "github", "pulls", DOWN) == NOTIFY_AFTER
 
 
 async def test_a_short_outage_is_not_notified(scene: Scene) -> None:
     for _ in range(5):
-        await scene.outages.failed("app", "github", "pulls", DOWN)
+        await scene.outages.record_failure("app", "github", "pulls", DOWN)
         scene.time.now += NOTIFY_AFTER - 1
-        await scene.outages.works("app", "github", "pulls")
+        await scene.outages.record_success("app", "github", "pulls")
     assert await scene.notified() == []
 
 
 async def test_a_refused_token_is_notified_at_once(scene: Scene) -> None:
-    both = (scene.outages.failed("app", "github", part, EXPIRED) for part in ("pulls", "issues"))
+    both = (scene.outages.record_failure("app", "github", part, EXPIRED) for part in ("pulls", "issues"))
     await asyncio.gather(*both)
     assert await scene.notified() == [FAILED]
-    await scene.outages.works("app", "github", "pulls")
+    await scene.outages.record_success("app", "github", "pulls")
     assert await scene.notified() == [FAILED]
-    await scene.outages.works("app", "github", "issues")
+    await scene.outages.record_success("app", "github", "issues")
     assert await scene.notified() == [FAILED, OVER]
 
 
 async def test_an_outage_is_notified_again_if_only_a_person_can_end_it(scene: Scene) -> None:
-    await scene.outages.failed("app", "github", "pulls", DOWN)
+    await scene.outages.record_failure("app", "github", "pulls", DOWN)
     scene.time.now += NOTIFY_AFTER
-    await scene.outages.failed("app", "github", "pulls", DOWN)
+    await scene.outages.record_failure("app", "github", "pulls", DOWN)
     began = scene.flow.home.outages["app github"].since
     scene.time.now += 60
-    await scene.outages.failed("app", "github", "pulls", EXPIRED)
-    await scene.outages.failed("app", "github", "pulls", DOWN)
+    await scene.outages.record_failure("app", "github", "pulls", EXPIRED)
+    await scene.outages.record_failure("app", "github", "pulls", DOWN)
     assert await scene.notified() == [LATER, FAILED]
     assert scene.flow.home.outages["app github"].since == began
 
 
 async def test_outages_of_untrusted_or_removed_connections_are_not_notified(scene: Scene) -> None:
     scene.plugins.trusted = False
-    assert await scene.outages.failed("app", "github", "issues", EXPIRED) == NOTIFY_AFTER
+    assert await scene.outages.record_failure("app", "github", "issues", EXPIRED) == NOTIFY_AFTER
     scene.plugins.trusted = True
-    await scene.outages.failed("app", "github", "issues", EXPIRED)
-    await scene.outages.settle("app", "github")
+    await scene.outages.record_failure("app", "github", "issues", EXPIRED)
+    await scene.outages.forget_former_trackers("app", "github")
     assert scene.flow.home.outages
-    await scene.outages.settle("app", "linear")
+    await scene.outages.forget_former_trackers("app", "linear")
     assert not scene.flow.home.outages and await scene.notified() == [FAILED]
     scene.core.config.remove_project("app")
-    assert await scene.outages.failed("app", "github", "issues", EXPIRED) == math.inf
+    assert await scene.outages.record_failure("app", "github", "issues", EXPIRED) == math.inf
     assert await scene.notified() == [FAILED]
 
 
 async def test_an_outage_ends_with_its_project(scene: Scene) -> None:
-    await scene.outages.failed("app", "github", "issues", EXPIRED)
+    await scene.outages.record_failure("app", "github", "issues", EXPIRED)
     await scene.flow.append(
         Event(e.ProjectRegistered("/app", None), 1.0, "person", "there", "app"),
         Event(e.ProjectRemoved(), 2.0, "person", "gone", "app"),

@@ -12,7 +12,7 @@ import pytest
 
 from agent_orchestrator.changes.forge_sync import webhooks as hooks
 from agent_orchestrator.changes.forge_sync.connections import ForgeConnections
-from agent_orchestrator.changes.forge_sync.webhooks import Unsigned, Webhooks
+from agent_orchestrator.changes.forge_sync.webhooks import RejectedWebhook, Webhooks
 from agent_orchestrator.protocols.forge import Hint
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +35,7 @@ class World:
         projects = [self._project(name, hook) for name, hook in hooks.items()]
         config = SimpleNamespace(projects=lambda: projects, environ=environ or {})
         repositories = ForgeConnections(cast("Any", SimpleNamespace(config=config)), cast("Any", None))
-        sides = (SimpleNamespace(hint=self._watched), SimpleNamespace(hint=self._tracked))
+        sides = (SimpleNamespace(handle_hint=self._watched), SimpleNamespace(handle_hint=self._tracked))
         self.webhooks = Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 1000.0), repositories, *sides)))
 
     def _project(self, name: str, hook: dict[str, str]) -> SimpleNamespace:
@@ -94,7 +94,7 @@ async def test_a_secret_may_have_any_bytes(sender: str) -> None:
     secret = b"s\xffcr\xc3\xa9t"
     world = World(sender, {"HOOKS": secret.decode(errors="surrogateescape")}, a={"secretEnvVar": "HOOKS"})
     assert await world.send(secret)
-    with pytest.raises(Unsigned):
+    with pytest.raises(RejectedWebhook):
         await world.send(b"another", "2")
 
 
@@ -107,7 +107,7 @@ async def test_an_issue_number_of_thousands_of_digits_is_ignored(digits: int) ->
     digest = hmac.new(b"of a", text, hashlib.sha256).hexdigest()
     headers = {"x-github-event": "issues", "x-github-delivery": "1", "x-hub-signature-256": f"sha256={digest}"}
     if digits > 4300:  # Python itself reads no such number
-        with pytest.raises(Unsigned):
+        with pytest.raises(RejectedWebhook):
             await world.webhooks.receive("github", headers, text)
     else:
         assert await world.webhooks.receive("github", headers, text)
@@ -115,7 +115,7 @@ async def test_an_issue_number_of_thousands_of_digits_is_ignored(digits: int) ->
 
 
 async def test_the_last_deliveries_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "REMEMBERED", 3)
+    monkeypatch.setattr(hooks, "MIN_REMEMBERED_DELIVERIES", 3)
     world = World("github", a={"secret": "of a"})
     for number in range(20):
         assert await world.send(b"of a", str(number))

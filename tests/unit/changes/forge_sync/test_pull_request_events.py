@@ -19,14 +19,20 @@ from agent_orchestrator.core.episodes import current_occurrence
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.pull_request import MOST_REPLIES, PASSING_STATES, UNFINISHED_STATES
+from agent_orchestrator.core.pull_request import MAX_REPLIES, PASSING_STATES, UNFINISHED_STATES
 from agent_orchestrator.core.reactions import lifecycle_intents, react_to
-from agent_orchestrator.core.status import derive
-from agent_orchestrator.protocols.forge import Author, PullCheck, PullComment, PullReview, PullState
+from agent_orchestrator.core.status import derive_status
+from agent_orchestrator.protocols.forge import (
+    Author,
+    PullRequestCheck,
+    PullRequestComment,
+    PullRequestReview,
+    PullRequestState,
+)
 from tests.unit.core.event_strategies import created, launched
 
 HEAD, BASE = "c1", "b1"
-PULL = PullState(
+PULL = PullRequestState(
     7, "PR_7", "https://forge/7", "Title", "open", draft=True, branch="b", head=HEAD, base="main", base_head=BASE
 )
 PLACE = e.WorkspaceCreated("/w", "b", "main", BASE, BASE, "/w/.git")
@@ -57,7 +63,7 @@ def changed(facts: SessionFacts, bodies: Sequence[e.Body]) -> SessionFacts:
     return facts
 
 
-def after_reading(facts: SessionFacts, pull: PullState, conflicts: Sequence[str] = ()) -> SessionFacts:
+def after_reading(facts: SessionFacts, pull: PullRequestState, conflicts: Sequence[str] = ()) -> SessionFacts:
     return changed(facts, pull_request_news(facts, pull, conflicts))
 
 
@@ -70,11 +76,11 @@ authors = st.builds(
     st.sampled_from(["yes", "no"]),
 )
 checks = st.lists(
-    st.builds(PullCheck, st.text("0123", max_size=2), names, states), unique_by=lambda check: check.name
+    st.builds(PullRequestCheck, st.text("0123", max_size=2), names, states), unique_by=lambda check: check.name
 ).map(tuple)
 reviews = st.lists(
     st.builds(
-        PullReview,
+        PullRequestReview,
         st.sampled_from(["r1", "r2", "r3"]),
         st.sampled_from(["approved", "changes_requested", "commented"]),
         authors,
@@ -86,7 +92,7 @@ reviews = st.lists(
 ).map(tuple)
 comments = st.lists(
     st.builds(
-        PullComment,
+        PullRequestComment,
         st.sampled_from(["m1", "m2", "m3", "m4"]),
         st.just("words"),
         authors,
@@ -114,7 +120,7 @@ pulls = st.builds(
 
 
 @given(st.lists(pulls, min_size=1, max_size=6))
-def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> None:
+def test_the_facts_agree_with_the_last_reading(sequence: list[PullRequestState]) -> None:
     facts = with_pull_request()
     for pull in sequence:
         facts = after_reading(facts, pull)
@@ -132,43 +138,43 @@ def test_the_facts_agree_with_the_last_reading(sequence: list[PullState]) -> Non
         if last.checks or last.checks_expected is False:
             assert pr.is_green(HEAD) == (green or not last.checks)
         if last.mergeable != "unknown":
-            assert pr.mergeable(HEAD, facts.base_head) == last.mergeable
+            assert pr.mergeability(HEAD, facts.base_head) == last.mergeable
 
 
 def test_pending_checks_are_not_green_but_a_forge_without_checks_is() -> None:
     facts = with_pull_request(e.PrReady(), e.AgentActivity("idle"))
     for expected in (None, True):
         waiting = after_reading(facts, replace(PULL, draft=False, checks_expected=expected))
-        assert derive(waiting, 1001.0).name == "ci_running"
+        assert derive_status(waiting, 1001.0).name == "ci_running"
         assert waiting.pr is not None and not waiting.pr.is_green(HEAD)
     without = after_reading(facts, replace(PULL, draft=False, checks_expected=False))
-    assert without.pr is not None and without.pr.is_green(HEAD) and without.pr.unchecked
+    assert without.pr is not None and without.pr.is_green(HEAD) and without.pr.has_no_checks
 
 
 def test_a_push_does_not_turn_a_checked_change_into_an_unchecked_one() -> None:
-    failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
+    failed = replace(PULL, draft=False, checks=(PullRequestCheck("1", "test", "failure"),))
     facts = changed(
         after_reading(with_pull_request(e.PrReady(), e.AgentActivity("idle")), failed),
         [e.HeadMoved("c2"), e.WorkPushed("c2")],
     )
     facts = after_reading(facts, replace(PULL, draft=False, head="c2", checks_expected=False))
     assert facts.pr is not None and not facts.pr.is_green("c2")
-    assert derive(facts, 1001.0).name == "ci_running"
+    assert derive_status(facts, 1001.0).name == "ci_running"
 
 
 def test_a_restarted_check_withdraws_its_earlier_result() -> None:
-    failed = replace(PULL, draft=False, checks=(PullCheck("1", "test", "failure"),))
+    failed = replace(PULL, draft=False, checks=(PullRequestCheck("1", "test", "failure"),))
     facts = after_reading(with_pull_request(), failed)
-    assert facts.pr is not None and facts.pr.settled == HEAD and facts.pr.failing(HEAD)
-    facts = after_reading(facts, replace(failed, checks=(PullCheck("2", "test", "running"),)))
-    assert facts.pr is not None and facts.pr.settled is None and not facts.pr.failing(HEAD)
-    facts = after_reading(facts, replace(failed, checks=(PullCheck("2", "test", "success"),)))
+    assert facts.pr is not None and facts.pr.settled_head == HEAD and facts.pr.failing_checks(HEAD)
+    facts = after_reading(facts, replace(failed, checks=(PullRequestCheck("2", "test", "running"),)))
+    assert facts.pr is not None and facts.pr.settled_head is None and not facts.pr.failing_checks(HEAD)
+    facts = after_reading(facts, replace(failed, checks=(PullRequestCheck("2", "test", "success"),)))
     assert facts.pr is not None and facts.pr.is_green(HEAD)
 
 
 def test_a_dismissed_review_and_a_resolved_thread_block_nothing() -> None:
-    review = PullReview("r", "changes_requested", ANN, "no", HEAD, 1.0)
-    line = PullComment("m", "why?", ANN, 2.0, path="a.py", line=3, thread="T")
+    review = PullRequestReview("r", "changes_requested", ANN, "no", HEAD, 1.0)
+    line = PullRequestComment("m", "why?", ANN, 2.0, path="a.py", line=3, thread="T")
     facts = after_reading(
         with_pull_request(e.PrReady(), e.AgentActivity("idle")),
         replace(PULL, draft=False, reviews=(review,), comments=(line,)),
@@ -184,7 +190,7 @@ def test_a_dismissed_review_and_a_resolved_thread_block_nothing() -> None:
 def test_a_comment_posted_for_the_agent_is_recognized_as_its_own() -> None:
     comment = e.CommentAdded("c-1", "done", "demo", thread="T", by_agent=True)
     facts = with_pull_request(comment)
-    mine = PullComment("IC_9", "done", Author("me", "agent", "yes"), 3.0, thread="T", mark="c-1")
+    mine = PullRequestComment("IC_9", "done", Author("me", "agent", "yes"), 3.0, thread="T", mark="c-1")
     assert not [
         body for body in pull_request_news(facts, replace(PULL, comments=(mine,))) if isinstance(body, e.CommentAdded)
     ]
@@ -192,14 +198,14 @@ def test_a_comment_posted_for_the_agent_is_recognized_as_its_own() -> None:
 
 def test_replies_of_an_agent_to_the_forge_are_limited() -> None:
     facts, posted = with_pull_request(), 0
-    for number in range(MOST_REPLIES + 20):
+    for number in range(MAX_REPLIES + 20):
         body = e.CommentAdded(f"c-{number}", "so", "demo", by_agent=True)
         after = reduce(facts, event := Event(body, facts.updated_at, "spool", f"r{number}", "app", facts.id))
         assert after is not None
         facts = after
         posted += [intent.kind for intent in react_to(event, facts, (), 1.0)].count("reply")
-    assert facts.pr is not None and len(facts.pr.comments) == facts.pr.replies == posted == MOST_REPLIES
-    others = PullComment("IC_9", "so", Author("me", "agent", "yes"), 3.0)
+    assert facts.pr is not None and len(facts.pr.comments) == facts.pr.reply_count == posted == MAX_REPLIES
+    others = PullRequestComment("IC_9", "so", Author("me", "agent", "yes"), 3.0)
     facts = after_reading(facts, replace(PULL, comments=(others,)))
     assert not [
         body for body in pull_request_news(facts, replace(PULL, comments=(others,))) if isinstance(body, e.CommentAdded)
@@ -259,11 +265,11 @@ def test_a_merge_refused_for_one_commit_may_be_retried_with_another() -> None:
     facts = changed(
         with_pull_request(e.PrReady(), e.BaseMoved(BASE), e.MergeRequested()), [*moved, e.ConflictsSeen("c2", BASE)]
     )
-    assert facts.pr is not None and facts.pr.refused
+    assert facts.pr is not None and facts.pr.merge_failure
     trigger = "approved-and-green"
-    assert current_occurrence(trigger, facts, derive(facts, facts.updated_at)) == f"c2:{BASE}"
+    assert current_occurrence(trigger, facts, derive_status(facts, facts.updated_at)) == f"c2:{BASE}"
     again = changed(facts, [e.MergeRequested(), e.LandingFailed("no", "forge")])
-    assert current_occurrence(trigger, again, derive(again, again.updated_at)) is None
+    assert current_occurrence(trigger, again, derive_status(again, again.updated_at)) is None
 
 
 def test_a_merge_at_the_forge_is_followed_locally() -> None:

@@ -13,13 +13,14 @@ import pytest
 
 from agent_orchestrator.changes.forge_sync import pull_request_sync
 from agent_orchestrator.changes.forge_sync.outages import Outages
-from agent_orchestrator.changes.forge_sync.pull_request_sync import WITH_HOOKS, PullRequestSync
+from agent_orchestrator.changes.forge_sync.poll_interval import WEBHOOK_POLL_INTERVAL
+from agent_orchestrator.changes.forge_sync.pull_request_sync import PullRequestSync
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.signals import BaseChecksRead
 from agent_orchestrator.errors import Denied
-from agent_orchestrator.protocols.forge import Author, BaseChecks, Hint, PullComment, PullState
+from agent_orchestrator.protocols.forge import Author, BaseChecks, Hint, PullRequestComment, PullRequestState
 from tests.parts import HandSetClock, make_core, never_quiet
 from tests.unit.core.world import SESSION, created
 
@@ -36,9 +37,13 @@ class Forge:
         self.repo, self.reads, self.polls, self.resolved = "acme/app", 0, 0, False
         self.doing: Any = None
 
-    async def read(self, _ids: Sequence[str]) -> list[PullState]:
-        comment = PullComment("c1", "Why?", Author("rev"), 1.0, "a.txt", 1, "t1", head="h1", resolved=self.resolved)
-        pull = PullState(7, "PR_7", "http://forge/7", "One", "open", True, "b", "h1", "main", "", comments=(comment,))
+    async def read(self, _ids: Sequence[str]) -> list[PullRequestState]:
+        comment = PullRequestComment(
+            "c1", "Why?", Author("rev"), 1.0, "a.txt", 1, "t1", head="h1", resolved=self.resolved
+        )
+        pull = PullRequestState(
+            7, "PR_7", "http://forge/7", "One", "open", True, "b", "h1", "main", "", comments=(comment,)
+        )
         self.reads += 1
         if doing := self.doing:
             self.doing = None
@@ -76,7 +81,7 @@ async def start_sync(tmp_path: Path, forge: Forge, every: float) -> tuple[Flow, 
     async def reach(*_: str) -> Forge:
         return forge
 
-    repositories: Any = SimpleNamespace(reach=reach, of=lambda *_: forge, interval=lambda *_: every)
+    repositories: Any = SimpleNamespace(trusted_forge=reach, forge=lambda *_: forge, poll_interval=lambda *_: every)
     watch = PullRequestSync(core, repositories, Outages(core, never_quiet))
     watch.start()
     await flow.append(created(scm="github"), session_event(OPENED, "opened"))
@@ -114,7 +119,7 @@ async def test_a_thread_resolved_during_a_read_is_not_reopened(tmp_path: Path) -
 
     forge.doing = settle
     reads = forge.reads
-    watch.want(flow.sessions[SESSION])
+    watch.request_read(flow.sessions[SESSION])
     await wait_until(lambda: forge.reads >= reads + 2)
     await watch.close()
     settled = [event.body for event in await flow.store.events(0, 100, kind="thread-settled")]
@@ -125,14 +130,14 @@ async def test_a_thread_resolved_during_a_read_is_not_reopened(tmp_path: Path) -
 class Refusing(Forge):
     """Two pull requests; the first would merge a wrong commit, and the forge refuses to cancel that."""
 
-    async def read(self, ids: Sequence[str]) -> list[PullState]:
+    async def read(self, ids: Sequence[str]) -> list[PullRequestState]:
         return [
-            PullState(number, f"PR_{number}", "", "New", "open", True, "b", "h1", "main", "", queued=number == 7)
+            PullRequestState(number, f"PR_{number}", "", "New", "open", True, "b", "h1", "main", "", queued=number == 7)
             for number in (7, 8)
             if f"PR_{number}" in ids
         ]
 
-    async def call_off(self, _pull: PullState) -> None:
+    async def cancel_merge(self, _pull: PullRequestState) -> None:
         raise Denied("this token may not")
 
 
@@ -144,7 +149,7 @@ async def test_an_error_for_one_pull_request_does_not_affect_the_others(tmp_path
         Event(replace(OPENED, number=8, node="PR_8"), 1.0, "github", "opened-8", "app", "app-other"),
     )
     for session in (SESSION, "app-other"):
-        watch.want(flow.sessions[session])
+        watch.request_read(flow.sessions[session])
     await wait_until(lambda: (pr := flow.sessions["app-other"].pr) and pr.title == "New")
     await watch.close()
     await flow.stop()
@@ -155,12 +160,12 @@ async def test_a_webhook_about_another_commit_brings_two_polls_forward(tmp_path:
     flow, watch = await start_sync(tmp_path, forge, 0.05)
     reads: list[str] = []
     flow.listeners.on_signal(BaseChecksRead, lambda read: reads.append(f"{read.project} {read.bases['main'].head}"))
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await wait_until(lambda: forge.reads)
     await let_time_pass(0.3)
     polls = forge.polls
     for _ in range(50):
-        watch.hint("github", Hint("acme/app", heads=("another",)), ["app"])
+        watch.handle_hint("github", Hint("acme/app", heads=("another",)), ["app"])
     await wait_until(lambda: forge.polls == polls + 2)
     await let_time_pass(0.3)
     assert forge.polls == polls + 2 and reads[-2:] == [f"app h{polls + 1}", f"app h{polls + 2}"]
@@ -175,14 +180,14 @@ async def test_a_webhook_looks_up_the_repository_once_per_project(tmp_path: Path
         opened = e.PrOpened(100 + number, "One", "main", True, "http://forge/8", f"PR_{100 + number}")
         await flow.append(created(name, scm="github"), Event(opened, 1.0, "github", name, "app", name))
     lookups: list[object] = []
-    of = watch.repositories.of
+    of = watch.connections.forge
 
     def recording_lookup(*key: str) -> Any:
         lookups.append(key)
         return of(*key)
 
-    cast("Any", watch.repositories).of = recording_lookup
-    watch.hint("github", Hint("acme/another", pulls=(7,)), ["app"])
+    cast("Any", watch.connections).forge = recording_lookup
+    watch.handle_hint("github", Hint("acme/another", pulls=(7,)), ["app"])
     assert lookups == [("app", "github")]
     await watch.close()
     await flow.stop()
@@ -194,10 +199,10 @@ async def test_a_webhook_of_another_project_causes_no_read(tmp_path: Path) -> No
     await wait_until(lambda: forge.reads)
     await let_time_pass(0.3)
     reads = forge.reads
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["another"])
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["another"])
     await let_time_pass(0.3)
     assert forge.reads == reads
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["another", "app"])
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["another", "app"])
     await wait_until(lambda: forge.reads == reads + 1)
     await watch.close()
     await flow.stop()
@@ -208,7 +213,7 @@ async def test_after_a_suspended_night_there_is_one_poll_only(tmp_path: Path) ->
     flow, watch = await start_sync(tmp_path, forge, 3.0)
     time = cast("HandSetClock", flow.clock)
     time.now = 1_000_000.0  # long after the last webhook
-    watch.want(flow.sessions[SESSION])
+    watch.request_read(flow.sessions[SESSION])
     await wait_until(lambda: forge.polls)
     polls = forge.polls
     time.now += 8 * 3600.0
@@ -224,14 +229,14 @@ async def test_after_a_suspended_night_there_is_one_poll_only(tmp_path: Path) ->
 async def test_continuous_webhooks_do_not_prevent_polls(tmp_path: Path) -> None:
     forge = Forge()
     flow, watch = await start_sync(tmp_path, forge, 60.0)
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await wait_until(lambda: forge.reads)
     reads, polls = forge.reads, forge.polls
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await wait_until(lambda: forge.reads > reads)
     assert forge.polls == polls
-    cast("HandSetClock", flow.clock).now += WITH_HOOKS
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+    cast("HandSetClock", flow.clock).now += WEBHOOK_POLL_INTERVAL
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     await wait_until(lambda: forge.polls == polls + 1)
     await watch.close()
     await flow.stop()
@@ -240,14 +245,14 @@ async def test_continuous_webhooks_do_not_prevent_polls(tmp_path: Path) -> None:
 async def test_webhook_reads_are_combined_while_the_rate_limit_is_low(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pull_request_sync, "GATHER", 0.001)
+    monkeypatch.setattr(pull_request_sync, "HINT_BATCH_SECONDS", 0.001)
     forge = MeteredForge()
     flow, watch = await start_sync(tmp_path, forge, 60.0)
     await wait_until(lambda: forge.reads)
     forge.short = 3.0
     reads = forge.reads
     for _ in range(30):
-        watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+        watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["app"])
         await asyncio.sleep(0.002)
     assert forge.reads <= reads + 1
     await wait_until(lambda: forge.reads > reads)
@@ -259,7 +264,7 @@ async def test_while_a_merge_is_requested_webhooks_do_not_replace_polls(tmp_path
     forge = Forge()
     flow, watch = await start_sync(tmp_path, forge, 0.01)
     await wait_until(lambda: flow.sessions[SESSION].pr and forge.reads)
-    watch.hint("github", Hint("acme/app", pulls=(7,)), ["app"])
+    watch.handle_hint("github", Hint("acme/app", pulls=(7,)), ["app"])
     reads = forge.reads
     await wait_until(lambda: forge.reads > reads)
     await let_time_pass(0.2)

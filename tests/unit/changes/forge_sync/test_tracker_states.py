@@ -9,12 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.forges.jira.issues import JiraIssues, Status, Transition, is_in_state, next_transition
+from agent_orchestrator.plugins.forges.jira.issues import (
+    JiraIssues,
+    JiraStatus,
+    JiraTransition,
+    is_in_state,
+    next_transition,
+)
 from agent_orchestrator.plugins.forges.linear.issues import (
     LinearIssues,
-    State,
+    LinearState,
     comment_id_of,
     is_our_comment_id,
     target_state,
@@ -22,7 +28,7 @@ from agent_orchestrator.plugins.forges.linear.issues import (
 
 KINDS = ["triage", "backlog", "unstarted", "started", "started", "completed", "canceled"]
 NAMES = ["Triage", "Backlog", "Todo", "Doing", "Code Review", "Done", "Canceled"]
-STATES = [State(name, name, kind, place) for place, (name, kind) in enumerate(zip(NAMES, KINDS, strict=True))]
+STATES = [LinearState(name, name, kind, place) for place, (name, kind) in enumerate(zip(NAMES, KINDS, strict=True))]
 AT = {state.name: state for state in STATES}
 
 
@@ -70,10 +76,10 @@ def test_without_a_review_state_an_issue_stays_in_progress() -> None:
 
 
 TODO, DOING, REVIEW, DONE = (
-    Status("To Do", "new"),
-    Status("Doing", "indeterminate"),
-    Status("In review", "indeterminate"),
-    Status("Done", "done"),
+    JiraStatus("To Do", "new"),
+    JiraStatus("Doing", "indeterminate"),
+    JiraStatus("In review", "indeterminate"),
+    JiraStatus("Done", "done"),
 )
 
 
@@ -90,8 +96,8 @@ def test_jira_statuses_are_recognized_by_their_category() -> None:
         is_in_state(DONE, "nonsense", {})
 
 
-def transitions(*to: Status) -> list[Transition]:
-    return [Transition(str(number), status) for number, status in enumerate(to)]
+def transitions(*to: JiraStatus) -> list[JiraTransition]:
+    return [JiraTransition(str(number), status) for number, status in enumerate(to)]
 
 
 def test_jira_transitions_approach_the_target_and_never_go_back() -> None:
@@ -147,7 +153,7 @@ def test_errors_in_the_linear_configuration_are_named() -> None:
 
 
 def test_both_trackers_are_created_by_name() -> None:
-    registry = Registry()
-    assert isinstance(registry.make("tracker", "linear", {"team": "LIN"}, LocalHost()), LinearIssues)
-    jira = registry.make("tracker", "jira", {"url": "acme.atlassian.net", "project": "app"}, LocalHost())
+    registry = PluginRegistry()
+    assert isinstance(registry.create("tracker", "linear", {"team": "LIN"}, LocalHost()), LinearIssues)
+    jira = registry.create("tracker", "jira", {"url": "acme.atlassian.net", "project": "app"}, LocalHost())
     assert isinstance(jira, JiraIssues)

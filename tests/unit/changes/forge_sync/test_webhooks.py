@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.changes.forge_sync import webhooks as hooks
-from agent_orchestrator.changes.forge_sync.webhooks import Unsigned, Webhooks
+from agent_orchestrator.changes.forge_sync.webhooks import RejectedWebhook, Webhooks
 from agent_orchestrator.plugins.forges.github.webhooks import GitHubHooks
 
 pytestmark = pytest.mark.anyio
@@ -26,10 +26,10 @@ def hinted() -> list[str]:
 
 @pytest.fixture
 def webhooks(hinted: list[str]) -> Webhooks:
-    pull_request_sync = SimpleNamespace(hint=lambda name, hint, _projects: hinted.append(f"{name} {hint.repo}"))
+    pull_request_sync = SimpleNamespace(handle_hint=lambda name, hint, _projects: hinted.append(f"{name} {hint.repo}"))
     secrets = [*(f"secret {number}" for number in range(20)), SECRET]
-    connections = SimpleNamespace(secrets=lambda _name: dict.fromkeys(secrets, frozenset({"app"})))
-    issue_sync = SimpleNamespace(hint=lambda *_: None)
+    connections = SimpleNamespace(webhook_secrets=lambda _name: dict.fromkeys(secrets, frozenset({"app"})))
+    issue_sync = SimpleNamespace(handle_hint=lambda *_: None)
     return Webhooks(*cast("Any", (SimpleNamespace(clock=lambda: 0.0), connections, pull_request_sync, issue_sync)))
 
 
@@ -37,13 +37,13 @@ def webhooks(hinted: list[str]) -> Webhooks:
 def verification_threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     """Return the threads in which deliveries were verified."""
     threads: list[threading.Thread] = []
-    original = GitHubHooks.genuine
+    original = GitHubHooks.verify
 
     def recording_verification(*args: Any) -> Any:
         threads.append(threading.current_thread())
         return original(*args)
 
-    monkeypatch.setattr(GitHubHooks, "genuine", recording_verification)
+    monkeypatch.setattr(GitHubHooks, "verify", recording_verification)
     return threads
 
 
@@ -58,7 +58,7 @@ def delivery(size: int, secret: str) -> tuple[dict[str, str], bytes]:
 async def test_a_large_webhook_is_verified_in_a_thread(
     webhooks: Webhooks, hinted: list[str], verification_threads: list[threading.Thread]
 ) -> None:
-    with pytest.raises(Unsigned, match="matches no secret"):
+    with pytest.raises(RejectedWebhook, match="matches no secret"):
         await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, "a guess"))
     assert await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, SECRET))
     assert not await webhooks.receive("github", *delivery(hooks.VERIFY_IN_THREAD_FROM, SECRET)), "it came again"

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent_orchestrator.changes.forge_sync import ForgePullRequests
-from agent_orchestrator.changes.pull_requests.checks import PullRequestChecks
+from agent_orchestrator.changes.forge_sync import PullRequestActions
+from agent_orchestrator.changes.pull_requests.local_checks import PullRequestChecks
 from agent_orchestrator.core.effects import RetryWhileNeeded
 from agent_orchestrator.core.reactions import Intent
 from agent_orchestrator.errors import AoError, NotFound, Temporary
@@ -29,6 +29,6 @@ async def test_an_effect_that_fails_temporarily_is_retried_while_needed(
     core, none = make_core(tmp_path), cast("Any", None)
     core.flow.facts.sessions = Failing()
     checks = PullRequestChecks(core, none, none, none, never_quiet)
-    effects = {**checks.effects(), **ForgePullRequests(core, none).effects()}
+    effects = {**checks.effects(), **PullRequestActions(core, none).effects()}
     with pytest.raises(RetryWhileNeeded):
         await effects[kind].run(Intent(kind, f"{kind}:app-x", "app-x"), 0)

@@ -9,8 +9,19 @@ import pytest
 from textual.pilot import Pilot
 
 from agent_orchestrator.cli.top.app import Top
-from tests.unit.cli.scripted import Daemon, Reply, session
-from tests.unit.cli.top.top_screen import DIFF, PULL, REVIEW, SCREENS, Board, styled, text, top, until, wait_for_text
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, session
+from tests.unit.cli.top.top_screen import (
+    DIFF,
+    PULL,
+    REVIEW,
+    SCREENS,
+    ScriptedBoard,
+    screen_lines,
+    styled_lines,
+    top,
+    wait_for_text,
+    wait_until,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -23,10 +34,10 @@ async def assert_screen(pilot: Pilot[None], name: str, board: Top, folder: Path)
     actual, expected = folder / stored.name, stored.read_text(encoding="utf-8") if stored.exists() else ""
 
     def screen_text() -> str:
-        return "".join(f"{line}\n" for line in text(board))
+        return "".join(f"{line}\n" for line in screen_lines(board))
 
     with contextlib.suppress(AssertionError):  # reported with the screen, below
-        await until(pilot, lambda: screen_text() == expected)
+        await wait_until(pilot, lambda: screen_text() == expected)
     actual.write_text(screen_text(), encoding="utf-8")
     assert screen_text() == expected, f"to accept it: cp {actual} {stored}"
 
@@ -47,9 +58,9 @@ async def assert_screen(pilot: Pilot[None], name: str, board: Top, folder: Path)
     ],
 )
 async def test_a_screen_equals_the_stored_one(
-    daemon: Daemon, tmp_path: Path, name: str, size: tuple[int, int], keys: list[str], words: list[str]
+    daemon: ScriptedDaemon, tmp_path: Path, name: str, size: tuple[int, int], keys: list[str], words: list[str]
 ) -> None:
-    Board(daemon)
+    ScriptedBoard(daemon)
     daemon.route("GET", "/api/sessions/app-docs/diff", DIFF)
     daemon.route("GET", "/api/sessions/app-docs/review", REVIEW)
     board = top()
@@ -60,10 +71,10 @@ async def test_a_screen_equals_the_stored_one(
         await assert_screen(pilot, name, board, tmp_path)
 
 
-async def test_many_sessions_can_be_scrolled(daemon: Daemon, tmp_path: Path) -> None:
+async def test_many_sessions_can_be_scrolled(daemon: ScriptedDaemon, tmp_path: Path) -> None:
     many = [session(f"s{n:02}", createdAt=f"2026-01-02T03:00:{n:02}Z", pr=PULL if n % 2 else None) for n in range(30)]
-    Board(daemon, many)
-    daemon.route("GET", ".*/screen", Reply(b""))
+    ScriptedBoard(daemon, many)
+    daemon.route("GET", ".*/screen", DaemonReply(b""))
     for name, size in (("many-80x24", (80, 24)), ("many-120x40", (120, 40))):
         board = top()
         async with board.run_test(size=size) as pilot:
@@ -73,16 +84,16 @@ async def test_many_sessions_can_be_scrolled(daemon: Daemon, tmp_path: Path) -> 
             await assert_screen(pilot, name, board, tmp_path)
 
 
-async def test_an_empty_board_is_shown(daemon: Daemon, tmp_path: Path) -> None:
-    Board(daemon, [])
+async def test_an_empty_board_is_shown(daemon: ScriptedDaemon, tmp_path: Path) -> None:
+    ScriptedBoard(daemon, [])
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
         await wait_for_text(pilot, "No sessions here.")
         await assert_screen(pilot, "empty-80x24", board, tmp_path)
 
 
-async def test_an_unreachable_daemon_is_shown(daemon: Daemon, tmp_path: Path) -> None:
-    Board(daemon)
+async def test_an_unreachable_daemon_is_shown(daemon: ScriptedDaemon, tmp_path: Path) -> None:
+    ScriptedBoard(daemon)
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
         await wait_for_text(pilot, FIRST, "ran 41 tests")
@@ -93,26 +104,26 @@ async def test_an_unreachable_daemon_is_shown(daemon: Daemon, tmp_path: Path) ->
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_without_colours_the_text_is_the_same(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
+    daemon: ScriptedDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
-    Board(daemon)
+    ScriptedBoard(daemon)
     monkeypatch.setenv("NO_COLOR", "1")
     board = top()
     name = "list-80x24" if size == (80, 24) else "board-120x40"
     async with board.run_test(size=size) as pilot:
         await wait_for_text(pilot, FIRST, "ran 41 tests")
         await assert_screen(pilot, name, board, tmp_path)
-        drawn = [(part, style) for line in styled(board) for part, style in line]
+        drawn = [(part, style) for line in styled_lines(board) for part, style in line]
         assert not [style for _, style in drawn if style.color and not style.color.is_default]
         assert next(part.strip() for part, style in drawn if style.reverse).startswith("! clean-up")
 
 
-async def test_colours_are_those_of_the_terminal(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
-    Board(daemon)
+async def test_colours_are_those_of_the_terminal(daemon: ScriptedDaemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    ScriptedBoard(daemon)
     monkeypatch.delenv("NO_COLOR", raising=False)
     board = top()
     async with board.run_test(size=(80, 24)) as pilot:
         await wait_for_text(pilot, FIRST)
-        styles = {part.strip(): style for line in styled(board) for part, style in line}
+        styles = {part.strip(): style for line in styled_lines(board) for part, style in line}
         assert styles["Needs you (3)"].color is not None and styles["Needs you (3)"].color.name == "yellow"
         assert styles["Working (2)"].bold

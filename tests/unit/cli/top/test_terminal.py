@@ -18,7 +18,7 @@ import pytest
 
 from agent_orchestrator.testing.sandbox import Sandbox
 
-LONGEST = 90.0
+TIMEOUT = 90.0
 
 
 class Terminal:
@@ -69,7 +69,7 @@ class Terminal:
             return holds()
 
         try:
-            self.box.until(is_reached, what, LONGEST)
+            self.box.wait_until(is_reached, what, TIMEOUT)
         except TimeoutError as error:
             raise AssertionError(f"{self.text}\n{error}") from None
 
@@ -95,7 +95,7 @@ def box(tmp_path: Path) -> Iterator[Sandbox]:
 @pytest.fixture
 def terminal(box: Sandbox) -> Iterator[Terminal]:
     box.ao("new", "--name", "ask", "[[say: hello]] [[ask: Which database?]] [[done: took {answer}]]")
-    box.until(lambda: box.session("ask")["status"] == "needs_input")
+    box.wait_until(lambda: box.session("ask")["status"] == "needs_input")
     terminal = Terminal(box)
     yield terminal
     terminal.close()
@@ -136,13 +136,13 @@ def test_sessions_are_answered_attached_stopped_and_the_daemon_restarted(box: Sa
 
 def test_the_screen_of_a_session_is_served(box: Sandbox) -> None:
     box.ao("new", "--name", "say", "[[say: hello]] [[ask: Well?]]")
-    box.until(lambda: box.session("say")["status"] == "needs_input")
+    box.wait_until(lambda: box.session("say")["status"] == "needs_input")
 
     def screen() -> str:
         with box.client() as ao:
             return ao.request("GET", "/api/sessions/app-say/screen").text
 
-    box.until(lambda: "Well?" in screen())
+    box.wait_until(lambda: "Well?" in screen())
     assert "\x1b" not in screen()
     box.ao("stop", "say")
     assert "  hello" in screen() and "Well?" in screen()

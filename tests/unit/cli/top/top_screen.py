@@ -13,8 +13,8 @@ from rich.style import Style
 from textual.pilot import Pilot
 
 from agent_orchestrator.cli.top.app import Top
-from agent_orchestrator.client.daemon_client import Client
-from tests.unit.cli.scripted import Daemon, Reply, session
+from agent_orchestrator.client.daemon_client import DaemonClient
+from tests.unit.cli.scripted import DaemonReply, ScriptedDaemon, session
 
 NOW = datetime(2026, 1, 2, 3, 10, tzinfo=UTC)
 SCREENS = Path(__file__).parent / "screens"
@@ -112,16 +112,16 @@ PERMISSION: dict[str, Any] = QUESTION | {
 OVERVIEW = {"active": 1, "limit": 4, "today": {"usd": 1.5}}
 
 
-class Board:
+class ScriptedBoard:
     """The daemon's stream: a complete frame first, then the changes sent by a test."""
 
-    def __init__(self, daemon: Daemon, sessions: list[dict[str, Any]] | None = None) -> None:
+    def __init__(self, daemon: ScriptedDaemon, sessions: list[dict[str, Any]] | None = None) -> None:
         self.daemon = daemon
         self.sessions = SESSIONS if sessions is None else sessions
         self.questions = [PERMISSION, QUESTION] if sessions is None else []
         self._more: queue.Queue[bytes | None] = queue.Queue()
-        daemon.route("GET", "/api/live", lambda _: Reply(chunks=self.frames()))
-        daemon.route("GET", "/api/sessions/[^/]+/screen", Reply(SCREEN.encode()))
+        daemon.route("GET", "/api/live", lambda _: DaemonReply(chunks=self.frames()))
+        daemon.route("GET", "/api/sessions/[^/]+/screen", DaemonReply(SCREEN.encode()))
 
     def send(self, *sessions: dict[str, Any], **more: Any) -> None:
         """Send a frame with these changed sessions."""
@@ -160,32 +160,32 @@ class RecordedCommands(list[list[str]]):
 
 
 def top(project: str | None = "app", **more: Any) -> Top:
-    return Top(project, connect=lambda: Client(start=False), now=lambda: NOW, **more)
+    return Top(project, connect=lambda: DaemonClient(start=False), now=lambda: NOW, **more)
 
 
-def text(app: Top) -> list[str]:
+def screen_lines(app: Top) -> list[str]:
     """Return the lines of the screen."""
-    return ["".join(part for part, _ in line).rstrip() for line in styled(app)]
+    return ["".join(part for part, _ in line).rstrip() for line in styled_lines(app)]
 
 
-def styled(app: Top) -> list[list[tuple[str, Style]]]:
+def styled_lines(app: Top) -> list[list[tuple[str, Style]]]:
     """Return the lines of the screen as pieces with their styles."""
     strips = app.screen._compositor.render_strips()
     return [[(part.text, part.style or Style()) for part in strip] for strip in strips]
 
 
-async def until(pilot: Pilot[None], holds: Callable[[], object], what: str = "") -> None:
+async def wait_until(pilot: Pilot[None], holds: Callable[[], object], what: str = "") -> None:
     """Let the application run until a condition holds."""
     assert isinstance(pilot.app, Top)
     for _ in range(3000):
         await pilot.pause(0.01)
         if holds():
             return
-    raise AssertionError(f"{what or 'it'} did not come:\n" + "\n".join(text(pilot.app)))
+    raise AssertionError(f"{what or 'it'} did not come:\n" + "\n".join(screen_lines(pilot.app)))
 
 
 async def wait_for_text(pilot: Pilot[None], *words: str) -> None:
     """Let the application run until all these words are on the screen."""
     app = pilot.app
     assert isinstance(app, Top)
-    await until(pilot, lambda: all(word in "\n".join(text(app)) for word in words), f"{words}")
+    await wait_until(pilot, lambda: all(word in "\n".join(screen_lines(app)) for word in words), f"{words}")

@@ -16,7 +16,7 @@ def wish(**more: Any) -> dict[str, Any]:
     return {"cpus": 1.0, "memory": 0, "labels": {}, "node": None, **more}
 
 
-def cluster() -> bridge.Bridge:
+def cluster() -> bridge.RayBridge:
     descriptions = [
         {
             "NodeID": f"id-{name}",
@@ -35,7 +35,7 @@ def cluster() -> bridge.Bridge:
         for number, (name, region, cpus) in enumerate([("head", "eu", 0.0), ("n1", "eu", 4.0), ("n2", "us", 4.0)])
     ]
     nodes = {node.id: node for node in map(bridge.node_of, descriptions) if node}
-    return bridge.Bridge("ao-x", "1.0", nodes)
+    return bridge.RayBridge("ao-x", "1.0", nodes)
 
 
 def test_ray_nodes_that_can_run_sessions_are_listed() -> None:
@@ -51,14 +51,14 @@ def test_labels_names_and_drained_nodes_become_a_ray_selector() -> None:
     assert ray.selector(wish(node="n2")) == {"ray.io/node-id": "id-n2"}
     assert ray.selector(wish(node="n9")) is None
     ray.drained = frozenset({"n1"})
-    ray.nodes["id-n2"].fit = False
+    ray.nodes["id-n2"].is_usable = False
     assert ray.selector(wish()) == {"ray.io/node-id": "!in(id-n1,id-n2)"}
 
 
 def test_a_bundle_has_the_resources_of_a_session() -> None:
-    assert bridge.bundle(wish(memory=5)) == {"CPU": 1.0, "memory": 5.0}
-    assert bridge.bundle(wish(cpus=0, labels={"region": "eu", "resource/GPU": "1"})) == {"GPU": 1.0}
-    assert bridge.bundle(wish(cpus=0)) == {"CPU": 0.001}, "Ray takes no empty one"
+    assert bridge.requested_resources(wish(memory=5)) == {"CPU": 1.0, "memory": 5.0}
+    assert bridge.requested_resources(wish(cpus=0, labels={"region": "eu", "resource/GPU": "1"})) == {"GPU": 1.0}
+    assert bridge.requested_resources(wish(cpus=0)) == {"CPU": 0.001}, "Ray takes no empty one"
 
 
 def test_the_missing_resource_of_a_waiting_session_is_named() -> None:
@@ -80,11 +80,11 @@ def test_a_worker_is_recognized_by_pid_and_start_time(tmp_path: Path) -> None:
     me = LocalHost().process(os.getpid())
     assert me is not None
     state = {"pid": me.pid, "started": me.started, "setup": "digest"}
-    assert actor.running(str(tmp_path)) is None
-    (tmp_path / actor.STATE).write_text(json.dumps(state))
-    assert actor.running(str(tmp_path)) == state
-    (tmp_path / actor.STATE).write_text(json.dumps({**state, "started": "1"}))
-    assert actor.running(str(tmp_path)) is None, "another process has that pid now"
+    assert actor.read_running_state(str(tmp_path)) is None
+    (tmp_path / actor.STATE_FILE).write_text(json.dumps(state))
+    assert actor.read_running_state(str(tmp_path)) == state
+    (tmp_path / actor.STATE_FILE).write_text(json.dumps({**state, "started": "1"}))
+    assert actor.read_running_state(str(tmp_path)) is None, "another process has that pid now"
 
 
 def test_addresses_of_the_ray_client_are_refused() -> None:

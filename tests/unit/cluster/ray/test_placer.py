@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import agent_orchestrator
-from agent_orchestrator.cluster.nodes.placement import Requirements
+from agent_orchestrator.cluster.daemon.placement import Requirements
 from agent_orchestrator.cluster.ray import placer as module
-from agent_orchestrator.cluster.ray.placer import RayPlacer, Setup
+from agent_orchestrator.cluster.ray.placer import RayPlacer, WorkerSetup
 
 
 class Bridge:
@@ -54,7 +54,7 @@ async def settled() -> None:
 
 def started() -> tuple[Host, RayPlacer, asyncio.Task[None]]:
     host = Host()
-    setup = lambda node: Setup("http://daemon", f"token of {node}", "/var/tmp/node")  # noqa: E731
+    setup = lambda node: WorkerSetup("http://daemon", f"token of {node}", "/var/tmp/node")  # noqa: E731
     head, node_home, log = (lambda: "head:6379"), Path("/var/tmp/node"), Path("/dev/null")
     placer = RayPlacer(host, head, node_home, setup, log, lambda: None)  # type: ignore[arg-type]
     return host, placer, asyncio.get_running_loop().create_task(placer.run())
@@ -62,7 +62,7 @@ def started() -> tuple[Host, RayPlacer, asyncio.Task[None]]:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSES", (0.0,))
+    monkeypatch.setattr(module, "RESTART_PAUSES", (0.0,))
 
 
 def node(name: str, **more: Any) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_a_waiting_request_is_repeated_to_the_next_bridge() -> None:
         host, placer, running = started()
         waiting = asyncio.create_task(placer.place("app-a", 1, Requirements(2.0, labels={"gpu": "a"})))
         await settled()
-        assert "not connected yet" in placer.why("app-a")
+        assert "not connected yet" in placer.waiting_reason("app-a")
         first = host.bridges[0]
         assert first.records == [
             {"address": "head:6379", "key": placer._key, "version": agent_orchestrator.__version__}
@@ -94,12 +94,12 @@ def test_a_waiting_request_is_repeated_to_the_next_bridge() -> None:
         )
         first.say(event="waits", session="app-a", why="a node with the labels gpu=a")
         await settled()
-        assert placer.why("app-a") == "a node with the labels gpu=a"
+        assert placer.waiting_reason("app-a") == "a node with the labels gpu=a"
         first.say(event="lost", why="Ray's head does not answer")
         first.stdout.feed_eof()
         await asyncio.sleep(0.05)
-        assert placer.trouble == "is unreachable: Ray's head does not answer"
-        assert placer.why("app-a") == "Ray, which is unreachable: Ray's head does not answer"
+        assert placer.unreachable_reason == "is unreachable: Ray's head does not answer"
+        assert placer.waiting_reason("app-a") == "Ray, which is unreachable: Ray's head does not answer"
         second = host.bridges[1]
         second.say(event="connected")
         await settled()
@@ -116,7 +116,7 @@ def test_a_waiting_request_is_repeated_to_the_next_bridge() -> None:
 def test_placed_sessions_are_counted_by_a_restarted_ray() -> None:
     async def work() -> None:
         host, placer, running = started()
-        placer.take("app-a", 3, "n1", Requirements(1.0))
+        placer.count_existing("app-a", 3, "n1", Requirements(1.0))
         await settled()
         host.bridges[0].say(event="connected")
         await settled()
@@ -161,7 +161,7 @@ def test_a_node_is_set_up_by_each_bridge_and_not_ready_without_one() -> None:
             assert placer.nodes()[0].ready
             bridge.stdout.feed_eof()
             await asyncio.sleep(0.05)
-            assert not placer.nodes()[0].ready and placer.nodes()[0].why.startswith("ray: is unreachable")
+            assert not placer.nodes()[0].ready and placer.nodes()[0].not_ready_reason.startswith("ray: is unreachable")
         running.cancel()
 
     play(work)

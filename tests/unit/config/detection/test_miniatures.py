@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.config.detection import detect_commands
-from agent_orchestrator.config.detection.repository import detect
+from agent_orchestrator.config.detection.repository import detect_repository
 
 MINIATURES = Path(__file__).parents[3] / "miniatures"
 NAMES = sorted(path.name for path in MINIATURES.iterdir() if path.is_dir())
@@ -43,7 +43,7 @@ def test_the_detected_commands_succeed(name: str, tmp_path: Path) -> None:
         pytest.skip(f"not installed: {', '.join(missing)}")
     checkout = tmp_path / "checkout"
     shutil.copytree(MINIATURES / name, checkout)
-    detected = detect(checkout)
+    detected = detect_repository(checkout)
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "CI": "1"}
     for command in (*detected.set_up, detected.test_command or "false"):
         completed = subprocess.run(

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.importers import Brought, Merged, bring, merge
+from agent_orchestrator.config.importers import ImportedConfig, ImportResult, merge_import, read_import
 from agent_orchestrator.config.load import load_text
-from agent_orchestrator.config.projects.projects import Context
-from agent_orchestrator.config.projects.settings import Configuration
+from agent_orchestrator.config.projects.configuration_commands import ConfigurationCommands
+from agent_orchestrator.config.projects.projects import CommandContext
 from agent_orchestrator.config.trust import TrustContext
 from agent_orchestrator.errors import AoError, ConfigError, Conflict, Denied, UsageError
 
@@ -86,15 +86,17 @@ KANBAN = """\
 """
 
 
-def bring_text(text: str, name: str = "agent-orchestrator.yaml") -> Brought:
-    return bring(text, SOURCE / name, FOLDER)
+def bring_text(text: str, name: str = "agent-orchestrator.yaml") -> ImportedConfig:
+    return read_import(text, SOURCE / name, FOLDER)
 
 
-def merge_text(text: str, own: str = "", name: str = "agent-orchestrator.yaml", **options: Any) -> Merged:
-    return merge(bring_text(text, name), own, TARGET, {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}, **options)
+def merge_text(text: str, own: str = "", name: str = "agent-orchestrator.yaml", **options: Any) -> ImportResult:
+    return merge_import(
+        bring_text(text, name), own, TARGET, {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}, **options
+    )
 
 
-def outcomes_by_key(result: Merged) -> dict[str, tuple[str, str]]:
+def outcomes_by_key(result: ImportResult) -> dict[str, tuple[str, str]]:
     return {entry.key: (entry.outcome, entry.to) for entry in result.entries}
 
 
@@ -141,11 +143,11 @@ def test_the_result_for_typescript_takes_effect() -> None:
 
 @pytest.mark.parametrize("file", sorted(SAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
 def test_a_file_that_already_loads_loses_no_key(file: Path) -> None:
-    imported = bring(file.read_text(), file, file.parent)
+    imported = read_import(file.read_text(), file, file.parent)
     assert {entry.key for entry in imported.entries if entry.outcome == "dropped"} <= {"$schema"}
     assert all(entry.to for entry in imported.entries if entry.outcome != "dropped")
     environ = {"SLACK_WEBHOOK_URL": "https://hooks.example/x"}
-    outcome = merge(imported, "", file, environ).text
+    outcome = merge_import(imported, "", file, environ).text
     assert load_text(outcome, file, environ).config == load_text(file.read_text(), file, environ).config
 
 
@@ -233,7 +235,7 @@ def test_every_import_results_in_a_file_that_loads(text: str, name: str, own: st
 
 
 VALUE = re.compile(r":\s*([^\s,{}\[\]]+)")
-ODD = (
+ODD_FILE = (
     "null",
     "[]",
     "{}",
@@ -260,7 +262,7 @@ def test_odd_values_are_refused_or_dropped_without_a_crash(data: st.DataObject) 
     )
     for _ in range(data.draw(st.integers(1, 3))):
         start, end = data.draw(st.sampled_from([result.span(1) for result in VALUE.finditer(text)]))
-        text = text[:start] + data.draw(st.sampled_from(ODD)) + text[end:]
+        text = text[:start] + data.draw(st.sampled_from(ODD_FILE)) + text[end:]
     try:
         result = merge_text(text, data.draw(st.sampled_from(["", OWN, "project: {name: x}\n"])), name)
     except AoError as error:
@@ -318,8 +320,8 @@ async def test_a_setting_of_the_daemon_names_the_file_where_it_counts(tmp_path: 
     text = "port: 4000\nprojects: {app: {path: /r, defaultBranch: main}}\n"
 
     async def notes(output: Path) -> dict[str, str]:
-        result = await Configuration(own, projects).bring(
-            "other.yaml", text, Context(tmp_path), output=str(output), replace=False, dry_run=True
+        result = await ConfigurationCommands(own, projects).import_file(
+            "other.yaml", text, CommandContext(tmp_path), output=str(output), replace=False, dry_run=True
         )
         return {each["to"]: each["note"] for each in result["entries"]}
 
@@ -340,7 +342,7 @@ class ImportingUser:
         self.repo.mkdir()
         self.git("init", "-q")
 
-        async def resolve(_context: Context) -> None: ...
+        async def resolve(_context: CommandContext) -> None: ...
 
         config = SimpleNamespace(
             own_files=(self.home.config, None),
@@ -348,7 +350,7 @@ class ImportingUser:
             trust_context=lambda loaded: TrustContext(loaded.path.parent),
         )
         projects: Any = SimpleNamespace(config=config, host=LocalHost(), resolve=resolve)
-        self.configuration = Configuration(self.home, projects)
+        self.configuration = ConfigurationCommands(self.home, projects)
 
     def git(self, *argv: str) -> None:
         subprocess.run(["git", "-C", str(self.repo), *argv], check=True)
@@ -367,8 +369,8 @@ class ImportingUser:
         return target.read_text() if target.exists() else ""
 
     async def bring(self, source: Path, text: str = THEIRS, digest: str = "", dry_run: bool = False) -> dict[str, Any]:
-        context = Context(self.repo)
-        return await self.configuration.bring(
+        context = CommandContext(self.repo)
+        return await self.configuration.import_file(
             str(source), text, context, output=None, replace=False, dry_run=dry_run, shown_digest=digest
         )
 

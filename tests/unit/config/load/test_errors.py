@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.load import load
+from agent_orchestrator.config.load import load_file
 from agent_orchestrator.errors import ConfigError
-from tests.unit.config.load.documents import config, refused
+from tests.unit.config.load.documents import load_config_text, load_problems
 
 
 @pytest.mark.parametrize(
@@ -101,17 +101,17 @@ from tests.unit.config.load.documents import config, refused
     ],
 )
 def test_errors_name_line_key_and_remedy(text: str, line: str) -> None:
-    assert refused(text)[0].startswith(line)
+    assert load_problems(text)[0].startswith(line)
 
 
 def test_all_errors_are_reported_at_once_in_order() -> None:
-    lines = refused("port: x\ndefaults:\n  agnt: y\nreactions:\n  ci-failed: {retries: -1}\n")
+    lines = load_problems("port: x\ndefaults:\n  agnt: y\nreactions:\n  ci-failed: {retries: -1}\n")
     assert [line.split(": ")[0] for line in lines] == ["ao.yaml:1", "ao.yaml:3", "ao.yaml:5"]
 
 
 def test_a_single_error_has_a_separate_remedy() -> None:
     with pytest.raises(ConfigError) as caught:
-        config("prot: 3\n")
+        load_config_text("prot: 3\n")
     assert caught.value.remedy == 'did you mean "port"?'
 
 
@@ -124,4 +124,4 @@ def test_unreadable_files_are_refused_with_the_reason(tmp_path: Path) -> None:
         (latin, ":2: not UTF-8"),
     ):
         with pytest.raises(ConfigError, match=reason):
-            load(path, {})
+            load_file(path, {})

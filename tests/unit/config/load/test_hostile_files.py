@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.config.load import load, load_text
+from agent_orchestrator.config.load import load_file, load_text
 from agent_orchestrator.config.model import Config
 from agent_orchestrator.errors import ConfigError
-from tests.unit.config.load.documents import FILE, config, refused
+from tests.unit.config.load.documents import FILE, load_config_text, load_problems
 
 
 def test_an_alias_bomb_is_refused_quickly() -> None:
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)
     )
-    assert "more than 20000 values" in refused(bomb)[0]
+    assert "more than 20000 values" in load_problems(bomb)[0]
 
 
 @pytest.mark.parametrize(
@@ -33,23 +33,23 @@ def test_an_alias_bomb_is_refused_quickly() -> None:
     ],
 )
 def test_deep_nesting_is_refused(text: str) -> None:
-    assert refused(text)
+    assert load_problems(text)
 
 
 def test_constants_in_templates_are_not_computed() -> None:
-    assert "pow" in refused("reactions: {ci-failed: {message: '{{ 9**9**9**9 }}'}}")[0]
+    assert "pow" in load_problems("reactions: {ci-failed: {message: '{{ 9**9**9**9 }}'}}")[0]
 
 
 def test_unicode_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "ö.yaml"
     path.write_bytes("\ufeffproject: {agentRules: 'Grüße 🎉'}".encode())
-    project = load(path, {}).config.project
+    project = load_file(path, {}).config.project
     assert project is not None
     assert project.agent_rules == "Grüße 🎉"
 
 
 def test_merge_keys_and_aliases() -> None:
-    merged = config("projects:\n  a: &a {path: x, defaultBranch: main}\n  b: {<<: *a, path: y}\n")
+    merged = load_config_text("projects:\n  a: &a {path: x, defaultBranch: main}\n  b: {<<: *a, path: y}\n")
     assert (merged.projects["b"].path, merged.projects["b"].default_branch) == ("y", "main")
 
 
@@ -127,7 +127,7 @@ def test_a_file_that_is_too_large_or_too_deep_is_refused(tmp_path: Path, text: s
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError, match=why):
-        load(file, {})
+        load_file(file, {})
 
 
 @pytest.mark.parametrize("number", ["0x" + "f" * 5_000, "9" * 4_000, "-0b" + "1" * 20_000])
@@ -135,7 +135,7 @@ def test_a_file_that_is_too_large_or_too_deep_is_refused(tmp_path: Path, text: s
 def test_a_huge_number_is_refused_in_one_short_line(key: str, number: str) -> None:
     """No error message spells the number out: Python refuses to, which would keep the daemon from starting."""
     first, *rest = key.split(".")
-    errors = refused(f"{first}: " + "".join(f"{{{part}: " for part in rest) + number + "}" * len(rest))
+    errors = load_problems(f"{first}: " + "".join(f"{{{part}: " for part in rest) + number + "}" * len(rest))
     assert errors and all(len(line) < 300 for line in errors)
 
 
@@ -151,5 +151,5 @@ def test_a_huge_number_is_refused_in_one_short_line(key: str, number: str) -> No
 )
 def test_a_huge_limit_is_refused(key: str, number: str) -> None:
     first, *rest = key.split(".")
-    [error] = refused(f"{first}: " + "".join(f"{{{part}: " for part in rest) + number + "}" * len(rest))
+    [error] = load_problems(f"{first}: " + "".join(f"{{{part}: " for part in rest) + number + "}" * len(rest))
     assert key in error and len(error) < 300, error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.config.load.documents import config, loaded, refused
+from tests.unit.config.load.documents import load_config_text, load_document, load_problems
 
 OLDER = """
 $schema: https://schema.invalid/x.json
@@ -55,7 +55,7 @@ plugins:
 
 
 def test_a_file_of_the_older_form_loads() -> None:
-    document = loaded(OLDER, HOME="/h")
+    document = load_document(OLDER, HOME="/h")
     config, app, other = document.config, document.config.projects["app"], document.config.projects["other"]
     assert config.defaults.agent == "codex"
     assert config.orchestrator.coordinator.agent == "opencode"
@@ -77,12 +77,12 @@ def test_a_file_of_the_older_form_loads() -> None:
 )
 def test_the_old_key_for_the_last_conversation_is_mapped(old_value: str, expected: str) -> None:
     text = f"projects: {{a: {{path: x, orchestratorSessionStrategy: {old_value}}}}}"
-    assert loaded(text).config.projects["a"].coordinator.conversation == expected
-    assert not loaded(text).warnings
+    assert load_document(text).config.projects["a"].coordinator.conversation == expected
+    assert not load_document(text).warnings
 
 
 def test_each_key_without_a_meaning_gives_one_warning() -> None:
-    warnings = loaded(OLDER, HOME="/h").warnings
+    warnings = load_document(OLDER, HOME="/h").warnings
     names = sorted(w.split(": ")[1] for w in warnings)
     assert names == sorted(
         {
@@ -99,22 +99,24 @@ def test_each_key_without_a_meaning_gives_one_warning() -> None:
 
 
 def test_snake_case_keys_are_accepted() -> None:
-    snake = config("projects: {a: {path: x, default_branch: b, post_create: [c], agent_config: {model: m}}}")
-    assert snake == config("projects: {a: {path: x, defaultBranch: b, postCreate: [c], agentConfig: {model: m}}}")
+    snake = load_config_text("projects: {a: {path: x, default_branch: b, post_create: [c], agent_config: {model: m}}}")
+    assert snake == load_config_text(
+        "projects: {a: {path: x, defaultBranch: b, postCreate: [c], agentConfig: {model: m}}}"
+    )
 
 
 def test_a_key_in_two_spellings_is_refused() -> None:
-    assert refused("project:\n  defaultBranch: a\n  default_branch: b\n") == [
+    assert load_problems("project:\n  defaultBranch: a\n  default_branch: b\n") == [
         'ao.yaml:3: default_branch: given twice: "defaultBranch" in line 2 is the same'
     ]
 
 
 def test_keys_of_a_project_may_be_at_the_top_level() -> None:
-    flat = config("repo: o/r\nci: make test\nruntime: process\nagentRules: Be kind.\n")
+    flat = load_config_text("repo: o/r\nci: make test\nruntime: process\nagentRules: Be kind.\n")
     assert flat.project is not None
     assert (flat.project.repo, flat.project.runtime, flat.project.agent_rules) == ("o/r", "process", "Be kind.")
 
 
 def test_a_command_in_one_text_is_split() -> None:
-    profile = config("agents: {x: {command: \"cli --task '{{ prompt }}' -v\"}}").agents["x"]
+    profile = load_config_text("agents: {x: {command: \"cli --task '{{ prompt }}' -v\"}}").agents["x"]
     assert (profile.tool, profile.command) == ("command", ("cli", "--task", "{{prompt}}", "-v"))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent_orchestrator.config import values
+from agent_orchestrator.config import units
 from agent_orchestrator.config.model import Config
-from tests.unit.config.load.documents import config, loaded, refused
+from tests.unit.config.load.documents import load_config_text, load_document, load_problems
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.unit.config.load.documents import config, loaded, refused
     [("30s", 30), ("30m", 1800), ("1h30m", 5400), ("500ms", 0.5), ("90", 90), (90, 90), ("2 days", 172800)],
 )
 def test_durations_are_parsed(text: Any, seconds: float) -> None:
-    assert values.duration(text) == seconds
+    assert units.parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -24,35 +24,39 @@ def test_durations_are_parsed(text: Any, seconds: float) -> None:
 )
 def test_invalid_durations_are_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"accepted|finite"):
-        values.duration(text)
+        units.parse_duration(text)
 
 
 def test_sizes_money_and_pauses_are_parsed() -> None:
-    assert (values.size("4g"), values.size("512m"), values.size("1.5 GiB"), values.size(7)) == (
+    assert (units.parse_size("4g"), units.parse_size("512m"), units.parse_size("1.5 GiB"), units.parse_size(7)) == (
         4 << 30,
         512 << 20,
         3 << 29,
         7,
     )
-    assert values.money("5 USD") == values.money("$5") == values.money(5) == values.Amount(5.0, "USD")
-    assert values.money("2M tokens") == values.Amount(2e6, "tokens")
-    assert values.backoff("30s..10m") == values.Backoff(30, 600)
-    assert values.escalate_after(2) == values.EscalateAfter(count=2)
-    assert values.escalate_after("30m") == values.EscalateAfter(seconds=1800)
-    for parse, wrong in ((values.size, "4 apples"), (values.money, "5 EUR"), (values.backoff, "10m..1s")):
+    assert units.parse_amount("5 USD") == units.parse_amount("$5") == units.parse_amount(5) == units.Amount(5.0, "USD")
+    assert units.parse_amount("2M tokens") == units.Amount(2e6, "tokens")
+    assert units.parse_backoff("30s..10m") == units.Backoff(30, 600)
+    assert units.parse_escalate_after(2) == units.EscalateAfter(count=2)
+    assert units.parse_escalate_after("30m") == units.EscalateAfter(seconds=1800)
+    for parse, wrong in (
+        (units.parse_size, "4 apples"),
+        (units.parse_amount, "5 EUR"),
+        (units.parse_backoff, "10m..1s"),
+    ):
         with pytest.raises(ValueError, match="accepted"):
             parse(wrong)
 
 
 def test_the_documented_example_loads() -> None:
-    document = loaded(EXAMPLE, SLACK_WEBHOOK_URL="https://hooks.example/x", MY_KEY="k", HOME="/h")
+    document = load_document(EXAMPLE, SLACK_WEBHOOK_URL="https://hooks.example/x", MY_KEY="k", HOME="/h")
     assert document.warnings == ()
     project = document.config.projects["my-app"]
     check = project.ci["default"]
     assert (check.command, check.timeout, check.parallel, check.on) == ("make test", 1800.0, 2, "done")
     assert (project.copy_, project.symlinks, project.post_create) == ((".env",), ("node_modules",), ("npm ci",))
     assert project.docker.memory == 4 << 30
-    assert project.budget.per_session == values.Amount(5.0)
+    assert project.budget.per_session == units.Amount(5.0)
     assert project.scm.options == {
         "apiUrl": "https://ghe.example/api",
         "webhook": {"secretEnvVar": "GITHUB_WEBHOOK_SECRET"},
@@ -66,7 +70,7 @@ def test_the_documented_example_loads() -> None:
 
 
 def test_folders_of_a_sparse_checkout_are_normalized() -> None:
-    project = loaded("project:\n  sparse: [apps/web/, 'apps/[id]', libs]\n").config.project
+    project = load_document("project:\n  sparse: [apps/web/, 'apps/[id]', libs]\n").config.project
     assert project is not None and project.sparse == ("apps/web", "apps/[id]", "libs")
 
 
@@ -115,14 +119,16 @@ cluster: {address: auto, labels: {gpu: yes}, resources: {cpus: 1, memory: 2g}}
 
 
 def test_numbers_stay_as_written_where_text_is_meant() -> None:
-    project = config("projects: {a: {path: x, defaultBranch: 1.10, env: {N: 010, T: true, E: }}}").projects["a"]
+    project = load_config_text("projects: {a: {path: x, defaultBranch: 1.10, env: {N: 010, T: true, E: }}}").projects[
+        "a"
+    ]
     assert project.default_branch == "1.10"
     assert project.env == {"N": "010", "T": "true", "E": ""}
 
 
 def test_checks_are_given_as_one_command_one_check_or_several() -> None:
-    assert config("project: {ci: make test}").project.ci["default"].command == "make test"  # type: ignore[union-attr]
-    several = config("project: {ci: {lint: ruff check, test: {command: pytest, on: commit}}}").project
+    assert load_config_text("project: {ci: make test}").project.ci["default"].command == "make test"  # type: ignore[union-attr]
+    several = load_config_text("project: {ci: {lint: ruff check, test: {command: pytest, on: commit}}}").project
     assert several is not None
     assert {name: (c.command, c.on) for name, c in several.ci.items()} == {
         "lint": ("ruff check", "done"),
@@ -131,17 +137,19 @@ def test_checks_are_given_as_one_command_one_check_or_several() -> None:
 
 
 def test_an_empty_section_equals_an_absent_one() -> None:
-    assert config("reactions:\nprojects:\n  a:\n    path: x\n    ci:\n") == config("projects: {a: {path: x}}")
-    assert config("") == config("# nothing\n") == Config()
+    assert load_config_text("reactions:\nprojects:\n  a:\n    path: x\n    ci:\n") == load_config_text(
+        "projects: {a: {path: x}}"
+    )
+    assert load_config_text("") == load_config_text("# nothing\n") == Config()
 
 
 def test_variables_expand() -> None:
-    expanded = config('host: "${H}"\ndatabase: "${D:-postgresql}://h/$${X}"', H="0.0.0.0")
+    expanded = load_config_text('host: "${H}"\ndatabase: "${D:-postgresql}://h/$${X}"', H="0.0.0.0")
     assert (expanded.host, expanded.database) == ("0.0.0.0", "postgresql://h/${X}")
 
 
 def test_an_unset_variable_omits_an_option_and_is_an_error_elsewhere() -> None:
-    document = loaded("notifiers:\n  slack: {webhookUrl: '${NOPE}'}\nproject: {env: {A: '${NOPE}', B: b}}\n")
+    document = load_document("notifiers:\n  slack: {webhookUrl: '${NOPE}'}\nproject: {env: {A: '${NOPE}', B: b}}\n")
     assert document.config.notifiers["slack"].options == {}
     assert document.config.project is not None
     assert document.config.project.env == {"B": "b"}
@@ -149,7 +157,7 @@ def test_an_unset_variable_omits_an_option_and_is_an_error_elsewhere() -> None:
         ["ao.yaml:2", "notifiers.slack.webhookUrl"],
         ["ao.yaml:3", "project.env.A"],
     ]
-    assert refused("projects:\n  a:\n    path: ${NOPE}/x\n") == [
+    assert load_problems("projects:\n  a:\n    path: ${NOPE}/x\n") == [
         "ao.yaml:3: projects.a.path: the variable NOPE is not set: "
         "set NOPE and restart the daemon (ao shutdown, ao start), or write $${NOPE} if it is meant literally"
     ]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.projects.corpus import FOLDER, Change, corpus, load
-from tests.projects.counts import RUNNERS, passed
+from tests.projects.corpus import FOLDER, Replacement, load, load_corpus
+from tests.projects.counts import RUNNERS, count_passed
 
 GOOD = f"""registry = "pypi"
 package = "p"
@@ -26,7 +26,7 @@ new = "2"
 
 
 def test_every_description_can_be_read_and_is_unique() -> None:
-    projects = corpus()
+    projects = load_corpus()
     assert (
         len({(project.registry, project.package) for project in projects})
         == len(projects)
@@ -58,10 +58,10 @@ def test_a_wrong_field_is_named(tmp_path: Path, old: str, new: str, message: str
 
 def test_a_bug_is_planted_only_where_its_text_occurs_once(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 1\n")
-    Change("a.py", "x = 1", "x = 2").apply(tmp_path)
+    Replacement("a.py", "x = 1", "x = 2").apply(tmp_path)
     assert (tmp_path / "a.py").read_text() == "x = 2\n"
     with pytest.raises(ValueError, match=r"a\.py: 'x = 1' is there 0 times"):
-        Change("a.py", "x = 1", "x = 2").apply(tmp_path)
+        Replacement("a.py", "x = 1", "x = 2").apply(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_a_bug_is_planted_only_where_its_text_occurs_once(tmp_path: Path) -> Non
 )
 def test_the_number_of_passing_tests_is_read_from_the_output(runner: str, output: str, count: int) -> None:
     assert runner in RUNNERS
-    assert passed(runner, output) == count
+    assert count_passed(runner, output) == count

@@ -11,9 +11,9 @@ from typing import Any
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.fleet.coordinator.coordinator import Coordinators
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.testing.memory_store import MemoryStore
 from tests.parts import make_core, make_flow
-from tests.unit.core.world import Time, created
+from tests.unit.core.world import ManualClock, created
 
 ME = "app-coordinator"
 
@@ -21,8 +21,8 @@ ME = "app-coordinator"
 class World:
     """An idle coordinating agent and a fleet with events; they are collected for 30 s, the default."""
 
-    def __init__(self, store: MemoryStore | None = None, time: Time | None = None) -> None:
-        self.time = time or Time()
+    def __init__(self, store: MemoryStore | None = None, time: ManualClock | None = None) -> None:
+        self.time = time or ManualClock()
         self.store = store or MemoryStore()
         self.flow = make_flow(self.store, self.time)
         core = make_core(Path("/nowhere"), self.flow)

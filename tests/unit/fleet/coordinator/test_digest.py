@@ -11,7 +11,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.fleet.coordinator.digest import MOST_LINES, digest, is_news, news
+from agent_orchestrator.fleet.coordinator.digest import MAX_LINES, build_digest, is_news, select_news
 from tests.unit.core.world import created
 
 ME = "app-coordinator"
@@ -37,7 +37,7 @@ def session_event(
 
 def digest_text(*events: Event, sessions: dict[str, SessionFacts] | None = None) -> str:
     known_sessions = sessions if sessions is not None else {"app-x": facts_of(created())}
-    result = digest(events, known_sessions, coordinator(), 2000.0)
+    result = build_digest(events, known_sessions, coordinator(), 2000.0)
     return result.text if result else ""
 
 
@@ -60,7 +60,7 @@ def test_progress_and_the_coordinators_own_actions_are_no_news() -> None:
         session_event(e.PlanApplied("P1"), session=None, seq=6, source=f"session {ME}"),
     ]
     assert not [event.type for event in quiet if is_news(event, me)]
-    assert digest(quiet, {}, me, 2000.0) is None
+    assert build_digest(quiet, {}, me, 2000.0) is None
     elsewhere = Event(e.AgentDone("x"), 1.0, "spool", "k", "other", "other-x")
     assert not is_news(elsewhere, me)
 
@@ -93,7 +93,7 @@ def test_texts_of_untrusted_authors_are_omitted() -> None:
 
 def test_only_the_last_turn_of_a_session_is_listed() -> None:
     events = [session_event(e.AgentTurnEnded(f"turn {number}"), seq=number) for number in range(1, 50)]
-    assert [event.seq for event in news(events, coordinator())] == [49]
+    assert [event.seq for event in select_news(events, coordinator())] == [49]
     assert digest_text(*events).count("> turn") == 1
 
 
@@ -103,11 +103,11 @@ def test_a_permission_answered_by_a_rule_is_no_news() -> None:
 
 
 def test_a_long_list_is_cut_and_the_omitted_entries_counted() -> None:
-    sessions = {f"app-{number}": facts_of(created(f"app-{number}")) for number in range(MOST_LINES + 5)}
+    sessions = {f"app-{number}": facts_of(created(f"app-{number}")) for number in range(MAX_LINES + 5)}
     events = [session_event(e.AgentDone("ok"), session=name, seq=number) for number, name in enumerate(sessions, 1)]
-    result = digest(events, sessions, coordinator(), 2000.0)
+    result = build_digest(events, sessions, coordinator(), 2000.0)
     assert result is not None
-    assert (result.events, result.left_out) == (MOST_LINES + 5, 5)
+    assert (result.events, result.left_out) == (MAX_LINES + 5, 5)
     assert "and 5 more" in result.text
 
 
@@ -127,10 +127,10 @@ BODIES: st.SearchStrategy[Any] = st.one_of(
 def test_any_text_is_shortened_and_quoted(bodies: list[e.Body]) -> None:
     events = [session_event(body, session=f"app-{number % 30}", seq=number) for number, body in enumerate(bodies, 1)]
     sessions = {f"app-{number}": facts_of(created(f"app-{number}")) for number in range(30)}
-    result = digest(events, sessions, coordinator(), 2000.0)
+    result = build_digest(events, sessions, coordinator(), 2000.0)
     if result is None:
         return
     lines = result.text.split("\n")
-    assert len(lines) <= 3 + 2 * MOST_LINES + 31
+    assert len(lines) <= 3 + 2 * MAX_LINES + 31
     assert all(line.startswith(("- ", "  - ", "  > ", "News from app", "Now: ")) for line in lines)
     assert all(len(line) < 400 for line in lines)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.config.effective import ProjectConfig, agent_settings
-from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.config_set import ConfigSet
+from agent_orchestrator.config.effective import ProjectConfig, resolve_agent
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.sessions.agents.prompts import may_edit, permission_mode, system_of
+from agent_orchestrator.sessions.agents.prompts import system_prompt_for_kind
+from agent_orchestrator.sessions.permissions.permission_mode import may_edit, permission_mode
 from tests.parts import TrustsEverything
 from tests.unit.core.event_strategies import created
 
@@ -31,7 +32,7 @@ def project(folder: Path, coordinator: str) -> ProjectConfig:
 def prompt(app: ProjectConfig) -> str:
     facts = reduce(None, created(kind="coordinator", prompt=""))
     assert facts is not None
-    return system_of(facts, app)
+    return system_prompt_for_kind(facts, app)
 
 
 def test_the_prompt_names_tools_limits_and_rules(tmp_path: Path) -> None:
@@ -64,7 +65,7 @@ def test_a_coordinators_permissions_are_separate_from_the_workers(
     coordinator: str, permissions: str, edits: bool, tmp_path: Path
 ) -> None:
     app = project(tmp_path, coordinator)
-    settings = agent_settings(app, None)
+    settings = resolve_agent(app, None)
     assert permission_mode(app, settings, "process", "coordinator")[0] == permissions
     assert permission_mode(app, settings, "process")[0] == "auto-edit"
     assert may_edit(app, "coordinator") is edits

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.fleet.fixes.detection import configured_tools, detect_tools
-from agent_orchestrator.fleet.fixes.model import FROM_CI, Tool, with_unique_names
+from agent_orchestrator.fleet.fixes.model import FROM_CI, CheckTool, with_unique_names
 from agent_orchestrator.fleet.fixes.tools import tool_commands, tool_kind_of
 
 
@@ -122,12 +122,12 @@ def test_configured_commands_come_first_and_are_not_duplicated(tmp_path: Path) -
 
 def test_tools_have_unique_names() -> None:
     tools = [
-        Tool("pytest", "pytest a"),
-        Tool("pytest", "pytest b"),
-        Tool("ruff", "ruff check"),
-        Tool("command", "x" * 60),
+        CheckTool("pytest", "pytest a"),
+        CheckTool("pytest", "pytest b"),
+        CheckTool("ruff", "ruff check"),
+        CheckTool("command", "x" * 60),
     ]
-    names = [tool.name for tool in with_unique_names([*tools, Tool("command", "x" * 61)])]
+    names = [tool.name for tool in with_unique_names([*tools, CheckTool("command", "x" * 61)])]
     assert names == ["pytest a", "pytest b", "ruff", "x" * 39 + "…", "x" * 39 + "… (2)"]
 
 
@@ -166,10 +166,10 @@ def test_package_json_scripts_run_through_their_package_manager(tmp_path: Path) 
     top = project(tmp_path, {"package.json": json.dumps({"scripts": scripts})})
     tools = configured_tools(top, ["npm test", "pnpm lint", "npm run fix", "npm run spec"])
     assert tools == [
-        Tool("vitest", "npm test", source=FROM_CI),
-        Tool("eslint", "pnpm lint", source=FROM_CI),
-        Tool("eslint", "npm run fix", source=FROM_CI),
-        Tool("command", "npm run spec", source=FROM_CI),
+        CheckTool("vitest", "npm test", source=FROM_CI),
+        CheckTool("eslint", "pnpm lint", source=FROM_CI),
+        CheckTool("eslint", "npm run fix", source=FROM_CI),
+        CheckTool("command", "npm run spec", source=FROM_CI),
     ]
     commands = [tool_commands(tool, "R", scripts)[0].command for tool in tools]
     assert commands == [
@@ -184,24 +184,24 @@ def test_package_json_scripts_run_through_their_package_manager(tmp_path: Path) 
     ("tool", "expected"),
     [
         (
-            Tool("pytest", "pytest -q --tb=no"),
+            CheckTool("pytest", "pytest -q --tb=no"),
             "pytest -q -o junit_family=xunit1 --junitxml=R --continue-on-collection-errors --tb=short",
         ),
-        (Tool("ruff", "ruff check -q src"), "ruff check --output-format json src"),
-        (Tool("ruff", "ruff check --exit-zero src"), "ruff check --exit-zero src"),
-        (Tool("ruff", "set -e; ruff check src"), "set -e; ruff check --output-format json src"),
-        (Tool("mypy", "uv run mypy src"), "uv run mypy --output json src"),
-        (Tool("eslint", "npx eslint . --fix"), "npx eslint . --fix"),
-        (Tool("eslint", "npx eslint ."), "npx eslint . -f json"),
-        (Tool("tsc", "tsc -p ."), "tsc -p . --pretty false"),
-        (Tool("jest", "jest --watch"), "jest --json --outputFile=R"),
-        (Tool("vitest", "vitest --reporter dot"), "vitest run --reporter=json --outputFile=R"),
-        (Tool("go", "go test -v ./..."), "go test -json ./..."),
-        (Tool("cargo", "cargo test -q --all"), "cargo test --no-fail-fast --message-format json --all"),
-        (Tool("command", "make test | tee log"), "make test | tee log"),
+        (CheckTool("ruff", "ruff check -q src"), "ruff check --output-format json src"),
+        (CheckTool("ruff", "ruff check --exit-zero src"), "ruff check --exit-zero src"),
+        (CheckTool("ruff", "set -e; ruff check src"), "set -e; ruff check --output-format json src"),
+        (CheckTool("mypy", "uv run mypy src"), "uv run mypy --output json src"),
+        (CheckTool("eslint", "npx eslint . --fix"), "npx eslint . --fix"),
+        (CheckTool("eslint", "npx eslint ."), "npx eslint . -f json"),
+        (CheckTool("tsc", "tsc -p ."), "tsc -p . --pretty false"),
+        (CheckTool("jest", "jest --watch"), "jest --json --outputFile=R"),
+        (CheckTool("vitest", "vitest --reporter dot"), "vitest run --reporter=json --outputFile=R"),
+        (CheckTool("go", "go test -v ./..."), "go test -json ./..."),
+        (CheckTool("cargo", "cargo test -q --all"), "cargo test --no-fail-fast --message-format json --all"),
+        (CheckTool("command", "make test | tee log"), "make test | tee log"),
     ],
 )
-def test_each_tool_has_a_command_that_produces_a_report(tool: Tool, expected: str) -> None:
+def test_each_tool_has_a_command_that_produces_a_report(tool: CheckTool, expected: str) -> None:
     ways = tool_commands(tool, "R")
     assert ways[0].command == expected
     assert ways[-1].plain and ways[-1].command == tool.command

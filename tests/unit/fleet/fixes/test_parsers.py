@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Tool
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, CheckTool
 from agent_orchestrator.fleet.fixes.parsers.common import ParseResult, ToolOutput
 from agent_orchestrator.fleet.fixes.tools import PARSERS
 
@@ -15,7 +15,7 @@ REPORTS = Path(__file__).parent / "reports"
 
 
 def parse(kind: str, code: int, out: str = "", err: str = "", *reports: Path, command: str = "x") -> ParseResult:
-    return PARSERS[kind](ToolOutput(Tool(kind, command), code, out, err, "/checkout", reports))
+    return PARSERS[kind](ToolOutput(CheckTool(kind, command), code, out, err, "/checkout", reports))
 
 
 def text(name: str) -> str:
@@ -39,7 +39,7 @@ def test_ids_of_failures_do_not_depend_on_the_checkout() -> None:
     places = [
         PARSERS["eslint"](
             ToolOutput(
-                Tool("eslint", "eslint"),
+                CheckTool("eslint", "eslint"),
                 1,
                 json.dumps([{"filePath": f"{top}/a.js", "messages": [{"severity": 2, "message": f"no {top}/b.js"}]}]),
                 top=top,

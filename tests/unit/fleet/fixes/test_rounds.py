@@ -7,16 +7,16 @@ from typing import Any
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
-from agent_orchestrator.core.facts import ActivityFact, Launch, Message, SessionFacts, Workspace
+from agent_orchestrator.core.facts import ActivityFact, Episode, Launch, Message, SessionFacts, SessionWorkspace
 from agent_orchestrator.core.fixes import Fix, FixRequest, reduce_fixes
-from agent_orchestrator.core.pull_request import CheckRun, Episode, PullRequest
+from agent_orchestrator.core.pull_request import CheckRun, PullRequest
 from agent_orchestrator.fleet.fixes.next_steps import (
     SENDER,
     SETTLE_SECONDS,
     End,
     MakeReady,
     Measure,
-    Merge,
+    MergeFix,
     Remind,
     Settle,
     StartAgent,
@@ -55,15 +55,15 @@ def settled(outcome: str, group: int = 1, number: int = 1) -> e.FixGroupSettled:
 
 
 def test_a_request_is_stored_under_the_names_of_earlier_versions() -> None:
-    request = FixRequest("main", ("make check",), 2, 4, "codex", "gpt-5", merge=False, together=True)
+    request = FixRequest("main", ("make check",), 2, 4, "codex", "gpt-5", merge=False, is_one_agent_for_all=True)
     stored = {"base": "main", "commands": ["make check"], "maxRounds": 2, "maxAgents": 4, "agent": "codex"}
-    assert request.stored() == {**stored, "model": "gpt-5", "merge": False, "together": True, "dryRun": False}
-    assert folded(e.FixStarted("F1", request.stored())).request == request
+    assert request.to_json() == {**stored, "model": "gpt-5", "merge": False, "together": True, "dryRun": False}
+    assert folded(e.FixStarted("F1", request.to_json())).request == request
 
 
 def test_what_an_earlier_version_did_not_store_has_its_value_of_then() -> None:
     assert folded(e.FixStarted("F1", {})).request == FixRequest(max_rounds=1)
-    assert not folded(e.FixStarted("F1", {"together": True, "dryRun": True})).request.together
+    assert not folded(e.FixStarted("F1", {"together": True, "dryRun": True})).request.is_one_agent_for_all
 
 
 def steps(*bodies: e.Body, **sessions: SessionFacts) -> list[Any]:
@@ -74,7 +74,9 @@ def steps(*bodies: e.Body, **sessions: SessionFacts) -> list[Any]:
 def session(activity: str = "idle", at: float = NOW - 60, **more: Any) -> SessionFacts:
     names: Any = {"agent": "demo", "runtime": "process", "workspace": "worktree", "branch": "b", "base": "main"}
     spec = e.SessionCreated(task="T1", name="1", title="t", prompt="p", repo="/r", path="/p", **names)
-    facts = SessionFacts("app-1", "app", spec, 0.0, at, admitted=True, place=Workspace("/p", "base", "/g"), head="base")
+    facts = SessionFacts(
+        "app-1", "app", spec, 0.0, at, admitted=True, workspace=SessionWorkspace("/p", "base", "/g"), head="base"
+    )
     launch = Launch(1, {}, 0.0)
     return replace(
         facts, launch=launch, launched_run=1, activity=ActivityFact(activity, "spool", at), base_head="b0", **more
@@ -84,7 +86,7 @@ def session(activity: str = "idle", at: float = NOW - 60, **more: Any) -> Sessio
 def pull(**more: Any) -> PullRequest:
     name = more.pop("name", "fix-F1-1.1")
     checks = {name: CheckRun(name, "h1", more.pop("check", "success"), "x\nnot fixed:\nerror: why")}
-    fields = {"draft": False, "settled": "h1", "checks": checks, "compared": ("h1", "b0"), **more}
+    fields = {"draft": False, "settled_head": "h1", "checks": checks, "compared_heads": ("h1", "b0"), **more}
     return PullRequest(1, "t", "main", **fields)
 
 
@@ -139,17 +141,17 @@ def outcome(next_steps_found: list[Any]) -> tuple[str, str]:
 def test_a_verified_change_is_merged() -> None:
     good = session(head="h1", pr=pull())
     [merge] = of_session(good)
-    assert merge == Merge("app-1", "fix:F1:h1:b0")
+    assert merge == MergeFix("app-1", "fix:F1:h1:b0")
     assert outcome(of_session(good, merge=False))[0] == "ready"
     [verify] = of_session(session(head="h1", pr=pull(name="ci")))
     assert verify == Verify("app-1", "fix:F1:h1"), "what passes the project's checks alone is not verified"
     assert of_session(replace(good, activity=ActivityFact("active", "spool", NOW))) == [], "not while its agent works"
-    assert of_session(session(head="h1", pr=pull(compared=None))) == [], "not before it is known to go together"
-    assert of_session(session(head="h1", pr=pull(settled="h0"))) == [], "not before all checks have passed"
-    merged = session(head="h1", pr=pull(state="merged", landed="c1"))
+    assert of_session(session(head="h1", pr=pull(compared_heads=None))) == [], "not before it is known to go together"
+    assert of_session(session(head="h1", pr=pull(settled_head="h0"))) == [], "not before all checks have passed"
+    merged = session(head="h1", pr=pull(state="merged", merge_commit="c1"))
     [settle] = of_session(merged)
     assert (settle.outcome, settle.commit) == ("landed", "c1")
-    assert outcome(of_session(session(head="h1", pr=pull(refused="no room", refused_head="h1")))) == (
+    assert outcome(of_session(session(head="h1", pr=pull(merge_failure="no room", merge_failure_head="h1")))) == (
         "failed",
         "no room",
     )
@@ -163,7 +165,7 @@ def test_a_failed_check_goes_back_to_the_agent_until_it_is_escalated() -> None:
 
 
 def test_an_idle_agent_without_a_report_is_reminded_and_then_settled() -> None:
-    draft = session(head="h1", pr=pull(draft=True, settled=None, checks={}))
+    draft = session(head="h1", pr=pull(draft=True, settled_head=None, checks={}))
     assert of_session(draft) == [MakeReady("app-1", "fix:F1:h1")]
     assert of_session(replace(draft, activity=ActivityFact("idle", "spool", NOW - SETTLE_SECONDS / 2))) == []
     assert of_session(session()) == [Remind("app-1")]

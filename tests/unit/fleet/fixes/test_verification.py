@@ -8,19 +8,27 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.fleet.fixes import suppressions
-from agent_orchestrator.fleet.fixes.comparison import Target, failures_in_both, reasons_not_fixed, tools_to_retry
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Report, Tool, ToolResult, as_json, report_from
+from agent_orchestrator.fleet.fixes.comparison import TargetFailure, failures_in_both, reasons_not_fixed, tools_to_retry
+from agent_orchestrator.fleet.fixes.model import (
+    EVERYTHING,
+    CheckTool,
+    Report,
+    ToolFailure,
+    ToolResult,
+    report_from_json,
+    report_to_json,
+)
 
-UNITTEST = Tool("command", "python -m unittest")
-PYTEST, RUFF = Tool("pytest", "pytest"), Tool("ruff", "ruff check")
+UNITTEST = CheckTool("command", "python -m unittest")
+PYTEST, RUFF = CheckTool("pytest", "pytest"), CheckTool("ruff", "ruff check")
 
 
-def failed(name: str, file: str = "tests/test_a.py") -> Failure:
-    return Failure("pytest", f"{file}::{name}" if name else file, "wrong", file, 3, test=True)
+def failed(name: str, file: str = "tests/test_a.py") -> ToolFailure:
+    return ToolFailure("pytest", f"{file}::{name}" if name else file, "wrong", file, 3, test=True)
 
 
-def lint(rule: str, file: str = "a.py", line: int = 1) -> Failure:
-    return Failure("ruff", f"{file}:{rule}:message", "message", file, line, rule=rule)
+def lint(rule: str, file: str = "a.py", line: int = 1) -> ToolFailure:
+    return ToolFailure("ruff", f"{file}:{rule}:message", "message", file, line, rule=rule)
 
 
 def of_tests(**states: str) -> dict[str, str]:
@@ -37,10 +45,10 @@ BEFORE = Report(
     {"# noqa": 1},
     {"pyproject.toml": "x"},
 )
-TARGETS = [Target("pytest", failed("one").id)]
+TARGETS = [TargetFailure("pytest", failed("one").id)]
 
 
-def report_after(*failures: Failure, states: dict[str, str] | None = None, ruff: int = 2) -> Report:
+def report_after(*failures: ToolFailure, states: dict[str, str] | None = None, ruff: int = 2) -> Report:
     test_states = of_tests(one="passed", two="failed", fine="passed") if states is None else states
     lints = tuple(lint("F401", line=20 + number) for number in range(ruff))
     return replace(
@@ -48,7 +56,7 @@ def report_after(*failures: Failure, states: dict[str, str] | None = None, ruff:
     )
 
 
-def reasons_text(report: Report, targets: list[Target] = TARGETS, before: Report = BEFORE) -> str:
+def reasons_text(report: Report, targets: list[TargetFailure] = TARGETS, before: Report = BEFORE) -> str:
     return "\n".join(reason.text for reason in reasons_not_fixed(before, report, targets))
 
 
@@ -59,9 +67,9 @@ def test_a_fix_removes_its_failures_and_adds_none() -> None:
 
 def test_a_target_that_still_fails_is_not_fixed() -> None:
     assert "1 of 1 failures to be fixed still fail" in reasons_text(report_after(failed("one"), failed("two")))
-    one_of_two = reasons_text(report_after(failed("two"), ruff=1), [Target("ruff", lint("F401").id)])
+    one_of_two = reasons_text(report_after(failed("two"), ruff=1), [TargetFailure("ruff", lint("F401").id)])
     assert "still fail" in one_of_two, "the same complaint twice: both must go"
-    assert reasons_text(report_after(failed("two"), ruff=0), [Target("ruff", lint("F401").id)]) == ""
+    assert reasons_text(report_after(failed("two"), ruff=0), [TargetFailure("ruff", lint("F401").id)]) == ""
 
 
 @pytest.mark.parametrize(("state", "word"), [(None, "is not there any more"), ("skipped", "is skipped")])
@@ -88,13 +96,13 @@ def test_a_tool_that_can_no_longer_run_is_no_fix() -> None:
 
 
 def test_failures_hidden_before_are_not_new() -> None:
-    broken = Failure("pytest", "tests/test_b.py", "no module x", "tests/test_b.py", test=True)
+    broken = ToolFailure("pytest", "tests/test_b.py", "no module x", "tests/test_b.py", test=True)
     before = Report(
         (ToolResult(PYTEST, failures=(broken,), tests=of_tests(fine="passed"), hidden=("tests/test_b.py",)),)
     )
     inside = failed("three", "tests/test_b.py")
     now = Report((ToolResult(PYTEST, failures=(inside,), tests=of_tests(fine="passed") | {inside.id: "failed"}),))
-    targets = [Target("pytest", "tests/test_b.py")]
+    targets = [TargetFailure("pytest", "tests/test_b.py")]
     assert reasons_text(now, targets, before) == "", "the next round takes it"
     empty = Report((ToolResult(PYTEST, tests=of_tests(fine="passed")),))
     assert "none of its tests is run" in reasons_text(empty, targets, before)
@@ -122,7 +130,7 @@ def test_flaky_failures_are_run_a_second_time() -> None:
 
 
 def test_a_report_can_be_written_and_read_back() -> None:
-    assert report_from(as_json(BEFORE)) == BEFORE
+    assert report_from_json(report_to_json(BEFORE)) == BEFORE
 
 
 def test_suppression_marks_and_tool_settings_are_found(tmp_path: Path) -> None:
@@ -141,18 +149,20 @@ def test_suppression_marks_and_tool_settings_are_found(tmp_path: Path) -> None:
     }
     file = tmp_path / "pyproject.toml"
     file.write_text('[project]\nversion = "1"\n[tool.ruff]\nline-length = 100\n')
-    first = suppressions.settings(tmp_path, ["pyproject.toml"])
+    first = suppressions.settings_digests(tmp_path, ["pyproject.toml"])
     file.write_text('[project]\nversion = "2"\n[tool.ruff]\nline-length = 100\n')
-    assert suppressions.settings(tmp_path, ["pyproject.toml"]) == first, "the rest of the file is not the tools'"
+    assert suppressions.settings_digests(tmp_path, ["pyproject.toml"]) == first, (
+        "the rest of the file is not the tools'"
+    )
     file.write_text('[project]\nversion = "2"\n[tool.ruff]\nline-length = 200\n')
-    assert suppressions.settings(tmp_path, ["pyproject.toml"]) != first
+    assert suppressions.settings_digests(tmp_path, ["pyproject.toml"]) != first
 
 
 def test_unnamed_tests_are_compared_by_number() -> None:
     """With a runner that names only failures, fewer tests than before are no fix."""
-    wrong = Failure(UNITTEST.name, "test_a.A.test_one", "wrong", test=True)
+    wrong = ToolFailure(UNITTEST.name, "test_a.A.test_one", "wrong", test=True)
     before = Report((ToolResult(UNITTEST, failures=(wrong,), executed=5),))
-    targets = [Target(wrong.tool, wrong.id)]
+    targets = [TargetFailure(wrong.tool, wrong.id)]
     assert reasons_not_fixed(before, Report((ToolResult(UNITTEST, executed=5),)), targets) == []
     assert (
         reasons_not_fixed(

@@ -13,10 +13,10 @@ from shutil import which
 
 import pytest
 
-from agent_orchestrator.fleet.fixes.comparison import Target
+from agent_orchestrator.fleet.fixes.comparison import TargetFailure
 from agent_orchestrator.fleet.fixes.measure import main, measure
-from agent_orchestrator.fleet.fixes.model import Report, as_json
-from agent_orchestrator.fleet.fixes.spec import Spec, spec_json
+from agent_orchestrator.fleet.fixes.model import Report, report_to_json
+from agent_orchestrator.fleet.fixes.spec import MeasurementSpec, spec_to_json
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(top: Path, *commands: str, timeout: float = 60.0) -> Report:
     subprocess.run(["git", "add", "-A"], cwd=top, check=True)
     return asyncio.run(
-        measure(top, Spec(top.parent / "out.json", top.parent / "cache", commands=commands, timeout=timeout))
+        measure(top, MeasurementSpec(top.parent / "out.json", top.parent / "cache", commands=commands, timeout=timeout))
     )
 
 
@@ -133,7 +133,7 @@ def test_configured_checks_run_first_and_always(top: Path) -> None:
     subprocess.run(["git", "add", "-A"], cwd=top, check=True)
 
     def names(*ci: str, commands: tuple[str, ...] = ()) -> dict[str, int]:
-        spec = Spec(top.parent / "out.json", top.parent / "cache", ci=ci, commands=commands)
+        spec = MeasurementSpec(top.parent / "out.json", top.parent / "cache", ci=ci, commands=commands)
         return asyncio.run(measure(top, spec)).counts
 
     assert names("echo odd; exit 3") == {"echo odd; exit 3": 1, "ruff": 1, "mypy": 1, "pytest": 0}
@@ -163,7 +163,7 @@ def test_a_detected_linter_that_is_not_installed_is_left_out(top: Path) -> None:
     (top / "Makefile").write_text("lint:\n\tsh lint.sh\n")
     (top / "tests/test_a.py").write_text("def test_one() -> None: ...\n")
     subprocess.run(["git", "add", "-A"], cwd=top, check=True)
-    spec = Spec(top.parent / "out.json", top.parent / "cache", ci=("pytest -q",))
+    spec = MeasurementSpec(top.parent / "out.json", top.parent / "cache", ci=("pytest -q",))
     report = asyncio.run(measure(top, spec))
     assert [item.tool.command for item in report.tools] == ["pytest -q"] and not report.lacks
     lint = "make lint"
@@ -178,17 +178,17 @@ def test_flaky_failures_do_not_count(top: Path, capsys: pytest.CaptureFixture[st
     )
     marker.touch()
     before = run(top, "pytest")
-    (top.parent / "before.json").write_text(json.dumps(as_json(before)))
+    (top.parent / "before.json").write_text(json.dumps(report_to_json(before)))
     marker.unlink()
-    spec = Spec(
+    spec = MeasurementSpec(
         top.parent / "out.json",
         top.parent / "cache",
         tools=tuple(item.tool for item in before.tools),
         before=top.parent / "before.json",
-        targets=(Target("pytest", "tests/test_a.py::test_bad"),),
+        targets=(TargetFailure("pytest", "tests/test_a.py::test_bad"),),
     )
     file = top.parent / "spec.json"
-    file.write_text(json.dumps(spec_json(spec)))
+    file.write_text(json.dumps(spec_to_json(spec)))
     assert asyncio.run(main(file)) == 1
     output = capsys.readouterr().out
     assert "1 of 1 failures to be fixed still fail" in output and "test_flaky" not in output

@@ -21,13 +21,13 @@ from agent_orchestrator.errors import AoError, Conflict, Denied
 from agent_orchestrator.fleet.notifications.answer_links import VALID_SECONDS
 from agent_orchestrator.sessions.permissions.rules import normalize_command
 from tests.unit.core.event_strategies import created, launched
-from tests.unit.fleet.notifications.world import Fakes, Recorder, World
+from tests.unit.fleet.notifications.world import FakeTargets, NotificationWorld, RecordingNotifier
 
 pytestmark = pytest.mark.anyio
 BLOCKED = Notice("n1", "app-x: blocked", "it waits", "urgent", "agent-blocked", "app", "app-x")
 
 
-class Asking(World):
+class Asking(NotificationWorld):
     """A session that asks for a permission."""
 
     async def begin(self) -> Asking:
@@ -48,24 +48,24 @@ class Asking(World):
     def links(self, notice: Notice = BLOCKED) -> dict[str, str]:
         target = self.targets.find("app", "chat")
         assert target is not None
-        _, actions = self.answers.offered(notice, target, "http://127.0.0.1:3000")
+        _, actions = self.answers.with_actions(notice, target, "http://127.0.0.1:3000")
         return {action.label: action.token for action in actions}
 
 
 @pytest.fixture
 async def asking(tmp_path: Path) -> Asking:
-    world = Asking(Fakes({"chat": Recorder()}, actions=True), tmp_path)
+    world = Asking(FakeTargets({"chat": RecordingNotifier()}, actions=True), tmp_path)
     return await world.begin()
 
 
 async def test_a_request_is_shown_completely_with_its_answers(asking: Asking) -> None:
     target = asking.targets.find("app", "chat")
     assert target is not None
-    notice, actions = asking.answers.offered(BLOCKED, target, "https://h.example")
+    notice, actions = asking.answers.with_actions(BLOCKED, target, "https://h.example")
     assert notice.message == "it waits\nBash: rm -r build"
     assert [(action.name, action.label) for action in actions] == [("allow", "Allow"), ("deny", "Deny")]
     assert all(action.url == f"https://h.example/answer/{action.token}" for action in actions)
-    page = asking.answers.show(actions[0].token)
+    page = asking.answers.preview(actions[0].token)
     assert (page.title, page.text) == ("Allow: app-x", "Bash: rm -r build")
     assert asking.inbox.answers == []
 
@@ -75,10 +75,10 @@ async def test_the_text_of_another_request_is_not_taken_for_this_one(asking: Ask
     target = asking.targets.find("app", "chat")
     assert target is not None
     noted = replace(BLOCKED, message=f"waits for permission: Bash: {before}")
-    notice, _ = asking.answers.offered(noted, target, "https://h.example")
+    notice, _ = asking.answers.with_actions(noted, target, "https://h.example")
     assert notice.message == f"{noted.message}\nBash: rm -r build"
     same = replace(BLOCKED, message="waits for permission: Bash: rm -r build")
-    assert asking.answers.offered(same, target, "https://h.example")[0].message == same.message
+    assert asking.answers.with_actions(same, target, "https://h.example")[0].message == same.message
 
 
 async def test_a_request_that_cannot_be_shown_completely_cannot_be_allowed_by_link(asking: Asking) -> None:
@@ -86,12 +86,12 @@ async def test_a_request_that_cannot_be_shown_completely_cannot_be_allowed_by_li
     await asking.ask(normalize_command(f"{harmless}rm -r /"))
     links = asking.links()
     assert list(links) == ["Deny"]
-    page = asking.answers.show(links["Deny"])
-    request = asking.answers.reference(asking.facts, "agent-blocked").partition(" ")[2]
+    page = asking.answers.preview(links["Deny"])
+    request = asking.answers.request_reference(asking.facts, "agent-blocked").partition(" ")[2]
     assert f"ao answer app-x --allow --request {request}" in page.note
-    word = asking.answers._word(links["Deny"])
-    allow = asking.answers._token(replace(word, verb="allow"))
-    for attempt in (asking.answers.show, asking.answers.answer):
+    word = asking.answers._read_token(links["Deny"])
+    allow = asking.answers._create_token(replace(word, verb="allow"))
+    for attempt in (asking.answers.preview, asking.answers.answer):
         with pytest.raises(Conflict, match=f"--request {request}"):
             await cast("Any", attempt(allow))
     assert asking.inbox.answers == []
@@ -104,7 +104,7 @@ async def test_a_request_that_is_shown_completely_can_be_allowed_by_link(asking:
     await asking.ask(normalize_command(command))
     links = asking.links()
     assert list(links) == ["Allow", "Deny"]
-    assert asking.answers.show(links["Allow"]).note == ""
+    assert asking.answers.preview(links["Allow"]).note == ""
 
 
 async def test_a_notifier_without_actions_gets_no_links(asking: Asking) -> None:
@@ -128,7 +128,7 @@ async def test_a_request_is_answered_once_by_any_of_its_links(asking: Asking) ->
 async def test_a_link_answers_only_the_request_that_was_shown(asking: Asking) -> None:
     link = asking.links()["Allow"]
     await asking.ask("rm -r /")
-    for attempt in (asking.answers.show, asking.answers.answer):
+    for attempt in (asking.answers.preview, asking.answers.answer):
         with pytest.raises(Conflict, match="does not ask this any more"):
             answer = attempt(link)
             await cast("Any", answer)
@@ -165,21 +165,21 @@ async def test_an_offered_action_is_accepted_by_its_link(asking: Asking) -> None
 
 @given(st.integers(0, 400), st.integers(1, 255))
 def test_a_changed_link_is_refused(place: int, other: int) -> None:
-    world = Asking(Fakes({"chat": Recorder()}, actions=True), _HOME)
-    token = world.answers._token(_word())
+    world = Asking(FakeTargets({"chat": RecordingNotifier()}, actions=True), _HOME)
+    token = world.answers._create_token(_word())
     at = place % len(token)
     changed = token[:at] + chr((ord(token[at]) + other) % 256) + token[at + 1 :]
     if changed == token or changed.rstrip("=") == token:
         return
     with pytest.raises(AoError) as raised:
-        world.answers.show(changed)
+        world.answers.preview(changed)
     assert isinstance(raised.value, Denied)
 
 
 def _word() -> Any:
     from agent_orchestrator.fleet.notifications.answer_links import LinkContent
 
-    return LinkContent("app-x", "permission abc", "allow", "chat", "n1", 10_000.0, pressed=False)
+    return LinkContent("app-x", "permission abc", "allow", "chat", "n1", 10_000.0, is_button=False)
 
 
 @pytest.fixture(autouse=True)
@@ -199,7 +199,7 @@ async def test_an_invalid_link_is_refused(asking: Asking, token: str) -> None:
 
 async def test_a_link_of_another_home_is_refused(asking: Asking, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    other = await Asking(Fakes({"chat": Recorder()}, actions=True), tmp_path / "other").begin()
+    other = await Asking(FakeTargets({"chat": RecordingNotifier()}, actions=True), tmp_path / "other").begin()
     with pytest.raises(Denied, match="not made here"):
         await asking.answers.answer(other.links()["Allow"])
     body = other.links()["Allow"].removeprefix("aoa_").partition(".")[0]

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.core.notices import Notice
-from agent_orchestrator.fleet.notifications.rate import (
-    DIGESTED,
-    Pace,
-    Past,
+from agent_orchestrator.fleet.notifications.rate_limit import (
+    DIGEST_LEVELS,
+    Postpone,
     Send,
+    SendHistory,
+    SendLimits,
     Skip,
-    Wait,
     decide,
     is_repeated,
     remember,
@@ -33,11 +33,11 @@ class Run:
         return {notice.id: at for at, notices in self.messages for notice in notices}
 
 
-def play(notices: list[Notice], pace: Pace) -> Run:
+def play(notices: list[Notice], pace: SendLimits) -> Run:
     """Decide about the notices as the outbox does: one at a time, in order, each when it is due."""
-    run, past = Run(), Past()
+    run, past = Run(), SendHistory()
     due = {item.id: item.at for item in notices}
-    marks = {item.id: item.mark() for item in notices}
+    marks = {item.id: item.content_hash() for item in notices}
     pending = {item.id: item for item in notices}
     for _ in range(20 * len(notices) + 20):
         if not pending:
@@ -46,7 +46,7 @@ def play(notices: list[Notice], pace: Pace) -> Run:
         notice = next(item for item in notices if item.id in pending and due[item.id] <= now)
         waiting = [item for item in pending.values() if item.at <= now]
         match decide(notice, waiting, marks, pace, past, now):
-            case Wait(until):
+            case Postpone(until):
                 assert until > now
                 due[notice.id] = until
             case Skip():
@@ -73,9 +73,9 @@ def arrivals() -> st.SearchStrategy[list[Notice]]:
     )
 
 
-def paces() -> st.SearchStrategy[Pace]:
+def paces() -> st.SearchStrategy[SendLimits]:
     return st.builds(
-        Pace,
+        SendLimits,
         st.sampled_from([0.0, 0.0, 30.0, 120.0]),
         st.integers(1, 5),
         st.sampled_from([10.0, 60.0, 200.0]),
@@ -84,7 +84,7 @@ def paces() -> st.SearchStrategy[Pace]:
 
 
 @given(arrivals(), paces())
-def test_no_notice_is_lost_or_duplicated(notices: list[Notice], pace: Pace) -> None:
+def test_no_notice_is_lost_or_duplicated(notices: list[Notice], pace: SendLimits) -> None:
     run = play(notices, pace)
     ended = [notice.id for _, sent in run.messages for notice in sent]
     ended += [notice.id for _, notice in (*run.merged, *run.skipped)]
@@ -92,24 +92,26 @@ def test_no_notice_is_lost_or_duplicated(notices: list[Notice], pace: Pace) -> N
 
 
 @given(arrivals(), paces())
-def test_the_rate_limit_is_kept(notices: list[Notice], pace: Pace) -> None:
+def test_the_rate_limit_is_kept(notices: list[Notice], pace: SendLimits) -> None:
     run = play(notices, pace)
     for urgent in (True, False):
         times = [at for at, sent in run.messages if sent and sent[0].urgent == urgent]
         for start in times:
-            assert sum(start <= at < start + pace.per for at in times) <= pace.most
+            assert sum(start <= at < start + pace.period_seconds for at in times) <= pace.max_messages
 
 
 @given(arrivals(), paces())
-def test_only_recently_repeated_notices_are_skipped(notices: list[Notice], pace: Pace) -> None:
+def test_only_recently_repeated_notices_are_skipped(notices: list[Notice], pace: SendLimits) -> None:
     run = play(notices, pace)
-    sent = [(at, notice.mark()) for at, message in run.messages for notice in message]
+    sent = [(at, notice.content_hash()) for at, message in run.messages for notice in message]
     for now, notice in (*run.skipped, *run.merged):
-        assert any(mark == notice.mark() and (now == at or 0 <= now - at < pace.repeat_after) for at, mark in sent)
+        assert any(
+            mark == notice.content_hash() and (now == at or 0 <= now - at < pace.repeat_after) for at, mark in sent
+        )
 
 
 @given(arrivals(), paces())
-def test_urgent_notices_do_not_wait_for_others(notices: list[Notice], pace: Pace) -> None:
+def test_urgent_notices_do_not_wait_for_others(notices: list[Notice], pace: SendLimits) -> None:
     alone = play([notice for notice in notices if notice.urgent], pace).sent_at()
     together = {
         notice.id: at
@@ -122,41 +124,43 @@ def test_urgent_notices_do_not_wait_for_others(notices: list[Notice], pace: Pace
 
 
 @given(arrivals(), paces())
-def test_urgent_and_other_notices_are_never_combined(notices: list[Notice], pace: Pace) -> None:
+def test_urgent_and_other_notices_are_never_combined(notices: list[Notice], pace: SendLimits) -> None:
     for _, sent in play(notices, pace).messages:
         assert len({notice.urgent for notice in sent}) <= 1
 
 
 @given(arrivals(), paces())
-def test_a_digest_collects_for_its_whole_time(notices: list[Notice], pace: Pace) -> None:
+def test_a_digest_collects_for_its_whole_time(notices: list[Notice], pace: SendLimits) -> None:
     run = play(notices, pace)
     for at, sent in run.messages:
         assert all(notice.at <= at for notice in sent)
-        if pace.digest and all(notice.level in DIGESTED for notice in sent) and sent:
+        if pace.digest_seconds and all(notice.level in DIGEST_LEVELS for notice in sent) and sent:
             everybody = [*sent, *(notice for when, notice in run.merged if when == at)]
-            assert at >= min(notice.at for notice in everybody) + pace.digest
+            assert at >= min(notice.at for notice in everybody) + pace.digest_seconds
 
 
 def test_simultaneous_notices_are_separate_messages_within_the_limit() -> None:
     notices = [Notice(f"n{n}", "t", f"m{n}", "urgent", at=10.0) for n in range(3)]
-    assert [len(sent) for _, sent in play(notices, Pace()).messages] == [1, 1, 1]
+    assert [len(sent) for _, sent in play(notices, SendLimits()).messages] == [1, 1, 1]
 
 
 def test_the_last_message_within_the_limit_includes_all_that_wait() -> None:
     notices = [Notice(f"n{n}", "t", f"m{n}", "action", at=10.0) for n in range(6)]
-    run = play(notices, Pace(most=3, per=60.0))
+    run = play(notices, SendLimits(max_messages=3, period_seconds=60.0))
     assert [(at, len(sent)) for at, sent in run.messages] == [(10.0, 1), (10.0, 1), (10.0, 4)]
 
 
 def test_a_clock_set_back_delays_nothing() -> None:
     notice = Notice("n1", "t", "m", "info", at=1_000_000.0)
-    marks = {"n1": notice.mark()}
-    past = Past(((1_000_000.0, False),) * 20, {"other": 1_000_000.0})
-    assert decide(notice, [notice], marks, Pace(digest=60.0), past, 500.0) == Send((notice,))
-    assert not is_repeated(notice.mark(), Pace(), Past(marks={notice.mark(): 1_000_000.0}), 500.0)
+    marks = {"n1": notice.content_hash()}
+    past = SendHistory(((1_000_000.0, False),) * 20, {"other": 1_000_000.0})
+    assert decide(notice, [notice], marks, SendLimits(digest_seconds=60.0), past, 500.0) == Send((notice,))
+    assert not is_repeated(
+        notice.content_hash(), SendLimits(), SendHistory(marks={notice.content_hash(): 1_000_000.0}), 500.0
+    )
 
 
 def test_the_same_text_about_another_request_is_no_repetition() -> None:
     notice = Notice("n1", "app-x: blocked", "Bash: make test", "urgent", "agent-blocked", "app", "app-x")
-    assert notice.mark("permission 1") != notice.mark("permission 2")
-    assert notice.mark("permission 1") == replace(notice, id="n2", at=9.0).mark("permission 1")
+    assert notice.content_hash("permission 1") != notice.content_hash("permission 2")
+    assert notice.content_hash("permission 1") == replace(notice, id="n2", at=9.0).content_hash("permission 1")

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.config.values import Quiet as Hours
-from agent_orchestrator.config.values import quiet_hours
+from agent_orchestrator.config.units import QuietPeriod as Hours
+from agent_orchestrator.config.units import parse_quiet_hours
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours, quiet_until
 from tests.parts import make_config, make_core, make_flow
-from tests.unit.core.world import Time
+from tests.unit.core.world import ManualClock
 
 ZONE = timezone(timedelta(hours=2))
-NIGHT = quiet_hours("22:00..07:00")
+NIGHT = parse_quiet_hours("22:00..07:00")
 
 
 def at(text: str) -> float:
@@ -34,8 +34,8 @@ def at(text: str) -> float:
         (NIGHT, "2026-11-15T22:00:00", "2026-11-16T07:00:00"),
         (NIGHT, "2026-11-16T06:59:00", "2026-11-16T07:00:00"),
         (NIGHT, "2026-11-16T07:00:00", None),
-        (quiet_hours("12-13:30"), "2026-11-16T13:00:00", "2026-11-16T13:30:00"),
-        (quiet_hours("12-13:30"), "2026-11-16T11:00:00", None),
+        (parse_quiet_hours("12-13:30"), "2026-11-16T13:00:00", "2026-11-16T13:30:00"),
+        (parse_quiet_hours("12-13:30"), "2026-11-16T11:00:00", None),
         (None, "2026-11-16T03:00:00", None),
     ],
 )
@@ -57,7 +57,7 @@ def test_quiet_hours_end_within_a_day(start: int, end: int, now: int) -> None:
 @pytest.mark.parametrize("text", ["22:00", "25:00..07:00", "22:00..22:00", "22:60..07:00", "", 7, "night"])
 def test_invalid_quiet_hours_are_refused(text: object) -> None:
     with pytest.raises(ValueError, match=r"22:00\.\.07:00"):
-        quiet_hours(text)
+        parse_quiet_hours(text)
 
 
 def test_notifications_that_are_not_urgent_are_combined_after_the_quiet_hours(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_notifications_that_are_not_urgent_are_combined_after_the_quiet_hours(tm
 
 
 async def _run_night(folder: Path) -> None:
-    time = Time(at("2026-11-15T23:00:00"))
+    time = ManualClock(at("2026-11-15T23:00:00"))
     flow = make_flow(clock=time)
     await flow.start()
     file = folder / "agent-orchestrator.yaml"
@@ -87,7 +87,7 @@ async def _run_night(folder: Path) -> None:
     assert await _notified_bodies(flow) == [
         e.Notified("quiet-hours", "2 notifications from the quiet hours", "title 0: text 0\ntitle 1: text 1", "warning")
     ]
-    assert flow.home.quiet == {"app": ()}
+    assert flow.home.held_notices == {"app": ()}
     await quiet.close()
     await flow.stop()
 

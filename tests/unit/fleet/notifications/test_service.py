@@ -11,10 +11,10 @@ from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.errors import Denied, Doubtful, Missing, Temporary
-from agent_orchestrator.fleet.notifications.rate import Pace
+from agent_orchestrator.fleet.notifications.rate_limit import SendLimits
 from agent_orchestrator.protocols import Notification, Notifier
 from tests.unit.core.event_strategies import created, launched
-from tests.unit.fleet.notifications.world import Fakes, Recorder, World, settle
+from tests.unit.fleet.notifications.world import FakeTargets, NotificationWorld, RecordingNotifier, settle
 
 pytestmark = pytest.mark.anyio
 DOWN = Temporary("chat is down", "wait")
@@ -28,7 +28,7 @@ async def test_a_notification_is_recorded_before_and_after_it_is_sent(tmp_path: 
             rows = [row for row in await world.store.pending() if row.intent.kind == "notify"]
             pending.append((len(rows), notification.id))
 
-    world = await World(Fakes({"chat": PendingReader()}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": PendingReader()}), tmp_path).start()
     await world.notify_person()
     assert pending == [(1, "n1")]
     assert await world.outcomes() == [("chat", "sent", ("n1",))]
@@ -36,8 +36,8 @@ async def test_a_notification_is_recorded_before_and_after_it_is_sent(tmp_path: 
 
 
 async def test_an_unsent_notification_of_an_earlier_daemon_is_sent(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = World(Fakes({"chat": chat}), tmp_path)
+    chat = RecordingNotifier()
+    world = NotificationWorld(FakeTargets({"chat": chat}), tmp_path)
     await world.flow.start()
     await world.notify_person()  # no runner executes it
     assert chat.sent == []
@@ -47,9 +47,9 @@ async def test_an_unsent_notification_of_an_earlier_daemon_is_sent(tmp_path: Pat
 
 
 async def test_a_failing_notifier_is_retried_and_reported_once(tmp_path: Path) -> None:
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors = [DOWN] * 4
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person("a")
     await world.notify_person("b")
     await world.later(600.0)
@@ -61,8 +61,8 @@ async def test_a_failing_notifier_is_retried_and_reported_once(tmp_path: Path) -
 
 
 async def test_the_pause_requested_by_a_receiver_is_kept(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     chat.errors = [Temporary("too many", "", world.time() + 120.0)]
     await world.notify_person("a")
     await world.later(119.0)
@@ -79,17 +79,17 @@ async def test_a_hanging_notifier_does_not_block_the_others(tmp_path: Path) -> N
         async def notify(self, _notification: Notification) -> None:
             await never.wait()
 
-    chat = Recorder()
-    world = await World(Fakes({"hanging": Hanging(), "chat": chat}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(FakeTargets({"hanging": Hanging(), "chat": chat}), tmp_path).start()
     await world.notify_person("a")
     await world.notify_person("b")
     assert [message.message for message in chat.sent] == ["a", "b"]
 
 
 async def test_a_permanent_failure_is_reported_once(tmp_path: Path) -> None:
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors = [Denied("the token is refused", "make a new one")] * 2
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person("a")
     await world.notify_person("b")
     assert [outcome for _, outcome, _ in await world.outcomes()] == ["failed", "failed"]
@@ -109,9 +109,9 @@ async def test_a_permanent_failure_is_reported_once(tmp_path: Path) -> None:
 
 async def test_a_plugin_may_raise_any_exception(tmp_path: Path) -> None:
     REDACTOR.learn({"test": "s3cr3tW0rdOfTheTest"})
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors = [ValueError("no\nsuch s3cr3tW0rdOfTheTest")]
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person("a")
     await world.notify_person("b")
     (failing,) = await world.kinds("notifier-failing")
@@ -121,9 +121,9 @@ async def test_a_plugin_may_raise_any_exception(tmp_path: Path) -> None:
 
 
 async def test_a_missing_desktop_is_no_failure(tmp_path: Path) -> None:
-    desktop = Recorder()
+    desktop = RecordingNotifier()
     desktop.errors = [Missing("no notify-send", "install it")]
-    world = await World(Fakes({"desktop": desktop}, plugin="desktop"), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"desktop": desktop}, plugin="desktop"), tmp_path).start()
     await world.notify_person()
     assert await world.outcomes() == []
     assert await world.kinds("notifier-failing", "effect-failed") == []
@@ -131,9 +131,9 @@ async def test_a_missing_desktop_is_no_failure(tmp_path: Path) -> None:
 
 
 async def test_a_doubtful_message_is_repeated_once_with_its_id(tmp_path: Path) -> None:
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors, chat.arrives = [Doubtful("no answer")] * 3, True
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person()
     await world.later(3600.0)
     assert [message.id for message in chat.sent] == ["n1", "n1"]
@@ -141,9 +141,9 @@ async def test_a_doubtful_message_is_repeated_once_with_its_id(tmp_path: Path) -
 
 
 async def test_a_receiver_that_knows_ids_gets_any_number_of_repetitions(tmp_path: Path) -> None:
-    chat = Recorder(keyed=True)
+    chat = RecordingNotifier(keyed=True)
     chat.errors, chat.arrives = [Doubtful("no answer")] * 3, True
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person()
     await world.later(3600.0)
     assert [message.id for message in chat.sent] == ["n1"] * 4
@@ -161,7 +161,7 @@ async def test_a_daemon_that_dies_while_sending_repeats_at_most_once(tmp_path: P
             if len(arrived) <= crashes:
                 await never.wait()
 
-    world = await World(Fakes({"chat": Dying()}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": Dying()}), tmp_path).start()
     await world.notify_person()
     for _ in range(crashes):
         world = await world.restart(crash=True)
@@ -171,9 +171,9 @@ async def test_a_daemon_that_dies_while_sending_repeats_at_most_once(tmp_path: P
 
 
 async def test_certain_failures_before_a_restart_are_simply_retried(tmp_path: Path) -> None:
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors = [DOWN] * 5
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person()
     await world.later(100.0)
     world = await world.restart()
@@ -182,9 +182,9 @@ async def test_certain_failures_before_a_restart_are_simply_retried(tmp_path: Pa
 
 
 async def test_a_notification_expires_after_a_day(tmp_path: Path) -> None:
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors = [DOWN] * 1000
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person()
     await world.later(90_000.0)
     assert await world.outcomes() == [("chat", "late", ("n1",))]
@@ -192,8 +192,10 @@ async def test_a_notification_expires_after_a_day(tmp_path: Path) -> None:
 
 
 async def test_a_digest_is_one_message_and_settles_all_its_notices(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}, {"chat": Pace(digest=60.0)}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(
+        FakeTargets({"chat": chat}, {"chat": SendLimits(digest_seconds=60.0)}), tmp_path
+    ).start()
     for number in range(3):
         await world.notify_person(f"m{number}", "info")
         await world.later(10.0)
@@ -207,8 +209,10 @@ async def test_a_digest_is_one_message_and_settles_all_its_notices(tmp_path: Pat
 
 
 async def test_a_digest_survives_a_restart(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}, {"chat": Pace(digest=60.0)}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(
+        FakeTargets({"chat": chat}, {"chat": SendLimits(digest_seconds=60.0)}), tmp_path
+    ).start()
     await world.notify_person("a", "info")
     await world.later(30.0)
     world = await world.restart()
@@ -218,8 +222,10 @@ async def test_a_digest_survives_a_restart(tmp_path: Path) -> None:
 
 
 async def test_a_repeated_notification_is_sent_once_across_restarts(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}, {"chat": Pace(repeat_after=600.0)}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(
+        FakeTargets({"chat": chat}, {"chat": SendLimits(repeat_after=600.0)}), tmp_path
+    ).start()
     await world.notify_person("same", key="a")
     world = await world.restart()
     await world.notify_person("same", key="b")
@@ -232,8 +238,11 @@ async def test_a_repeated_notification_is_sent_once_across_restarts(tmp_path: Pa
 
 
 async def test_a_flood_is_combined_into_few_messages_without_loss(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}, {"chat": Pace(most=3, per=60.0, repeat_after=0.0)}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(
+        FakeTargets({"chat": chat}, {"chat": SendLimits(max_messages=3, period_seconds=60.0, repeat_after=0.0)}),
+        tmp_path,
+    ).start()
     for number in range(100):
         await world.notify_person(f"m{number}.", "warning")
     await world.later(600.0)
@@ -247,22 +256,22 @@ async def test_a_flood_is_combined_into_few_messages_without_loss(tmp_path: Path
 
 async def test_no_secret_is_sent(tmp_path: Path) -> None:
     REDACTOR.learn({"test": "s3cr3tW0rdOfTheTest"})
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person("the key is s3cr3tW0rdOfTheTest")
     assert chat.sent[0].message == "the key is [secret test]"
 
 
 async def test_the_link_leads_to_the_session(tmp_path: Path) -> None:
-    chat = Recorder()
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    chat = RecordingNotifier()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.notify_person(session="app-ö x")
     assert chat.sent[0].url == "http://127.0.0.1:3000/sessions/app-%C3%B6%20x"
 
 
 async def test_a_removed_notifier_is_not_used(tmp_path: Path) -> None:
-    chat, targets = Recorder(), Fakes({"chat": Recorder(), "gone": Recorder()})
-    world = World(targets, tmp_path)
+    chat, targets = RecordingNotifier(), FakeTargets({"chat": RecordingNotifier(), "gone": RecordingNotifier()})
+    world = NotificationWorld(targets, tmp_path)
     await world.flow.start()
     await world.notify_person()
     targets.notifiers = {"chat": chat}
@@ -273,9 +282,9 @@ async def test_a_removed_notifier_is_not_used(tmp_path: Path) -> None:
 
 
 async def test_a_request_answered_meanwhile_is_not_notified(tmp_path: Path) -> None:
-    chat = Recorder()
+    chat = RecordingNotifier()
     chat.errors = [DOWN] * 12
-    world = await World(Fakes({"chat": chat}), tmp_path).start()
+    world = await NotificationWorld(FakeTargets({"chat": chat}), tmp_path).start()
     await world.flow.append(created(), launched())
     for name in ("asked", "again"):
         blocked = e.PermissionAsked("Bash", name)

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.text.redaction import REDACTOR
+from agent_orchestrator.config.config_set import ConfigSet
 from agent_orchestrator.config.learned_secrets import learn_configuration
-from agent_orchestrator.config.load import load
+from agent_orchestrator.config.load import load_file
 from agent_orchestrator.config.problems import InvalidConfig
-from agent_orchestrator.config.scope import ConfigSet
 from agent_orchestrator.config.trust import powers, without_powers
-from agent_orchestrator.config.values import Quiet, Rate, quiet_hours, rate
+from agent_orchestrator.config.units import QuietPeriod, Rate, parse_quiet_hours, parse_rate
 from agent_orchestrator.fleet.notifications.quiet_hours import quiet_until
-from agent_orchestrator.fleet.notifications.targets import Targets
-from tests.parts import TrustsBy, make_config, make_core
+from agent_orchestrator.fleet.notifications.targets import NotifierTargets
+from tests.parts import TrustsAccepted, make_config, make_core
 
 TOKEN = "123456789:AAF9xTq2Lk8vPz0RmNb3Ys7Wd1Hc5Je6Ug"
 
 
-def targets(tmp_path: Path, text: str) -> Targets:
+def targets(tmp_path: Path, text: str) -> NotifierTargets:
     (tmp_path / "app").mkdir()
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
     config = make_config(tmp_path / "home" / "config.yaml")
     config.add(file)
-    return Targets(make_core(tmp_path / "home", config=config))
+    return NotifierTargets(make_core(tmp_path / "home", config=config))
 
 
 ROUTED = f"""\
@@ -51,7 +51,7 @@ def test_each_level_is_sent_to_its_configured_notifiers(tmp_path: Path) -> None:
     assert routes("app", "warning") == ("team",)
     assert routes("app", "info") == ()
     assert routes(None, "urgent") == ("desktop",), "what belongs to no project is for the user's own file to route"
-    plugins = {target.name: target.settings.plugin for target in app_targets.of("app")}
+    plugins = {target.name: target.settings.plugin for target in app_targets.for_project("app")}
     assert plugins == {"team": "slack", "phone": "apprise", "desktop": "desktop", chat: "apprise"}
 
 
@@ -59,15 +59,24 @@ def test_a_notifiers_own_pacing_has_precedence(tmp_path: Path) -> None:
     app_targets = targets(tmp_path, ROUTED)
     team, phone = app_targets.find("app", "team"), app_targets.find("app", "phone")
     assert team and phone
-    assert (team.pace.digest, team.pace.most, team.pace.per, team.pace.repeat_after) == (3600.0, 5, 60.0, 300.0)
-    assert (phone.pace.digest, phone.pace.most, phone.pace.per) == (0.0, 9, 120.0)
+    assert (
+        team.send_limits.digest_seconds,
+        team.send_limits.max_messages,
+        team.send_limits.period_seconds,
+        team.send_limits.repeat_after,
+    ) == (3600.0, 5, 60.0, 300.0)
+    assert (phone.send_limits.digest_seconds, phone.send_limits.max_messages, phone.send_limits.period_seconds) == (
+        0.0,
+        9,
+        120.0,
+    )
     assert team.settings.options == {"webhookUrl": "https://h.example/x"}, "the plugin gets nothing of that"
 
 
 def test_an_address_in_a_list_is_a_secret(tmp_path: Path) -> None:
     app_targets = targets(tmp_path, ROUTED)
     learn_configuration(app_targets.core.config.data(), {})
-    assert TOKEN.partition(":")[2] not in REDACTOR.text(f"it said: {TOKEN}")
+    assert TOKEN.partition(":")[2] not in REDACTOR.redact_text(f"it said: {TOKEN}")
 
 
 def test_receivers_with_equal_settings_are_the_same(tmp_path: Path) -> None:
@@ -94,7 +103,7 @@ def test_a_typing_error_is_named_with_a_suggestion(tmp_path: Path, text: str, ex
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
     with pytest.raises(InvalidConfig) as raised:
-        load(file, {})
+        load_file(file, {})
     assert expected in str(raised.value)
 
 
@@ -102,26 +111,28 @@ def test_a_typing_error_is_named_with_a_suggestion(tmp_path: Path, text: str, ex
 def test_a_notifier_defined_in_another_file_is_no_error(tmp_path: Path, text: str) -> None:
     file = tmp_path / "agent-orchestrator.yaml"
     file.write_text(text)
-    assert load(file, {}).warnings == ()
+    assert load_file(file, {}).warnings == ()
 
 
 def test_quiet_hours_have_a_time_zone_and_may_include_urgent_ones() -> None:
-    assert quiet_hours("22:00..07:00 Europe/Berlin") == Quiet(1320, 420, "Europe/Berlin")
-    assert quiet_hours({"hours": "22..7", "timeZone": "UTC", "urgent": False}) == Quiet(1320, 420, "UTC", False)
+    assert parse_quiet_hours("22:00..07:00 Europe/Berlin") == QuietPeriod(1320, 420, "Europe/Berlin")
+    assert parse_quiet_hours({"hours": "22..7", "timeZone": "UTC", "urgent": False}) == QuietPeriod(
+        1320, 420, "UTC", False
+    )
     for text in ("22:00..07:00", "22:00..07:00 Europe/Berlin", "22:00..07:00 all", "22:00..07:00 UTC all"):
-        assert str(quiet_hours(text)) == text
+        assert str(parse_quiet_hours(text)) == text
     noon = 1_763_287_200.0  # 2025-11-16T10:00:00Z
-    assert quiet_until(Quiet(600, 660, "UTC"), noon) == noon + 3600.0
-    assert quiet_until(Quiet(600, 660, "Asia/Tokyo"), noon) is None
-    assert quiet_until(Quiet(1140, 1200, "Asia/Tokyo"), noon) == noon + 3600.0
+    assert quiet_until(QuietPeriod(600, 660, "UTC"), noon) == noon + 3600.0
+    assert quiet_until(QuietPeriod(600, 660, "Asia/Tokyo"), noon) is None
+    assert quiet_until(QuietPeriod(1140, 1200, "Asia/Tokyo"), noon) == noon + 3600.0
 
 
 def test_rates_are_parsed() -> None:
-    assert rate("20/10m") == rate("20 per 10m") == Rate(20, 600.0)
-    assert str(rate("20/10m")) == "20/10m"
+    assert parse_rate("20/10m") == parse_rate("20 per 10m") == Rate(20, 600.0)
+    assert str(parse_rate("20/10m")) == "20/10m"
     for wrong in ("0/10m", "20/0s", "20", 20, "20/soon", "-1/1m"):
         with pytest.raises(ValueError, match="20/10m"):
-            rate(wrong)
+            parse_rate(wrong)
 
 
 def test_an_untrusted_file_sends_no_notifications(tmp_path: Path) -> None:
@@ -132,14 +143,14 @@ def test_an_untrusted_file_sends_no_notifications(tmp_path: Path) -> None:
         "notifications: {url: 'https://evil.example', digest: 1h}\n"
         "project: {notificationRouting: {urgent: ['json://evil.example']}}\n"
     )
-    loaded = load(file, {})
+    loaded = load_file(file, {})
     assert {"notifiers", "notifications", "defaults"} <= set(powers(loaded))
     untrusted = without_powers(loaded)
     assert (
         untrusted.notifiers == {} and untrusted.notifications.url is None and untrusted.notifications.digest == 3600.0
     )
     assert "evil" not in untrusted.defaults.notifiers
-    config = ConfigSet(tmp_path / "home" / "config.yaml", {}, trust=TrustsBy(lambda _loaded: False))
+    config = ConfigSet(tmp_path / "home" / "config.yaml", {}, trust=TrustsAccepted(lambda _loaded: False))
     (tmp_path / ".git").mkdir()
     config.add(file)
     (project,) = config.projects()

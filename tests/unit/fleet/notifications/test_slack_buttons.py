@@ -14,26 +14,26 @@ from urllib.parse import quote
 
 import pytest
 
-from agent_orchestrator.changes.forge_sync.webhooks import Unsigned
-from agent_orchestrator.config.model import Notifier as Settings
+from agent_orchestrator.changes.forge_sync.webhooks import RejectedWebhook
+from agent_orchestrator.config.model import NotifierSection as Settings
 from agent_orchestrator.errors import Denied, UsageError
 from agent_orchestrator.fleet.notifications.slack_buttons import SlackButtons
-from agent_orchestrator.fleet.notifications.targets import Target
+from agent_orchestrator.fleet.notifications.targets import NotifierTarget
 from agent_orchestrator.testing.chat import ChatServer
 from tests.unit.fleet.notifications.test_answers import Asking
-from tests.unit.fleet.notifications.world import Fakes, Recorder
+from tests.unit.fleet.notifications.world import FakeTargets, RecordingNotifier
 
 pytestmark = pytest.mark.anyio
 SECRET = "slack-signing-secret"
 
 
-class AtSlack(Fakes):
+class AtSlack(FakeTargets):
     """Targets of one Slack workspace with a configurable API address."""
 
     api = ""
     secret = SECRET
 
-    def find(self, project: str | None, name: str) -> Target | None:
+    def find(self, project: str | None, name: str) -> NotifierTarget | None:
         target = super().find(project, name)
         settings = {
             "plugin": "slack",
@@ -53,7 +53,7 @@ def chat() -> Iterator[ChatServer]:
 
 @pytest.fixture
 async def asking(tmp_path: Path) -> Asking:
-    return await Asking(AtSlack({"chat": Recorder()}, actions=True), tmp_path).begin()
+    return await Asking(AtSlack({"chat": RecordingNotifier()}, actions=True), tmp_path).begin()
 
 
 def signed(body: bytes, stamp: str = "1001", secret: str = SECRET) -> dict[str, str]:
@@ -89,7 +89,7 @@ async def test_only_the_user_who_pressed_a_button_gets_the_result(asking: Asking
 async def test_a_buttons_token_is_no_link(asking: Asking) -> None:
     word = asking.links()["Allow"]
     with pytest.raises(Denied, match="a button"):
-        asking.answers.show(word)
+        asking.answers.preview(word)
     with pytest.raises(Denied, match="a button"):
         await asking.answers.answer(word)
     assert asking.inbox.answers == []
@@ -100,18 +100,18 @@ class Shared(AtSlack):
 
     other = SECRET
 
-    def find(self, project: str | None, name: str) -> Target | None:
+    def find(self, project: str | None, name: str) -> NotifierTarget | None:
         target = super().find(project, name)
         settings = {"plugin": "slack", "actions": True, "signingSecret": self.other, "users": ["U2"]}
         return replace(target, settings=Settings.model_validate(settings)) if target and project == "other" else target
 
-    def all_targets(self) -> list[Target]:
-        return [*self.of("other"), *self.of("app")]
+    def all_targets(self) -> list[NotifierTarget]:
+        return [*self.for_project("other"), *self.for_project("app")]
 
 
 @pytest.mark.parametrize("other", [SECRET, "another-secret"])
 async def test_users_of_another_project_cannot_answer(tmp_path: Path, other: str) -> None:
-    targets = Shared({"chat": Recorder()}, actions=True)
+    targets = Shared({"chat": RecordingNotifier()}, actions=True)
     targets.other = other
     asking = await Asking(targets, tmp_path).begin()
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
@@ -144,7 +144,7 @@ async def test_replies_are_sent_to_slack_only(asking: Asking, chat: ChatServer) 
     ],
 )
 async def test_unsigned_and_old_requests_are_refused(asking: Asking, headers: dict[str, str]) -> None:
-    with pytest.raises(Unsigned):
+    with pytest.raises(RejectedWebhook):
         await SlackButtons(asking.targets, asking.answers, asking.time).receive(headers, pressed("aoa_x"))
 
 
@@ -154,7 +154,7 @@ async def test_a_signing_secret_may_have_any_bytes(asking: Asking, monkeypatch: 
     buttons = SlackButtons(asking.targets, asking.answers, asking.time)
     body = pressed("")
     assert not await buttons.receive(signed(body, secret=secret), body)
-    with pytest.raises(Unsigned):
+    with pytest.raises(RejectedWebhook):
         await buttons.receive(signed(body), body)
 
 

@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from agent_orchestrator.config.model import Notifier as Settings
-from agent_orchestrator.config.tokens import Tokens
+from agent_orchestrator.base.api_tokens import Tokens
+from agent_orchestrator.config.model import NotifierSection as Settings
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Runner
+from agent_orchestrator.core.effects import EffectRunner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.fleet.notifications.answer_links import AnswerLinks
-from agent_orchestrator.fleet.notifications.health import Health
-from agent_orchestrator.fleet.notifications.rate import Pace
-from agent_orchestrator.fleet.notifications.service import NotificationSender
-from agent_orchestrator.fleet.notifications.targets import Target, Targets
+from agent_orchestrator.fleet.notifications.rate_limit import SendLimits
+from agent_orchestrator.fleet.notifications.receiver_health import Health
+from agent_orchestrator.fleet.notifications.sender import NotificationSender
+from agent_orchestrator.fleet.notifications.targets import NotifierTarget, NotifierTargets
 from agent_orchestrator.protocols import Notification, Notifier
 from agent_orchestrator.sessions.messages import Inbox
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.testing.memory_store import MemoryStore
 from tests.parts import make_config, make_core
-from tests.unit.core.world import Time
+from tests.unit.core.world import ManualClock
 
 
-class Recorder(Notifier):
+class RecordingNotifier(Notifier):
     """A notifier that records messages or raises the next of `errors`; with `arrives` it does both."""
 
     def __init__(self, *, keyed: bool = False) -> None:
@@ -44,11 +44,11 @@ class Recorder(Notifier):
 
 
 @dataclass
-class Fakes(Targets):
+class FakeTargets(NotifierTargets):
     """The notifiers of a test, by name."""
 
     notifiers: Mapping[str, Notifier]
-    paces: Mapping[str, Pace] = field(default_factory=dict)
+    paces: Mapping[str, SendLimits] = field(default_factory=dict)
     actions: bool = False
     plugin: str = "recorder"
 
@@ -58,20 +58,20 @@ class Fakes(Targets):
     def routes(self, project: str | None, level: str) -> Sequence[str]:  # noqa: ARG002 - the same for all
         return list(self.notifiers) if level != "silent" else []
 
-    def find(self, project: str | None, name: str) -> Target | None:
+    def find(self, project: str | None, name: str) -> NotifierTarget | None:
         if name not in self.notifiers:
             return None
         owner = replace(self.config.fallback_project(), id=project or "")
         settings = Settings(plugin=self.plugin, actions=self.actions)
-        return Target(name, settings, owner, f"{name}-1", self.paces.get(name, Pace(repeat_after=0.0)))
+        return NotifierTarget(name, settings, owner, f"{name}-1", self.paces.get(name, SendLimits(repeat_after=0.0)))
 
-    def of(self, project: str | None) -> list[Target]:
-        return [cast("Target", self.find(project, name)) for name in self.notifiers]
+    def for_project(self, project: str | None) -> list[NotifierTarget]:
+        return [cast("NotifierTarget", self.find(project, name)) for name in self.notifiers]
 
-    def all_targets(self) -> list[Target]:
-        return self.of("app")
+    def all_targets(self) -> list[NotifierTarget]:
+        return self.for_project("app")
 
-    def make(self, target: Target) -> Notifier:
+    def create_notifier(self, target: NotifierTarget) -> Notifier:
         return self.notifiers[target.name]
 
     def forget(self) -> None:
@@ -88,27 +88,29 @@ class RecordingInbox:
         self.answers.append((session, fields))
 
 
-class World:
+class NotificationWorld:
     """The notifications of a daemon; `restart` returns another daemon on the same store."""
 
-    def __init__(self, targets: Fakes, home: Path, store: MemoryStore | None = None, time: Time | None = None) -> None:
+    def __init__(
+        self, targets: FakeTargets, home: Path, store: MemoryStore | None = None, time: ManualClock | None = None
+    ) -> None:
         self.targets = targets
         self.home = home
         self.store = store or MemoryStore()
-        self.time = time or Time()
+        self.time = time or ManualClock()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: (), targets.routes)
         core = make_core(home, self.flow, config=targets.config)
-        core.sites.here.url = "http://127.0.0.1:3000"
+        core.sites.local.url = "http://127.0.0.1:3000"
         self.inbox = RecordingInbox()
         self.answers = AnswerLinks(self.flow, Tokens(core.home), cast("Inbox", self.inbox))
         self.notifying = NotificationSender(core, targets, self.answers, Health(lambda: 1.0))
-        self.runner = Runner(self.flow, self.notifying.effects())
+        self.runner = EffectRunner(self.flow, self.notifying.effects())
 
-    async def start(self) -> World:
+    async def start(self) -> NotificationWorld:
         self.runner.start(await self.flow.start())
         return self
 
-    async def restart(self, *, crash: bool = False) -> World:
+    async def restart(self, *, crash: bool = False) -> NotificationWorld:
         """Return another daemon on the store; after a crash nothing that was under way is recorded."""
         if crash:
             store = self.store.clone()
@@ -117,7 +119,7 @@ class World:
             await self.runner.drain()
             await self.flow.stop()
             store = self.store
-        return await World(self.targets, self.home, store, self.time).start()
+        return await NotificationWorld(self.targets, self.home, store, self.time).start()
 
     async def notify_person(self, message: str = "m", level: str = "info", **more: Any) -> None:
         body = e.Notified(more.get("trigger", "t"), more.get("title", "title"), message, level)

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.core.plans import PlannedTask, task_of
+from agent_orchestrator.core.plans import PlannedTask, task_from_json
 from agent_orchestrator.fleet.plans.validation import (
-    MOST_OVERLAPS,
+    MAX_OVERLAP_NOTES,
     PlanContext,
     all_predecessors,
-    check,
-    cycle,
-    in_order,
-    json_in,
+    check_plan,
+    extract_json,
+    find_cycle,
+    sort_by_dependencies,
     stages,
 )
 
 CONTEXT = PlanContext(
-    most=5, profiles=frozenset({"frontend"}), issues={3: "Style the page", 4: "Serve it"}, after={4: (3,)}
+    max_tasks=5, profiles=frozenset({"frontend"}), issues={3: "Style the page", 4: "Serve it"}, prerequisites={4: (3,)}
 )
 
 
@@ -64,7 +64,7 @@ def task_data(name: str = "a", **more: Any) -> dict[str, Any]:
     ],
 )
 def test_every_fault_of_a_plan_is_named(answer: Any, fault: str) -> None:
-    assert fault in "; ".join(check(answer, CONTEXT).faults)
+    assert fault in "; ".join(check_plan(answer, CONTEXT).faults)
 
 
 def test_a_valid_plan_is_normalized() -> None:
@@ -76,11 +76,11 @@ def test_a_valid_plan_is_normalized() -> None:
         files=["./a.py"],
         profile="frontend",
     )
-    checked = check({"tasks": [raw_task], "notes": ["  by\tme "]}, CONTEXT)
+    checked = check_plan({"tasks": [raw_task], "notes": ["  by\tme "]}, CONTEXT)
     assert checked.faults == () and checked.notes == ("by me",)
     [task] = checked.tasks
     assert (task.acceptance, task.effort, task.labels, task.files) == (("all of it",), "large", ("ui",), ("a.py",))
-    assert task_of(json.loads(json.dumps(task.data()))) == task
+    assert task_from_json(json.loads(json.dumps(task.to_json()))) == task
 
 
 def test_notes_name_doubtful_parts_of_a_plan() -> None:
@@ -90,7 +90,7 @@ def test_notes_name_doubtful_parts_of_a_plan() -> None:
         task_data("c", files=["docs/index.md", "src/x.py"], title="style the PAGE."),
         task_data("d", title="Serve it", issue=4),
     ]
-    notes = check(tasks, CONTEXT).notes
+    notes = check_plan(tasks, CONTEXT).notes
     assert "task a: there is no profile nobody; whoever fits takes it" in notes
     assert "task b: /etc/passwd is no path inside the repository, and was left out" in notes
     assert "a and c may run at once, and both change src/*.py, docs" in notes
@@ -100,12 +100,12 @@ def test_notes_name_doubtful_parts_of_a_plan() -> None:
 
 
 def test_control_characters_are_removed() -> None:
-    [task] = check([task_data(title="x\x1b[31m\u202ey", description="a\r\nb\x00")], CONTEXT).tasks
+    [task] = check_plan([task_data(title="x\x1b[31m\u202ey", description="a\r\nb\x00")], CONTEXT).tasks
     assert (task.title, task.description) == ("x[31my", "a\nb")
 
 
 def test_many_faults_are_cut() -> None:
-    checked = check([task_data(f"t{n}", dependencies=[f"x{m}" for m in range(10)]) for n in range(5)], CONTEXT)
+    checked = check_plan([task_data(f"t{n}", dependencies=[f"x{m}" for m in range(10)]) for n in range(5)], CONTEXT)
     assert len(checked.faults) == 21 and checked.faults[-1] == "and 30 more like these"
 
 
@@ -119,19 +119,19 @@ def test_many_faults_are_cut() -> None:
     ],
 )
 def test_json_is_found_in_an_answer(text: str) -> None:
-    assert json_in(text) == {"tasks": []}
+    assert extract_json(text) == {"tasks": []}
 
 
 @pytest.mark.parametrize("text", ["", "no", "{", "3", '"x"', "[" * 100_000])
 def test_an_answer_without_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
-        json_in(text)
+        extract_json(text)
 
 
 def test_an_answer_full_of_fences_is_parsed_quickly() -> None:
     begun = time.process_time()
     with pytest.raises(ValueError, match="no JSON"):
-        json_in("x```\n" * 40_000 + "```json\n" * 40_000)
+        extract_json("x```\n" * 40_000 + "```json\n" * 40_000)
     assert time.process_time() - begun < 1.0
 
 
@@ -145,7 +145,7 @@ TASK = st.dictionaries(st.sampled_from(list(PlannedTask.__dataclass_fields__)), 
 
 @given(JSON | st.fixed_dictionaries({"tasks": st.lists(TASK, max_size=6)}))
 def test_any_answer_has_faults_or_tasks(answer: Any) -> None:
-    checked = check(answer, CONTEXT)
+    checked = check_plan(answer, CONTEXT)
     assert checked.faults or checked.tasks
 
 
@@ -159,8 +159,8 @@ def test_order_stages_and_cycles_agree(edges: list[set[int]]) -> None:
     tasks = [
         PlannedTask(f"t{n}", "x", dependencies=tuple(f"t{m}" for m in sorted(some))) for n, some in enumerate(edges)
     ]
-    found_cycle = cycle({task.id: task.dependencies for task in tasks})
-    place = {task.id: at for at, task in enumerate(in_order(tasks))}
+    found_cycle = find_cycle({task.id: task.dependencies for task in tasks})
+    place = {task.id: at for at, task in enumerate(sort_by_dependencies(tasks))}
     respected = all(place[name] < place[task.id] for task in tasks for name in task.dependencies)
     assert respected == (not found_cycle)
     if found_cycle:
@@ -179,12 +179,12 @@ def test_too_many_file_patterns_are_noted_quickly() -> None:
         for place in range(20)
     ]
     begun = time.process_time()
-    checked = check({"tasks": tasks}, PlanContext())
+    checked = check_plan({"tasks": tasks}, PlanContext())
     assert time.process_time() - begun < 2.0
     assert checked.notes == ("it has too many patterns of files for a look at which of them meet",)
 
 
 def test_the_number_of_notes_about_one_file_is_limited() -> None:
     tasks = [{"id": f"t{place}", "title": f"task {place}", "files": ["a.py"]} for place in range(50)]
-    notes = check({"tasks": tasks}, PlanContext(most=50)).notes
-    assert len(notes) == MOST_OVERLAPS + 1 and notes[-1] == "more of them may change the same files"
+    notes = check_plan({"tasks": tasks}, PlanContext(max_tasks=50)).notes
+    assert len(notes) == MAX_OVERLAP_NOTES + 1 and notes[-1] == "more of them may change the same files"

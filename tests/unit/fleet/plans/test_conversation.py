@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.fleet.plans.conversation import Conversation
-from agent_orchestrator.protocols import Turn
+from agent_orchestrator.protocols import TurnCommand
 
 pytestmark = pytest.mark.anyio
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.anyio
 async def test_a_slow_agent_plugin_does_not_block_the_event_loop() -> None:
     free = threading.Event()
 
-    def turn(*_: object) -> Turn:
+    def turn(*_: object) -> TurnCommand:
         assert free.wait(40)
-        return Turn(("true",))
+        return TurnCommand(("true",))
 
     async def stream(*_: object, **__: object) -> int:
         return 0
@@ -29,7 +29,7 @@ async def test_a_slow_agent_plugin_does_not_block_the_event_loop() -> None:
     agent: Any = SimpleNamespace(turn=turn)
     host: Any = SimpleNamespace(stream=stream)
     prices: Any = None
-    asking = asyncio.create_task(Conversation(agent, "a", context, host, prices, print).say("Plan it", 60))
+    asking = asyncio.create_task(Conversation(agent, "a", context, host, prices, print).send("Plan it", 60))
     for _ in range(100):
         await asyncio.sleep(0)
     assert not asking.done()

@@ -8,7 +8,7 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event, event_from_json, event_json
 from agent_orchestrator.core.facts import HomeFacts
 from agent_orchestrator.core.fold.home import reduce_home
-from agent_orchestrator.core.plans import Plan, next_plan, plan_number, reduce_plans
+from agent_orchestrator.core.plans import Plan, next_plan_id, plan_number, reduce_plans
 from agent_orchestrator.core.store import codec
 
 TASKS = ({"id": "a", "title": "A", "dependencies": []}, {"id": "b", "title": "B", "dependencies": ["a"]})
@@ -26,7 +26,7 @@ def plan_after(*bodies: e.Body, plans: Mapping[str, Plan] | None = None) -> Plan
 def test_the_states_of_a_plan_follow_its_events() -> None:
     assert plan_after(REQUESTED).state == "planning"
     draft = plan_after(REQUESTED, DRAFTED)
-    assert (draft.state, draft.tasks[1].dependencies, draft.notes, draft.spent.usd) == ("draft", ("a",), ("n",), 0.5)
+    assert (draft.state, draft.tasks[1].dependencies, draft.notes, draft.usage.usd) == ("draft", ("a",), ("n",), 0.5)
     apply = e.PlanApplyRequested("P1", start=False, group_limit=3)
     applying = plan_after(REQUESTED, DRAFTED, apply)
     assert (applying.state, applying.start, applying.group_limit, applying.applied_at) == ("applying", False, 3, 102.0)
@@ -50,7 +50,11 @@ def test_late_events_change_nothing() -> None:
 
 def test_plan_numbers_are_counted_up() -> None:
     plan = plan_after(REQUESTED)
-    assert (next_plan({}), next_plan({"P1": plan, "P9": plan, "odd": plan}), plan_number("P²")) == ("P1", "P10", 0)
+    assert (next_plan_id({}), next_plan_id({"P1": plan, "P9": plan, "odd": plan}), plan_number("P²")) == (
+        "P1",
+        "P10",
+        0,
+    )
 
 
 def test_marks_of_different_homes_differ() -> None:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.pull_request import CheckRun, Comment, PullRequest, Review
-from agent_orchestrator.fleet.reactions.message_text import (
+from agent_orchestrator.fleet.reactions.message_variables import (
     MAX_CHECKS,
     MAX_LENGTH,
     AttachmentCollector,
-    comments,
-    errors,
+    comments_text,
+    errors_text,
     hunk_around,
 )
 from tests.parts import make_core
@@ -58,7 +58,7 @@ def test_any_text_has_a_hunk_or_none(text: str, line: int) -> None:
 def test_each_failing_check_gets_a_share_of_the_space(count: int, size: int) -> None:
     facts = replace(begun(), head="h")
     runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x" * size, f"/log/{n}") for n in range(count)}
-    text = errors(facts, PullRequest(1, "x", "main", checks=runs))
+    text = errors_text(facts, PullRequest(1, "x", "main", checks=runs))
     assert all(f"c{n} (failure):" in text and f"whole log: /log/{n}" in text for n in range(count))
     assert len(text) <= MAX_LENGTH + 400 * count
 
@@ -66,7 +66,7 @@ def test_each_failing_check_gets_a_share_of_the_space(count: int, size: int) -> 
 def test_of_thousands_of_checks_the_first_are_shown_and_the_rest_counted() -> None:
     facts = replace(begun(), head="h")
     runs = {f"c{n}": CheckRun(f"c{n}", "h", "failure", "x\n" * 500, f"/log/{n}") for n in range(5000)}
-    text = errors(facts, PullRequest(1, "x", "main", checks=runs))
+    text = errors_text(facts, PullRequest(1, "x", "main", checks=runs))
     assert text.count("whole log:") == MAX_CHECKS
     assert text.endswith(f"\n\nand {5000 - MAX_CHECKS} more: ao checks {facts.id}")
     assert len(text) < 4 * MAX_LENGTH
@@ -77,10 +77,10 @@ def test_a_review_request_is_shown_with_author_location_and_thread() -> None:
     mine = Comment("c-2", "because", "demo", 2.0, "a.py", 2, thread="c-1", by_agent=True)
     again = Comment("c-3", "do it\nplease", "critic", 3.0, "a.py", 2, thread="c-1", review="v", kind="agent", head="h")
     review = Review(
-        "v", "changes_requested", "h", "critic", "not yet", 3.0, kind="agent", reviewer="app-r", counts=False
+        "v", "changes_requested", "h", "critic", "not yet", 3.0, kind="agent", reviewer="app-r", is_sufficient=False
     )
     pr = PullRequest(1, "x", "main", reviews=(review,), comments=(first, mine, again))
-    assert comments(pr, [], "changes-requested", {"c-3": "→ 2 + TWO"}) == (
+    assert comments_text(pr, [], "changes-requested", {"c-3": "→ 2 + TWO"}) == (
         "critic (agent):\n> not yet\n\n"
         "a.py:2 critic (agent) (comment c-3):\n| → 2 + TWO\nin answer to:\n> > ann: why?\n> > demo (you): because\n"
         "> do it\n> please"

@@ -12,30 +12,31 @@ from typing import Any, cast
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Runner
+from agent_orchestrator.core.effects import EffectRunner
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
-from agent_orchestrator.fleet.notifications.all_done import all_complete
-from agent_orchestrator.fleet.notifications.health import Health
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import Rule
+from agent_orchestrator.fleet.notifications.all_done import all_complete_event
 from agent_orchestrator.fleet.notifications.quiet_hours import QuietHours
-from agent_orchestrator.fleet.reactions.executor import Actions, RuleExecutor, own_message
-from agent_orchestrator.fleet.reactions.message_text import AttachmentCollector, Attachments, MessageText
+from agent_orchestrator.fleet.notifications.receiver_health import Health
+from agent_orchestrator.fleet.reactions.executor import RuleActions, RuleExecutor, own_message
+from agent_orchestrator.fleet.reactions.message_variables import AttachmentCollector, Attachments, MessageText
 from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.sessions.lifecycle.usage_wait import UsageGate
 from agent_orchestrator.sessions.part import Core
-from agent_orchestrator.sessions.plugins import Plugins
-from agent_orchestrator.sessions.session_view import Views
+from agent_orchestrator.sessions.session_plugins import SessionPlugins
+from agent_orchestrator.sessions.session_view import SessionViews
 from tests.parts import make_core, make_flow
 from tests.unit.core.event_strategies import launched
-from tests.unit.core.world import SESSION, Time, created
+from tests.unit.core.world import SESSION, ManualClock, created
 
 HEAD = "c1"
 
 
 class NoMaterial:
-    async def material(self, _facts: SessionFacts, _trigger: str, **_options: bool) -> Attachments:
+    async def collect(self, _facts: SessionFacts, _trigger: str, **_options: bool) -> Attachments:
         return Attachments()
 
 
@@ -51,28 +52,28 @@ class Screens:
 class Unlimited:
     """A usage gate that holds no session."""
 
-    def wait(self, _facts: SessionFacts) -> None:
+    def claim_turn_or_wait(self, _facts: SessionFacts) -> None:
         return None
 
 
 def make_executor(core: Core, limits: AccountLimits, usage: UsageGate, screens: Screens | None = None) -> RuleExecutor:
     """Return a rule executor without attachments; terminals are unwatched unless screens are given."""
-    core = replace(core, plugins=cast("Plugins", screens or Screens()))
-    wording = MessageText(Views(core, Health()), core.projects)
+    core = replace(core, plugins=cast("SessionPlugins", screens or Screens()))
+    wording = MessageText(SessionViews(core, Health()), core.projects)
     gathering = cast("AttachmentCollector", NoMaterial())
-    return RuleExecutor(core, wording, gathering, Actions(core.flow, limits), QuietHours(core), usage)
+    return RuleExecutor(core, wording, gathering, RuleActions(core.flow, limits), QuietHours(core), usage)
 
 
 class Stage:
     """A live session in a flow where only rules are executed."""
 
     def __init__(self, *rules: Rule) -> None:
-        self.time = Time()
+        self.time = ManualClock()
         self.flow = make_flow(clock=self.time, rules=rules)
         self.screens = Screens()
         core = make_core(Path("/nowhere"), self.flow)
         reacting = make_executor(core, AccountLimits(core), Unlimited(), self.screens)
-        self.runner = Runner(self.flow, reacting.effects())
+        self.runner = EffectRunner(self.flow, reacting.effects())
         self._count = 0
 
     async def begin(self) -> None:
@@ -327,7 +328,7 @@ def test_completion_is_reported_for_new_sessions_and_ignores_reviews() -> None:
     assert at_work is not None
 
     def completed(*sessions: SessionFacts, before: Sequence[str] = ()) -> tuple[str, ...] | None:
-        body = all_complete({facts.id: facts for facts in sessions}, before)
+        body = all_complete_event({facts.id: facts for facts in sessions}, before)
         return body.sessions if body else None
 
     assert completed(first, second, review) == ("app-one", "app-two")

@@ -14,17 +14,18 @@ from agent_orchestrator.core import events as e
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import Rule
 from agent_orchestrator.core.signals import ConfigurationReloaded
 from agent_orchestrator.errors import AoError, NotFound, Temporary
 from agent_orchestrator.fleet.scheduling.admission import RECHECK_SECONDS, Admission
-from agent_orchestrator.fleet.scheduling.auto_assign import FIRST_PAUSE, AutoAssigner
+from agent_orchestrator.fleet.scheduling.auto_assign import MIN_RETRY_SECONDS, AutoAssigner
 from agent_orchestrator.fleet.scheduling.backlog import Backlog
 from agent_orchestrator.fleet.scheduling.failed_dependencies import DependencyOffers
 from agent_orchestrator.sessions.creation.new_session import NewSession
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.testing.memory_store import MemoryStore
 from tests.parts import make_core, never_quiet
-from tests.unit.core.world import Time, created
+from tests.unit.core.world import ManualClock, created
 
 CONFIG = "orchestrator: {maxParallelAgents: 1, autoAssign: true}\nprojects: {app: {path: app}}\n"
 
@@ -33,12 +34,12 @@ class Stage:
     """A flow without a daemon."""
 
     def __init__(self, folder: Path, store: MemoryStore | None = None) -> None:
-        self.time = Time()
+        self.time = ManualClock()
         self.rules: Sequence[Rule] = DEFAULT_RULES
         self.store = store or MemoryStore()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
         self.core = make_core(folder, self.flow)
-        self.core.home.make()
+        self.core.home.create_folders()
         self.configure(CONFIG)
         self.backlog = Backlog(self.core)
         self.gate: Callable[[SessionFacts], str] = lambda _facts: ""
@@ -115,7 +116,7 @@ async def test_a_decision_is_recorded_only_when_it_changes(stage: Stage, admissi
 async def test_waiting_sessions_are_admitted_after_a_full_disk(
     stage: Stage, admission: Admission, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = admission.verdicts
+    original = admission.decide_starts
     full = True
 
     async def verdicts() -> Any:
@@ -123,7 +124,7 @@ async def test_waiting_sessions_are_admitted_after_a_full_disk(
             raise error
         return await original()
 
-    monkeypatch.setattr(admission, "verdicts", verdicts)
+    monkeypatch.setattr(admission, "decide_starts", verdicts)
     await stage.queue("a")
     admission.start()
     await stage.settle()
@@ -217,14 +218,14 @@ async def test_output_of_agents_causes_no_new_decision(
     await stage.run("a")
     await stage.settle()
     decisions = 0
-    original = admission.verdicts
+    original = admission.decide_starts
 
     async def counting_verdicts() -> Any:
         nonlocal decisions
         decisions += 1
         return await original()
 
-    monkeypatch.setattr(admission, "verdicts", counting_verdicts)
+    monkeypatch.setattr(admission, "decide_starts", counting_verdicts)
     for _ in range(10):
         await stage.record("a", e.AgentOutput(), e.AgentProgress(1, 2), generation=1)
     await stage.settle()
@@ -238,13 +239,13 @@ async def test_output_of_agents_causes_no_new_decision(
 @pytest.mark.anyio
 async def test_files_are_compared_only_if_some_sessions_must_wait(stage: Stage, admission: Admission) -> None:
     await stage.queue("a")
-    await admission.verdicts()
+    await admission.decide_starts()
     assert stage.comparisons == 0
     await stage.queue("b", after=("a",))
-    await admission.verdicts()
+    await admission.decide_starts()
     assert stage.comparisons == 0, "who waits for something else than his turn competes with nobody"
     await stage.queue("c")
-    await admission.verdicts()
+    await admission.decide_starts()
     assert stage.comparisons == 1
 
 
@@ -288,7 +289,7 @@ async def test_the_answer_starts_or_stops_the_session(
     await stage.record("b", e.OfferAnswered(stage.flow.sessions["b"].offers[0].id, decision))
     await stage.settle()
     b = stage.flow.sessions["b"]
-    assert (b.waived, b.wanted, b.offers) == (waived, expected, ())
+    assert (b.waived_dependencies, b.requested_state, b.offers) == (waived, expected, ())
     assert len(await stage.log(e.Notified)) == 1
 
 
@@ -361,11 +362,11 @@ async def test_an_issue_that_cannot_be_assigned_is_reported_and_retried(
         assigner.schedule_check()
         await stage.settle()
     assert len(recording_sessions.requests) == 2, "not before its time"
-    stage.time.now += FIRST_PAUSE
+    stage.time.now += MIN_RETRY_SECONDS
     assigner.schedule_check()
     await stage.settle()
     assert len(recording_sessions.requests) == 4
-    stage.time.now += FIRST_PAUSE * 0.9
+    stage.time.now += MIN_RETRY_SECONDS * 0.9
     assigner.schedule_check()
     await stage.settle()
     assert len(recording_sessions.requests) == 4, "the next pause is longer"

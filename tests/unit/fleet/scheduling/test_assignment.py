@@ -5,20 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from agent_orchestrator.config.scope import Limit
+from agent_orchestrator.config.config_set import ParallelLimit
 from agent_orchestrator.core import events as e
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import Failure, SessionFacts
 from agent_orchestrator.core.fold.sessions import reduce
-from agent_orchestrator.core.pull_request import Issue, Planned
-from agent_orchestrator.fleet.scheduling.assignment import CoordinatorDemand, Entry, Team, plan_assignments
-from agent_orchestrator.fleet.scheduling.profile_match import Candidate
+from agent_orchestrator.core.issues import Issue, PlanEntry
+from agent_orchestrator.fleet.scheduling.issue_assignment import (
+    AssignmentEntry,
+    CoordinatorDemand,
+    ProjectTeam,
+    plan_assignments,
+)
+from agent_orchestrator.fleet.scheduling.profile_match import IssueTaker
 from tests.unit.core.world import created
 
-FRONT = Candidate("front", labels=("ui", "css"), excluded=("api",))
-BACK = Candidate("back", labels=("api", "db"))
-ANY = Candidate("any")
-TEAM = Team("app", (FRONT, BACK, ANY), auto=True)
+FRONT = IssueTaker("front", labels=("ui", "css"), excluded_labels=("api",))
+BACK = IssueTaker("back", labels=("api", "db"))
+ANY = IssueTaker("any")
+TEAM = ProjectTeam("app", (FRONT, BACK, ANY), is_automatic=True)
 
 
 def issue(number: int, *labels: str, project: str = "app", **more: object) -> Issue:
@@ -34,7 +39,10 @@ def session(name: str, number: int = 0, profile: str | None = None, project: str
 
 
 def planned(
-    *issues: Issue, sessions: tuple[SessionFacts, ...] = (), team: Team = TEAM, limits: tuple[Limit, ...] = ()
+    *issues: Issue,
+    sessions: tuple[SessionFacts, ...] = (),
+    team: ProjectTeam = TEAM,
+    limits: tuple[ParallelLimit, ...] = (),
 ) -> list[tuple[int, str | None, tuple[str, ...]]]:
     entries = plan_assignments({f"{item.project}#{item.number}": item for item in issues}, sessions, [team], limits)
     return [(entry.issue.number, entry.taker, entry.reasons) for entry in entries]
@@ -64,7 +72,7 @@ def test_every_reason_for_waiting_is_named() -> None:
         (4, "any", ("it needs your word (words of eve, who may not write to the repository): ao new 4",)),
         (5, "any", ("issues 1 and 3 are open", "it is assigned to bob")),
     ]
-    team = replace(TEAM, takers=(FRONT,), trusted=("eve",))
+    team = replace(TEAM, takers=(FRONT,), trusted_authors=("eve",))
     assert planned(issue(1), issue(2, "ui", "api"), issue(3, "ui", write_access="no", author="Eve"), team=team) == [
         (3, "front", ()),
         (1, None, ("no profile takes work without labels",)),
@@ -73,15 +81,17 @@ def test_every_reason_for_waiting_is_named() -> None:
 
 
 def test_without_auto_assign_issues_are_ready_on_request() -> None:
-    entries = plan_assignments({"app#1": issue(1), "app#2": issue(2, after=(1,))}, [], [replace(TEAM, auto=False)])
-    assert [(entry.ready, entry.reasons) for entry in entries] == [
+    entries = plan_assignments(
+        {"app#1": issue(1), "app#2": issue(2, after=(1,))}, [], [replace(TEAM, is_automatic=False)]
+    )
+    assert [(entry.is_ready, entry.reasons) for entry in entries] == [
         (True, ("autoAssign is off: take it by ao new 1",)),
         (False, ("issue 1 is open",)),
     ]
 
 
 def test_slots_are_assigned_in_order_and_waiting_sessions_count() -> None:
-    limits = (Limit(frozenset({"app"}), 2, "file"),)
+    limits = (ParallelLimit(frozenset({"app"}), 2, "file"),)
     queued = session("first", profile="any")
     rows = planned(issue(1), issue(2), issue(3), sessions=(queued,), limits=limits)
     assert rows == [
@@ -89,7 +99,7 @@ def test_slots_are_assigned_in_order_and_waiting_sessions_count() -> None:
         (2, "any", ("no place is free (2 of 2 taken)",)),
         (3, "any", ("no place is free (2 of 2 taken)",)),
     ]
-    of_profile = (Limit(frozenset({"app"}), 1, "file", "front"),)
+    of_profile = (ParallelLimit(frozenset({"app"}), 1, "file", "front"),)
     team = replace(TEAM, takers=(FRONT, ANY))
     assert planned(issue(1, "ui"), issue(2, "ui"), issue(3), team=team, limits=of_profile) == [
         (1, "front", ()),
@@ -99,19 +109,22 @@ def test_slots_are_assigned_in_order_and_waiting_sessions_count() -> None:
 
 
 def test_equal_profiles_share_the_issues() -> None:
-    team = Team("app", (Candidate("b"), Candidate("a")), auto=True)
+    team = ProjectTeam("app", (IssueTaker("b"), IssueTaker("a")), is_automatic=True)
     assert [by for _, by, _ in planned(*map(issue, range(1, 6)), team=team)] == ["a", "b", "a", "b", "a"]
     busy = session("x", profile="a")
     assert [by for _, by, _ in planned(issue(1), issue(2), sessions=(busy,), team=team)] == ["b", "a"]
 
 
 def test_an_entry_is_ready_if_only_a_request_is_missing() -> None:
-    assert Entry(issue(1), "a").ready and Entry(issue(1), "a", reasons=("x",), is_requested=True).ready
-    assert not Entry(issue(1), "a", reasons=("x",)).ready
+    assert (
+        AssignmentEntry(issue(1), "a").is_ready
+        and AssignmentEntry(issue(1), "a", reasons=("x",), is_requested=True).is_ready
+    )
+    assert not AssignmentEntry(issue(1), "a", reasons=("x",)).is_ready
 
 
 def test_a_session_waiting_for_something_else_uses_no_slot() -> None:
-    limits = (Limit(frozenset({"app"}), 1, "file"),)
+    limits = (ParallelLimit(frozenset({"app"}), 1, "file"),)
     held = replace(session("held"), waiting_for="app-a to be done")
     assert planned(issue(1), sessions=(held,), limits=limits) == [(1, "any", ())]
     turn = replace(held, waiting_for="a free place", slot_wait_since=1.0)
@@ -119,11 +132,11 @@ def test_a_session_waiting_for_something_else_uses_no_slot() -> None:
 
 
 def task(number: int, priority: int = 0, *, start: bool = True, **more: Any) -> Issue:
-    return issue(number, planned=Planned("P1", f"t{number}", priority=priority, start=start), **more)
+    return issue(number, plan_entry=PlanEntry("P1", f"t{number}", priority=priority, start=start), **more)
 
 
 def test_issues_of_a_plan_are_started_by_priority() -> None:
-    team = replace(TEAM, auto=False)
+    team = replace(TEAM, is_automatic=False)
     entries = plan_assignments(
         {f"app#{item.number}": item for item in (task(1), task(2, 5), task(3, start=False))}, [], [team]
     )
@@ -154,21 +167,24 @@ def test_a_coordinator_has_a_limit_of_sessions() -> None:
         (3, "app-coordinator", full),
     ]
     without_auto = plan_assignments(
-        issues, [], [replace(TEAM, auto=False)], demand=CoordinatorDemand(dict.fromkeys(issues, "app-coordinator"))
+        issues,
+        [],
+        [replace(TEAM, is_automatic=False)],
+        demand=CoordinatorDemand(dict.fromkeys(issues, "app-coordinator")),
     )
-    assert {entry.issue.number: entry.ready for entry in without_auto}[4], "a person may always ask for it"
+    assert {entry.issue.number: entry.is_ready for entry in without_auto}[4], "a person may always ask for it"
 
 
 def test_projects_share_the_slots() -> None:
     issues = {f"{name}#{number}": issue(number, project=name) for name in ("app", "zoo") for number in (1, 2, 3)}
-    limits = (Limit(frozenset({"app", "zoo"}), 4, "file"),)
+    limits = (ParallelLimit(frozenset({"app", "zoo"}), 4, "file"),)
     entries = plan_assignments(issues, [], [TEAM, replace(TEAM, project="zoo")], limits)
-    ready = [(entry.issue.project, entry.issue.number) for entry in entries if entry.ready]
+    ready = [(entry.issue.project, entry.issue.number) for entry in entries if entry.is_ready]
     assert ready == [("app", 1), ("zoo", 1), ("app", 2), ("zoo", 2)]
 
 
 def test_a_refused_issue_uses_no_slot() -> None:
-    limits = (Limit(frozenset({"app"}), 1, "file"),)
+    limits = (ParallelLimit(frozenset({"app"}), 1, "file"),)
     issues = {"app#1": issue(1), "app#2": issue(2)}
     entries = plan_assignments(issues, [], [TEAM], limits, refused={"app#1": "there is no runtime docker"})
     assert [(entry.issue.number, entry.reasons) for entry in entries] == [(2, ()), (1, ("there is no runtime docker",))]
@@ -196,6 +212,6 @@ def test_a_waiting_session_of_an_issue_names_its_reason() -> None:
 def test_an_entry_names_what_its_profile_matched() -> None:
     entries = plan_assignments({"app#1": issue(1, "ui"), "app#2": issue(2)}, [], [TEAM])
     assert {entry.issue.number: entry.match_reason for entry in entries} == {1: "labels ui", 2: "it takes any work"}
-    own = Team("app", (Candidate("demo", profile=False),))
+    own = ProjectTeam("app", (IssueTaker("demo", is_profile=False),))
     [entry] = plan_assignments({"app#1": issue(1)}, [], [own])
-    assert (entry.taker, entry.profile, entry.match_reason) == ("demo", False, "it is the project's agent")
+    assert (entry.taker, entry.is_profile, entry.match_reason) == ("demo", False, "it is the project's agent")

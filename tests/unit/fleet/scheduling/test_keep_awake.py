@@ -14,10 +14,10 @@ import structlog
 
 from agent_orchestrator.core import events as e
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.fleet.scheduling.keep_awake import AGAIN, Machine, Power
+from agent_orchestrator.fleet.scheduling.keep_awake import RETRY_SECONDS, SleepInhibitor, SleepPrevention
 from agent_orchestrator.testing.programs import Programs
 from tests.parts import make_core
-from tests.unit.core.world import SESSION, World, created
+from tests.unit.core.world import SESSION, EngineWorld, created
 
 pytestmark = pytest.mark.anyio
 
@@ -42,9 +42,9 @@ class Lock:
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
+async def world() -> AsyncIterator[EngineWorld]:
     with structlog.testing.capture_logs():
-        world = World()
+        world = EngineWorld()
         await world.start()
         await world.flow.append(created())
         await world.settle()
@@ -59,19 +59,19 @@ async def lock() -> Lock:
 
 @contextlib.asynccontextmanager
 async def following(
-    world: World, lock: Lock, folder: Path = Path("/nowhere"), *, prevents_sleep: bool = True
-) -> AsyncIterator[Power]:
+    world: EngineWorld, lock: Lock, folder: Path = Path("/nowhere"), *, prevents_sleep: bool = True
+) -> AsyncIterator[SleepPrevention]:
     core = make_core(folder, world.flow)
     if not prevents_sleep:
         core.home.config.write_text("power: {preventIdleSleep: false}")
         core.config.load_home()
-    power = Power(core, lock, rest=0.0)
+    power = SleepPrevention(core, lock, rest=0.0)
     power.start()
     yield power
     await power.close()
 
 
-async def say(world: World, activity: str) -> None:
+async def say(world: EngineWorld, activity: str) -> None:
     await world.append_or_skip(
         world.event(e.AgentActivity(activity), generation=world.flow.sessions[SESSION].generation)
     )
@@ -80,11 +80,11 @@ async def say(world: World, activity: str) -> None:
     await asyncio.sleep(0.01)
 
 
-async def test_the_lock_is_held_during_turns_only(world: World, lock: Lock) -> None:
+async def test_the_lock_is_held_during_turns_only(world: EngineWorld, lock: Lock) -> None:
     await say(world, "idle")
     async with following(world, lock) as power:
         await asyncio.sleep(0.01)
-        assert lock.log == [] and not power.held
+        assert lock.log == [] and not power.holder
         await say(world, "active")
         assert lock.log == ["held"]
         assert (await power.checkup())[0]["detail"] == "kept awake by a lock"
@@ -92,13 +92,13 @@ async def test_the_lock_is_held_during_turns_only(world: World, lock: Lock) -> N
         await say(world, "retrying")
         assert lock.log == ["held"]
         await say(world, "idle")
-        assert lock.log == ["held", "released"] and not power.held
+        assert lock.log == ["held", "released"] and not power.holder
         await say(world, "active")
         assert lock.log == ["held", "released", "held"]
     assert lock.log[-1] == "released"
 
 
-async def test_a_question_to_a_person_releases_the_lock(world: World, lock: Lock) -> None:
+async def test_a_question_to_a_person_releases_the_lock(world: EngineWorld, lock: Lock) -> None:
     await say(world, "active")
     async with following(world, lock):
         await asyncio.sleep(0.01)
@@ -106,14 +106,14 @@ async def test_a_question_to_a_person_releases_the_lock(world: World, lock: Lock
         assert lock.log == ["held", "released"]
 
 
-async def test_sleep_prevention_can_be_disabled(world: World, lock: Lock, tmp_path: Path) -> None:
+async def test_sleep_prevention_can_be_disabled(world: EngineWorld, lock: Lock, tmp_path: Path) -> None:
     async with following(world, lock, tmp_path, prevents_sleep=False) as power:
         await say(world, "active")
         assert lock.log == []
         assert "preventIdleSleep is false" in (await power.checkup())[0]["detail"]
 
 
-async def test_a_failure_is_logged_once_and_retried_later(world: World, lock: Lock) -> None:
+async def test_a_failure_is_logged_once_and_retried_later(world: EngineWorld, lock: Lock) -> None:
     lock.fails = "nothing here can"
     await say(world, "idle")
     with structlog.testing.capture_logs() as logs:
@@ -126,7 +126,7 @@ async def test_a_failure_is_logged_once_and_retried_later(world: World, lock: Lo
             lock.fails = ""
             await say(world, "active")
             assert lock.log == ["refused"], "each try costs programs"
-            world.time.now += AGAIN
+            world.time.now += RETRY_SECONDS
             await say(world, "idle")
             await say(world, "active")
             assert (await power.checkup())[0]["state"] == "ok"
@@ -168,7 +168,7 @@ def mode(monkeypatch: pytest.MonkeyPatch) -> Mode:
 
 
 async def test_wakepy_is_entered_and_exited_by_one_thread(mode: Mode, tmp_path: Path) -> None:
-    async with Machine(Programs(tmp_path).host, "darwin", "")() as by:
+    async with SleepInhibitor(Programs(tmp_path).host, "darwin", "")() as by:
         assert by == "wakepy (caffeinate)" and mode.active
     assert not mode.active and len(mode.log) == 2 and len(set(mode.log)) == 1
 
@@ -181,7 +181,7 @@ async def test_a_linux_without_a_desktop_uses_systemd_inhibit(tmp_path: Path) ->
     host = programs.host
     real = host.pipe
     host.pipe = lambda argv, **more: real([str(programs.folder / argv[0]), *argv[1:]], **more)  # type: ignore[method-assign]
-    async with Machine(host, "linux", "")() as by:
+    async with SleepInhibitor(host, "linux", "")() as by:
         assert by == "systemd-inhibit"
     (argv,) = programs.started()
     assert argv[:3] == ["systemd-inhibit", "--what=idle", "--mode=block"]
@@ -196,8 +196,8 @@ async def test_if_no_method_works_every_reason_is_named(mode: Mode, tmp_path: Pa
     with pytest.raises(
         Missing, match=r"wakepy found no way \(no method inline\); systemd-inhibit was refused: set power"
     ):
-        async with Machine(host, "linux", "unix:path=/x")():
+        async with SleepInhibitor(host, "linux", "unix:path=/x")():
             pass
     with pytest.raises(Missing, match="there is no systemd-inhibit"):
-        async with Machine(Programs(tmp_path / "none").host, "linux", "")():
+        async with SleepInhibitor(Programs(tmp_path / "none").host, "linux", "")():
             pass

@@ -10,16 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.base.text.globs import is_glob, matches, matching_paths
-from agent_orchestrator.core.pull_request import Issue, Planned
+from agent_orchestrator.core.issues import Issue, PlanEntry
 from agent_orchestrator.fleet.scheduling.languages import language_named, languages_of
-from agent_orchestrator.fleet.scheduling.profile_match import LABEL, Candidate, Work, choose, match, work_of
+from agent_orchestrator.fleet.scheduling.profile_match import (
+    LABEL_POINTS,
+    IssueTaker,
+    TaskTraits,
+    choose_taker,
+    match_taker,
+    task_traits,
+)
 
-FRONT = Candidate("front", labels=("ui", "css"), excluded=("api",))
-BACK = Candidate("back", labels=("api", "db"))
-ANY = Candidate("any")
+FRONT = IssueTaker("front", labels=("ui", "css"), excluded_labels=("api",))
+BACK = IssueTaker("back", labels=("api", "db"))
+ANY = IssueTaker("any")
 TAKERS = (FRONT, BACK, ANY)
-PYTHON = Candidate("python", languages=("Python",))
-PAGES = Candidate("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
+PYTHON = IssueTaker("python", languages=("Python",))
+PAGES = IssueTaker("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
 
 
 @pytest.mark.parametrize(
@@ -36,32 +43,34 @@ PAGES = Candidate("pages", labels=("ui",), paths=("src/ui/**", "*.css"))
     ],
 )
 def test_the_best_match_is_chosen(labels: tuple[str, ...], load: dict[str, int], name: str) -> None:
-    chosen = choose(TAKERS, Work(labels), load)
+    chosen = choose_taker(TAKERS, TaskTraits(labels), load)
     assert chosen is not None and chosen[0].name == name
-    assert choose(reversed(TAKERS), Work(labels), load) == chosen
+    assert choose_taker(reversed(TAKERS), TaskTraits(labels), load) == chosen
 
 
 @given(st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")), st.sets(st.sampled_from("abc")))
 def test_excluded_labels_prevent_and_required_labels_are_needed(
     labels: set[str], required: set[str], excluded: set[str]
 ) -> None:
-    fit = match(Candidate("x", labels=tuple(required), excluded=tuple(excluded)), Work(tuple(labels)))
+    fit = match_taker(
+        IssueTaker("x", labels=tuple(required), excluded_labels=tuple(excluded)), TaskTraits(tuple(labels))
+    )
     if excluded & labels or (required and not required & labels):
         assert fit is None
     else:
         assert (
             fit is not None
-            and fit.points == LABEL * len(required & labels)
+            and fit.points == LABEL_POINTS * len(required & labels)
             and fit.is_explicit == bool(required & labels)
         )
 
 
-def files(*paths: str, planned: bool = False, labels: tuple[str, ...] = (), title: str = "") -> Work:
-    return Work(labels, frozenset(paths), planned, title)
+def files(*paths: str, planned: bool = False, labels: tuple[str, ...] = (), title: str = "") -> TaskTraits:
+    return TaskTraits(labels, frozenset(paths), planned, title)
 
 
-def why(taker: Candidate, work: Work) -> str | None:
-    fit = match(taker, work)
+def why(taker: IssueTaker, work: TaskTraits) -> str | None:
+    fit = match_taker(taker, work)
     return fit.why if fit else None
 
 
@@ -70,45 +79,51 @@ def test_files_and_languages_count_like_labels() -> None:
     assert why(PAGES, files("deep/in/x.css", labels=("ui",))) == "labels ui; paths *.css"
     assert why(PAGES, files("src/api.py")) is None
     assert why(PYTHON, files("src/api.py")) == "languages Python"
-    best = choose((PYTHON, PAGES, ANY), files("src/ui/a.py"), {})
+    best = choose_taker((PYTHON, PAGES, ANY), files("src/ui/a.py"), {})
     assert best is not None and best[0] is PAGES
 
 
 def test_paths_and_languages_do_not_exclude_work_without_a_plan() -> None:
-    assert why(PYTHON, Work()) == "it takes any work"
+    assert why(PYTHON, TaskTraits()) == "it takes any work"
     assert why(PYTHON, files("main.go")) == "it takes any work"
     assert why(PYTHON, files("main.go", planned=True)) is None
 
 
 def test_skills_count_least() -> None:
-    react = Candidate("react", skills=("react-development", "css-styling"))
-    api = Candidate("api", skills=("api-development", "database-migrations"))
-    assert why(react, Work(title="The React page is slow")) == "skills react-development"
-    assert why(api, Work(labels=("database",), title="Faster API")) == "skills api-development, database-migrations"
-    assert why(react, Work(title="Some development")) == "it takes any work"
-    best = choose((react, PYTHON), files("x.py", title="react and css"), {})
+    react = IssueTaker("react", skills=("react-development", "css-styling"))
+    api = IssueTaker("api", skills=("api-development", "database-migrations"))
+    assert why(react, TaskTraits(title="The React page is slow")) == "skills react-development"
+    assert (
+        why(api, TaskTraits(labels=("database",), title="Faster API")) == "skills api-development, database-migrations"
+    )
+    assert why(react, TaskTraits(title="Some development")) == "it takes any work"
+    best = choose_taker((react, PYTHON), files("x.py", title="react and css"), {})
     assert best is not None and best[0].name == "python", "a filter counts more than a skill, among equals the name"
 
 
 def test_a_plans_profile_is_used_unless_it_excludes_the_work() -> None:
-    def planned(profile: str | None, *labels: str) -> Work:
-        issue = Issue(1, "app", "t", 1.0, 1.0, labels=labels, planned=Planned("P1", "t1", profile, files=("a.py",)))
-        return work_of(issue)
+    def planned(profile: str | None, *labels: str) -> TaskTraits:
+        issue = Issue(
+            1, "app", "t", 1.0, 1.0, labels=labels, plan_entry=PlanEntry("P1", "t1", profile, files=("a.py",))
+        )
+        return task_traits(issue)
 
-    choice = choose(TAKERS, planned("back", "ui"), {})
+    choice = choose_taker(TAKERS, planned("back", "ui"), {})
     assert choice is not None and (choice[0], choice[1].why) == (BACK, "its plan names it")
-    choice = choose(TAKERS, planned("front", "api"), {})
+    choice = choose_taker(TAKERS, planned("front", "api"), {})
     assert choice is not None and choice[0] is BACK
-    choice = choose(TAKERS, planned("nobody", "ui"), {})
+    choice = choose_taker(TAKERS, planned("nobody", "ui"), {})
     assert choice is not None and choice[0] is FRONT
 
 
 def test_files_named_in_an_issues_text_are_used() -> None:
     body = "See src/ui/Button.tsx:12 and https://example.com/x.py, e.g. in `api.go`."
-    work = work_of(Issue(1, "app", "Button", 1.0, 1.0, body=body))
+    work = task_traits(Issue(1, "app", "Button", 1.0, 1.0, body=body))
     assert {"src/ui/Button.tsx", "api.go"} <= work.files and not any("example.com" in name for name in work.files)
-    assert not work.planned
-    assert work_of(Issue(1, "app", "x.py", 1.0, 1.0, planned=Planned("P1", "t", files=("y.go",)))).files == {"y.go"}
+    assert not work.has_planned_files
+    assert task_traits(Issue(1, "app", "x.py", 1.0, 1.0, plan_entry=PlanEntry("P1", "t", files=("y.go",)))).files == {
+        "y.go"
+    }
 
 
 @pytest.mark.parametrize(

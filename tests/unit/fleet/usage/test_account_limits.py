@@ -11,25 +11,26 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner
 from agent_orchestrator.core.engine import Flow
 from agent_orchestrator.core.events import Event, rfc3339
 from agent_orchestrator.core.facts import AccountHold, SessionFacts
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES, Rule
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.rules.model import Rule
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.fleet.notifications.health import Health
+from agent_orchestrator.fleet.notifications.receiver_health import Health
 from agent_orchestrator.fleet.scheduling.admission import Admission
-from agent_orchestrator.fleet.scheduling.profile_match import Candidate, Work, choose
+from agent_orchestrator.fleet.scheduling.profile_match import IssueTaker, TaskTraits, choose_taker
 from agent_orchestrator.fleet.usage import account_limits as q
 from agent_orchestrator.fleet.usage.account_limits import AccountLimits
 from agent_orchestrator.fleet.usage.budgets import Budgets
 from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
-from agent_orchestrator.sessions.session_view import Views
-from agent_orchestrator.testing.memory import MemoryStore
+from agent_orchestrator.sessions.session_view import SessionViews
+from agent_orchestrator.testing.memory_store import MemoryStore
 from tests.parts import make_core, never_quiet
-from tests.unit.call_counts import calls
-from tests.unit.core.world import Time, created
+from tests.unit.call_counts import count_calls
+from tests.unit.core.world import ManualClock, created
 from tests.unit.fleet.reactions.test_executor import make_executor
 
 HOUR = 3600.0
@@ -47,7 +48,7 @@ class Fleet:
     """A daemon with simulated agents, whose requests may be refused by the provider."""
 
     def __init__(self, folder: Path, rules: Sequence[Rule] = DEFAULT_RULES) -> None:
-        self.time = Time()
+        self.time = ManualClock()
         self.folder = folder
         self.rules = rules
         self.store = MemoryStore()
@@ -62,7 +63,7 @@ class Fleet:
         self.store = self.store.clone()
         self.flow = Flow(self.store, self.time, lambda _project, _profile: self.rules)
         core = make_core(self.folder, self.flow)
-        self.views = Views(core, Health())
+        self.views = SessionViews(core, Health())
         self.quota = AccountLimits(core)
         usage = SessionUsageGate(Budgets(core, never_quiet), self.quota)
         reacting = make_executor(core, self.quota, usage)
@@ -73,7 +74,7 @@ class Fleet:
             "deliver": Effect(self._deliver),
         }
         self.admission = Admission(core, self._about, [self.quota.gate])
-        self.runner = Runner(self.flow, effects)
+        self.runner = EffectRunner(self.flow, effects)
         pending = await self.flow.start()
         self.quota.start()
         self.runner.start(pending)
@@ -102,7 +103,7 @@ class Fleet:
 
     async def _launch(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self.flow.sessions[intent.session]
-        if later := self.quota.take(facts):
+        if later := self.quota.claim_turn_or_wait(facts):
             return [self._event(intent, e.StartPutOff(later.reason), "put-off")]
         launched = self._event(intent, e.AgentLaunched({}), "done", intent.generation)
         message = facts.next_message
@@ -111,7 +112,7 @@ class Fleet:
 
     async def _deliver(self, intent: Intent, _attempts: int) -> Sequence[Event]:
         facts = self.flow.sessions[intent.session]
-        assert self.quota.take(facts) is None, "it may go on: it was its turn"
+        assert self.quota.claim_turn_or_wait(facts) is None, "it may go on: it was its turn"
         delivered = self._event(intent, e.MessageDelivered(intent.args["message"]), "done")
         return [delivered, *self._turn(intent, facts, facts.generation)]
 
@@ -120,7 +121,7 @@ class Fleet:
         self.began.append((facts.name, self.time()))
         until, notified, model = self.provider.refuses.get(q.account_of(facts), (0.0, None, ""))
         active = self._event(intent, e.AgentActivity("active"), "active", generation)
-        if self.time() < until and q.same_model(model, facts.spec.model or ""):
+        if self.time() < until and q.is_same_model(model, facts.spec.model or ""):
             return [active, self._event(intent, e.AgentLimit(notified, model), "limit", generation)]
         worked = self._event(intent, e.AgentUsage("m", 10, 10, usd=0.1), "usage", generation)
         return [active, worked, self._event(intent, e.AgentTurnEnded("done so far."), "turn", generation)]
@@ -192,7 +193,7 @@ async def test_sessions_admitted_before_the_refusal_return_their_slots(fleet: Fl
     held = fleet.runner.effects["launch"].run
 
     async def late(intent: Intent, attempts: int) -> Sequence[Event]:
-        while intent.session != "app-s00" and not fleet.flow.home.accounts:
+        while intent.session != "app-s00" and not fleet.flow.home.account_holds:
             await asyncio.sleep(0)
         return await held(intent, attempts)
 
@@ -340,14 +341,14 @@ async def test_repeated_reports_of_a_session_extend_no_hold(fleet: Fleet) -> Non
         await report_false_limit(fleet, "liar", fleet.time() + (60.0 if number % 2 else HOUR))
         await fleet.passes(60.0)
     await fleet.new("honest")
-    await fleet.passes(q.TRIAL + 10.0)
+    await fleet.passes(q.TRIAL_SECONDS + 10.0)
     assert "honest" in fleet.requesters() and fleet.time() > end
     generation = fleet.facts("liar").generation
     works = Event(e.AgentActivity("active"), fleet.time(), "spool", "a", "app", "app-liar", generation)
     await fleet.flow.append(works)
     await report_false_limit(fleet, "liar", fleet.time() + HOUR)
     await fleet.new("other")
-    await fleet.passes(q.TRIAL + 10.0)
+    await fleet.passes(q.TRIAL_SECONDS + 10.0)
     assert "other" in fleet.requesters()
 
 
@@ -394,7 +395,7 @@ async def test_a_report_is_remembered_across_a_restart(fleet: Fleet) -> None:
     ],
 )
 def test_names_of_models_are_compared(held: str, mine: str, same: bool) -> None:
-    assert q.same_model(held, mine) is q.same_model(mine, held) is same
+    assert q.is_same_model(held, mine) is q.is_same_model(mine, held) is same
 
 
 @pytest.mark.parametrize("notified", [500.0, 1000.0 + 9 * 86400.0])
@@ -546,16 +547,16 @@ def test_each_session_has_its_own_constant_delay() -> None:
 
 def test_a_hold_that_is_implausible_by_the_clock_is_over() -> None:
     hold = AccountHold("demo", "", 5000.0, 1000.0)
-    assert q.end_of(hold, 2000.0) == 5000.0
-    assert q.end_of(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
-    assert q.end_of(replace(hold, named=False), 500.0) == 500.0
+    assert q.hold_end(hold, 2000.0) == 5000.0
+    assert q.hold_end(replace(hold, until=2000.0 + 9 * 86400.0), 2000.0) == 2000.0
+    assert q.hold_end(replace(hold, is_reset_time_reported=False), 500.0) == 500.0
 
 
 def test_of_two_matching_profiles_the_one_with_a_free_account_is_chosen() -> None:
-    takers = [Candidate("best", labels=("ui", "css"), held=True), Candidate("other", labels=("ui",))]
-    choice = choose(takers, Work(labels=("ui", "css")), {})
+    takers = [IssueTaker("best", labels=("ui", "css"), has_held_account=True), IssueTaker("other", labels=("ui",))]
+    choice = choose_taker(takers, TaskTraits(labels=("ui", "css")), {})
     assert choice is not None and choice[0].name == "other"
-    alone = choose(takers[:1], Work(labels=("ui",)), {})
+    alone = choose_taker(takers[:1], TaskTraits(labels=("ui",)), {})
     assert alone is not None and alone[0].name == "best", "it waits, rather than staying unassigned"
 
 
@@ -575,5 +576,5 @@ async def test_checking_many_held_sessions_is_quick(fleet: Fleet) -> None:
     await fleet.settle()
     waiting = [facts for facts in fleet.flow.sessions.values() if not facts.admitted]
     reasons: set[str] = set()
-    assert calls(lambda: reasons.update(fleet.quota.gate(facts, ()) for facts in waiting)) < 20 * len(waiting)
+    assert count_calls(lambda: reasons.update(fleet.quota.gate(facts, ()) for facts in waiting)) < 20 * len(waiting)
     assert len(waiting) == 1000 and len(reasons) == 1

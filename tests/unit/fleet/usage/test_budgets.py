@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.effects import Effect, Runner
+from agent_orchestrator.core.effects import Effect, EffectRunner
 from agent_orchestrator.core.events import Event
 from agent_orchestrator.core.facts import SessionFacts
-from agent_orchestrator.core.plans import Plan, Spent
+from agent_orchestrator.core.plans import Plan, PlanUsage
 from agent_orchestrator.core.reactions import Intent
-from agent_orchestrator.core.rules import DEFAULT_RULES
-from agent_orchestrator.core.status import derive
-from agent_orchestrator.fleet.scheduling.slots import Resources, admit, holds_slot
+from agent_orchestrator.core.rules.default_rules import DEFAULT_RULES
+from agent_orchestrator.core.status import derive_status
+from agent_orchestrator.fleet.scheduling.start_decision import FreeResources, decide_starts, holds_slot
 from agent_orchestrator.fleet.usage.account_limits import AccountLimits
-from agent_orchestrator.fleet.usage.budgets import EXPECTED, Budgets, has_unmeasured_usage
+from agent_orchestrator.fleet.usage.budgets import DEFAULT_EXPECTED_USE, Budgets, has_unmeasured_usage
 from agent_orchestrator.fleet.usage.usage_gate import SessionUsageGate
 from tests.parts import make_config, make_core, make_flow, never_quiet
-from tests.unit.call_counts import calls
-from tests.unit.core.world import Time, created
+from tests.unit.call_counts import count_calls
+from tests.unit.core.world import ManualClock, created
 from tests.unit.fleet.reactions.test_executor import make_executor
 
-PLENTY = Resources(1 << 50, 1 << 50)
+PLENTY = FreeResources(1 << 50, 1 << 50)
 NOON = 1_800_014_400.0 - 1_800_014_400.0 % 86400.0 + 43200.0
 DAY = 86400.0
 
@@ -35,7 +35,7 @@ class Till:
     """A daemon's budgets, with simulated sessions that spend."""
 
     def __init__(self, folder: Path, config: str) -> None:
-        self.time = Time(NOON)
+        self.time = ManualClock(NOON)
         repo = folder / "app"
         repo.mkdir()
         file = repo / "agent-orchestrator.yaml"
@@ -47,7 +47,7 @@ class Till:
         self.budgets, limits = Budgets(core, never_quiet), AccountLimits(core)
         reacting = make_executor(core, limits, SessionUsageGate(self.budgets, limits))
         effects = {**reacting.effects(), "stop": Effect(self._stop), "clean-up": Effect(self._clean_up)}
-        self.runner = Runner(self.flow, effects)
+        self.runner = EffectRunner(self.flow, effects)
         self._count = 0
 
     async def _stop(self, intent: Intent, _attempts: int) -> Sequence[Event]:
@@ -113,7 +113,8 @@ class Till:
     def verdicts(self) -> dict[str, str]:
         sessions = list(self.flow.sessions.values())
         return {
-            decision.session: decision.reason for decision in admit(sessions, (), PLENTY, gates=[self.budgets.gate])
+            decision.session: decision.reason
+            for decision in decide_starts(sessions, (), PLENTY, gates=[self.budgets.gate])
         }
 
     async def notified(self, level: str) -> list[str]:
@@ -164,12 +165,12 @@ async def test_simultaneous_starts_stay_within_the_days_budget(till: Till) -> No
 async def test_the_expected_usage_is_the_median_of_earlier_sessions(till: Till) -> None:
     await till.wants("unknown")
     day = next(cap for cap in till.budgets.caps("app", None) if cap.scope == "day")
-    assert till.budgets.expected(till.facts("unknown"), day) == min(EXPECTED["tokens"], 100_000.0)
+    assert till.budgets.expected_use(till.facts("unknown"), day) == min(DEFAULT_EXPECTED_USE["tokens"], 100_000.0)
     for name, used in (("a", 100_000), ("b", 300_000), ("c", 200_000)):
         await till.works(name)
         await till.uses(name, tokens=used)
         await till.ends(name)
-    assert till.budgets.expected(till.facts("unknown"), day) == 200_000.0, "the median"
+    assert till.budgets.expected_use(till.facts("unknown"), day) == 200_000.0, "the median"
     await till.wants("second", "third")
     assert [not reason for reason in till.verdicts().values()] == [True, True, False]
 
@@ -179,14 +180,14 @@ async def test_measured_usage_replaces_the_reservation(till: Till) -> None:
     await till.works("a", "b")
     at_work = [facts for facts in till.flow.sessions.values() if holds_slot(facts)]
     day = next(cap for cap in till.budgets.caps("app", None) if cap.scope == "day")
-    assert till.budgets.reserved(day, at_work) == 4.0
+    assert till.budgets.reserved_use(day, at_work) == 4.0
     await till.uses("a", usd=1.5)
     at_work = [facts for facts in till.flow.sessions.values() if holds_slot(facts)]
-    assert (till.budgets.spent(day), till.budgets.reserved(day, at_work)) == (1.5, 2.5), "together as before"
+    assert (till.budgets.spent_use(day), till.budgets.reserved_use(day, at_work)) == (1.5, 2.5), "together as before"
     await till.wants("c")
     assert "room in the day's budget" in till.verdicts()["app-c"]
     await till.ends("a")
-    assert till.budgets.reserved(day, [till.facts("b")]) <= 2.0
+    assert till.budgets.reserved_use(day, [till.facts("b")]) <= 2.0
     assert till.verdicts()["app-c"] == "", "who is done needs no more; those before it used 1.50"
 
 
@@ -207,7 +208,7 @@ def test_a_session_over_its_budget_is_paused_and_a_person_is_asked(
     async def play(till: Till) -> None:
         await till.works("a", "b")
         await till.uses("a", usd=usd, tokens=tokens)
-        facts, status = till.facts("a"), derive(till.facts("a"), till.time())
+        facts, status = till.facts("a"), derive_status(till.facts("a"), till.time())
         assert facts.stopped and facts.stopped_by == "rule budget-exceeded" and not till.facts("b").stopped
         assert (status.name, status.column) == ("stopped", "Needs you") and "ao answer app-a" in str(status.waiting_for)
         assert await till.notified("urgent") == ["app-a: working"]
@@ -215,7 +216,12 @@ def test_a_session_over_its_budget_is_paused_and_a_person_is_asked(
         await till.flow.append(till._event("app-a", e.OfferAnswered(offer.id, "allow")))
         await till.settle()
         facts = till.facts("a")
-        assert (facts.wanted, facts.stopped, facts.raised, facts.offers) == ("run", False, {"session": 1}, ())
+        assert (facts.requested_state, facts.stopped, facts.budget_raises, facts.offers) == (
+            "run",
+            False,
+            {"session": 1},
+            (),
+        )
         assert [message.text for message in facts.messages if message.pending] == [
             "Your budget was raised. Go on where you left off."
         ]
@@ -242,7 +248,7 @@ async def test_a_denied_raise_leaves_the_session_stopped(till: Till) -> None:
     await till.flow.append(till._event("app-a", e.OfferAnswered(offer.id, "deny")))
     await till.passes(3 * DAY)
     assert till.facts("a").stopped and till.facts("a").offers == ()
-    assert derive(till.facts("a"), till.time()).column == "Done"
+    assert derive_status(till.facts("a"), till.time()).column == "Done"
 
 
 @played(budget("perDay: 1 USD"))
@@ -260,7 +266,7 @@ async def test_at_the_days_limit_working_sessions_pause_until_the_next_day(till:
     await till.passes(20.0)
     for name in ("a", "b"):
         facts = till.facts(name)
-        assert (facts.wanted, facts.stopped, facts.admitted) == ("run", False, False), "it waits for its place"
+        assert (facts.requested_state, facts.stopped, facts.admitted) == ("run", False, False), "it waits for its place"
         assert next(message.text for message in facts.messages if message.pending).startswith("Another day has begun")
     assert till.budgets.wait(till.facts("idle")) is None
     assert till.verdicts()["app-a"] == ""
@@ -318,7 +324,7 @@ async def test_implausible_usage_of_one_session_does_not_block_others_forever(ti
     await till.uses("a", usd=2.0**53)
     assert till.facts("a").stopped and till.facts("b").stopped
     [project] = till.budgets.caps("app", None)
-    assert till.budgets.spent(project) == 600.0
+    assert till.budgets.spent_use(project) == 600.0
     [offer] = till.facts("b").offers
     await till.flow.append(till._event("app-b", e.OfferAnswered(offer.id, "allow")))
     await till.settle()
@@ -363,7 +369,7 @@ async def test_a_files_budget_is_shared_by_all_its_projects(till: Till) -> None:
 
 @played(budget("perDay: 1 USD"))
 async def test_planning_counts_toward_the_days_budget(till: Till) -> None:
-    plan = Plan("P1", "app", "goal", NOON, NOON, "t", spent=Spent(10, 10, 0.95))
+    plan = Plan("P1", "app", "goal", NOON, NOON, "t", usage=PlanUsage(10, 10, 0.95))
     till.flow.facts.home = replace(till.flow.home, plans={"P1": plan})
     await till.works("a")
     await till.uses("a", usd=0.1)
@@ -402,7 +408,7 @@ async def test_a_decision_takes_time_proportional_to_the_waiting_sessions(till: 
     await till.flow.append(*(replace(created(f"app-n{n}", NOON + n), project="app") for n in range(1000)))
     sessions = list(till.flow.sessions.values())
     small, large = (
-        calls(lambda count=count: admit(sessions[:count], (), PLENTY, gates=[till.budgets.gate]))
+        count_calls(lambda count=count: decide_starts(sessions[:count], (), PLENTY, gates=[till.budgets.gate]))
         for count in (200, 1000)
     )
     assert large < 6 * small < 6 * 20_000

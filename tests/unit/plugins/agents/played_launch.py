@@ -13,7 +13,7 @@ from agent_orchestrator.protocols import Agent, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 
 
-class Nudges:
+class NudgedChanges:
     """`protocols.Changes` driven by a test: changes, timeouts, and the end of the agent."""
 
     def __init__(self, ended: asyncio.Event) -> None:
@@ -38,7 +38,7 @@ class Nudges:
 
 
 @dataclass
-class Play:
+class PlayedLaunch:
     """One launch of one plugin."""
 
     agent: Agent
@@ -47,11 +47,11 @@ class Play:
     conversation: str | None = None
     cursors: Mapping[str, int] = field(default_factory=dict)
     visible: str = ""
-    heard: list[ReportBatch] = field(default_factory=list)
+    batches: list[ReportBatch] = field(default_factory=list)
 
-    async def __aenter__(self) -> Play:
+    async def __aenter__(self) -> PlayedLaunch:
         self.ended = asyncio.Event()
-        self.changes = Nudges(self.ended)
+        self.changes = NudgedChanges(self.ended)
         self.log = self.folder / "terminal.log"
         self.log.touch()
         self.run = RunningLaunch(
@@ -83,7 +83,7 @@ class Play:
 
     async def _listen(self, run: RunningLaunch) -> None:
         async for heard in self.agent.listen(run):
-            self.heard.append(heard)
+            self.batches.append(heard)
 
     async def _settle(self) -> None:
         waits = asyncio.get_running_loop().create_task(self.changes.waits.wait())
@@ -91,9 +91,11 @@ class Play:
         if self._task.done():
             self._task.result()
 
-    async def after(self, path: Path | None = None, *records: Mapping[str, Any], prints: str = "") -> list[Any]:
+    async def write_and_read(
+        self, path: Path | None = None, *records: Mapping[str, Any], prints: str = ""
+    ) -> list[Any]:
         """Write records to a file of the agent and text to its terminal, and return the reports."""
-        before = len(self.heard)
+        before = len(self.batches)
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a", encoding="utf-8") as file:
@@ -102,11 +104,11 @@ class Play:
             file.write(prints)
         self.changes.nudge()
         await self._settle()
-        return [report for heard in self.heard[before:] for report in heard.reports]
+        return [report for heard in self.batches[before:] for report in heard.reports]
 
-    def cursors_read(self) -> dict[str, int]:
+    def read_positions(self) -> dict[str, int]:
         """How far each place was read: what a later reading is given."""
-        return {heard.source_id: heard.end for heard in self.heard if heard.source_id}
+        return {heard.source_id: heard.end for heard in self.batches if heard.source_id}
 
 
 def kinds(reports: list[Any]) -> list[str]:

@@ -12,7 +12,7 @@ from agent_orchestrator.protocols.reports import Report
 Step = Callable[[], object]
 
 
-class Clock:
+class WaitingClock:
     """Time that passes only while a plugin waits; `after` lets something happen meanwhile."""
 
     def __init__(self) -> None:
@@ -25,17 +25,17 @@ class Clock:
     def after(self, seconds: float, step: Step) -> None:
         self.due.append((self.now + seconds, step))
 
-    def pass_by(self, seconds: float) -> None:
+    def advance(self, seconds: float) -> None:
         self.now += seconds
         for due in [entry for entry in self.due if entry[0] <= self.now]:
             self.due.remove(due)
             due[1]()
 
 
-CLOCK = Clock()
+CLOCK = WaitingClock()
 
 
-class Steps:
+class SteppedChanges:
     """`protocols.Changes`: each look is followed by the next step; after the last one the agent has ended."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
@@ -49,7 +49,7 @@ class Steps:
     async def next(self, within: float | None = None) -> bool:
         self.patience.append(within)
         if within is not None:
-            CLOCK.pass_by(within)  # nothing changed: the time was up
+            CLOCK.advance(within)  # nothing changed: the time was up
             return True
         if not self.steps:
             return False
@@ -83,13 +83,13 @@ def make_run(
         conversation=None,
         plugin_data=memo or {},
         cursors=cursors or {},
-        changes=Steps(steps),
+        changes=SteppedChanges(steps),
         screen=screen,
         ended=asyncio.Event(),
     )
 
 
-async def heard(agent: Agent, run: RunningLaunch) -> list[ReportBatch]:
+async def read_all_batches(agent: Agent, run: RunningLaunch) -> list[ReportBatch]:
     """Return all batches until the agent has ended."""
     return [batch async for batch in agent.listen(run)]
 

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
-class Terminal:
+class ChildTerminal:
     """A child on a pseudo-terminal; every wait is bounded."""
 
     def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
@@ -39,18 +39,18 @@ class Terminal:
         self.type("\x1b[200~" + text.replace("\n", "\r") + "\x1b[201~")
         self.type("\r")
 
-    def until(self, what: Callable[[], object], name: str = "") -> None:
+    def wait_until(self, what: Callable[[], object], name: str = "") -> None:
         """Wait until something holds, reading what the program prints meanwhile."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT
         while not what():
             assert time.monotonic() < end, f"waited in vain for {name or what}; it printed {self.text[-2000:]!r}"
             self._read()
 
-    def shows(self, text: str) -> None:
+    def wait_for_text(self, text: str) -> None:
         """Wait until this was printed."""
-        self.until(lambda: text in self.text, repr(text))
+        self.wait_until(lambda: text in self.text, repr(text))
 
-    def ended(self) -> int:
+    def wait_for_end(self) -> int:
         """Wait for its end; the exit code, or minus the signal."""
 
         def reaped() -> bool:
@@ -59,7 +59,7 @@ class Terminal:
                 self.status = os.waitstatus_to_exitcode(status)
             return bool(pid)
 
-        self.until(reaped, "its end")
+        self.wait_until(reaped, "its end")
         assert self.status is not None
         return self.status
 
@@ -85,9 +85,9 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Iterator[Terminal]:
+def terminal(argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Iterator[ChildTerminal]:
     """Run a program in a terminal for as long as the block takes."""
-    running = Terminal(argv, cwd, env)
+    running = ChildTerminal(argv, cwd, env)
     try:
         yield running
     finally:

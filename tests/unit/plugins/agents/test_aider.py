@@ -17,7 +17,7 @@ from agent_orchestrator.plugins.agents.aider.plugin import Aider
 from agent_orchestrator.plugins.agents.shared import input_prompts
 from agent_orchestrator.protocols import Activity, AgentContext, NotReady, ReadyToType
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, heard, make_run, reports
+from tests.unit.plugins.agents.stepped_run import CLOCK, WaitingClock, make_run, read_all_batches, reports
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> WaitingClock:
     for module in (plugin, chat_history, input_prompts):
         monkeypatch.setattr(module, "monotonic", CLOCK)
     return CLOCK
@@ -225,7 +225,7 @@ async def test_a_turn(agent: Aider, tmp_path: Path, files: Files) -> None:
         lambda: files.answer("I do.\n\na.txt\n```\nhello\n```\n\nDone one"),
         lambda: (files.chat("> Applied edit to a.txt  \n> Commit d534d35 feat: a  \n"), files.show(PROMPT)),
     ]
-    batches = await heard(agent, make_run(tmp_path, steps))
+    batches = await read_all_batches(agent, make_run(tmp_path, steps))
     assert reports(batches) == [
         r.ActivityReport(Activity.IDLE),
         r.MessageTakenReport("Please do\n\n#### not a user's line\n> nor this"),
@@ -237,7 +237,7 @@ async def test_a_turn(agent: Aider, tmp_path: Path, files: Files) -> None:
 
 
 async def test_before_its_task_is_typed_it_is_not_idle(agent: Aider, tmp_path: Path, files: Files) -> None:
-    batches = await heard(agent, make_run(tmp_path, [lambda: files.show(PROMPT)], {"task": "typed"}))
+    batches = await read_all_batches(agent, make_run(tmp_path, [lambda: files.show(PROMPT)], {"task": "typed"}))
     assert batches == []
 
 
@@ -248,7 +248,7 @@ async def test_a_turn_that_began_and_ended_between_two_looks(agent: Aider, tmp_p
         files.show(PROMPT)
 
     steps = [lambda: files.show(PROMPT), all_of_it]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     assert heard_reports[1:3] == [r.MessageTakenReport("quick"), ACTIVE] and heard_reports[-1] == r.TurnReport("Quick.")
 
 
@@ -270,7 +270,9 @@ async def test_a_message_seen_before_its_prompt_is_closed_is_no_turn_that_ended(
         return await looked(None if steps else within)
 
     run.changes.next = impatient  # type: ignore[method-assign]
-    heard_reports = [report for report in reports(await heard(agent, run)) if not isinstance(report, r.UsageReport)]
+    heard_reports = [
+        report for report in reports(await read_all_batches(agent, run)) if not isinstance(report, r.UsageReport)
+    ]
     assert heard_reports == [r.ActivityReport(Activity.IDLE), r.MessageTakenReport("go"), ACTIVE, r.TurnReport("Gone.")]
 
 
@@ -279,15 +281,15 @@ async def test_after_a_restart_nothing_is_reported_twice(agent: Aider, tmp_path:
     files.message("first")
     files.answer("One.")
     files.show(PROMPT)
-    first = await heard(agent, make_run(tmp_path))
+    first = await read_all_batches(agent, make_run(tmp_path))
     cursors = {
         place: max(batch.end for batch in first if batch.source_id == place)
         for place in {batch.source_id for batch in first if batch.source_id}
     }
     assert [r.TurnReport] == [
-        type(report) for report in reports(await heard(agent, make_run(tmp_path, cursors=cursors)))
+        type(report) for report in reports(await read_all_batches(agent, make_run(tmp_path, cursors=cursors)))
     ]
-    again = await heard(agent, make_run(tmp_path, cursors=cursors))
+    again = await read_all_batches(agent, make_run(tmp_path, cursors=cursors))
     assert [(batch.source_id, batch.start) for batch in again] == [(first[-1].source_id, first[-1].start)], (
         "the same key"
     )
@@ -312,7 +314,7 @@ async def test_a_question_about_something(
         lambda: (files.chat(f"> {question} (Y)es/(N)o [Yes]: y  \n"), files.show("y\r\n\x1b[?2004l\r\n")),
         lambda: files.show(PROMPT),
     ]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     [request] = [report for report in heard_reports if isinstance(report, r.PermissionReport)]
     assert (request.tool, request.command, request.reason) == (tool, subject, question)
     assert heard_reports[heard_reports.index(request) + 1 :] == [ACTIVE, r.TurnReport("I shall.")]
@@ -323,7 +325,7 @@ async def test_a_file_outside_the_workspace_has_its_absolute_path(agent: Aider, 
         lambda: files.message("go"),
         lambda: (files.answer("So."), files.chat("> ../../x  \n"), files.show(asks("Create new file?"))),
     ]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     assert isinstance(heard_reports[-1], r.PermissionReport) and heard_reports[-1].command.startswith("/")
 
 
@@ -332,7 +334,7 @@ async def test_a_question_about_going_on(agent: Aider, tmp_path: Path, files: Fi
         lambda: files.message("go"),
         lambda: (files.answer("So."), files.show(asks("Attempt to fix lint errors?"))),
     ]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     assert isinstance(heard_reports[-1], r.PermissionReport)
     assert (heard_reports[-1].tool, heard_reports[-1].command) == ("continue", "Attempt to fix lint errors?")
 
@@ -347,7 +349,7 @@ async def test_commands_of_several_lines_are_for_a_person(agent: Aider, tmp_path
             files.show(asks("Run shell commands?")),
         ),
     ]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     assert isinstance(heard_reports[-1], r.PermissionReport) and heard_reports[-1].command == ""
     assert heard_reports[-1].tool not in ("shell", "continue")
 
@@ -357,7 +359,7 @@ async def test_printed_text_is_no_question_that_a_rule_may_answer(agent: Aider, 
         lambda: files.message("go"),
         lambda: (files.event("message_send_starting"), files.show(asks("Create new file?"))),
     ]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     assert isinstance(heard_reports[-1], r.PermissionReport) and heard_reports[-1].command == ""
 
 
@@ -369,7 +371,7 @@ async def test_an_interruption(agent: Aider, tmp_path: Path, files: Files) -> No
         lambda: files.message("go on"),
         lambda: (files.answer("Well."), files.show(PROMPT)),
     ]
-    heard_reports = reports(await heard(agent, make_run(tmp_path, steps)))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, steps)))
     assert r.ActivityReport(Activity.INTERRUPTED) in heard_reports and heard_reports[-1] == r.TurnReport("Well.")
 
 
@@ -385,7 +387,7 @@ async def test_retries_that_succeed(agent: Aider, tmp_path: Path, files: Files) 
     ]
     heard_reports = [
         report
-        for report in reports(await heard(agent, make_run(tmp_path, steps)))
+        for report in reports(await read_all_batches(agent, make_run(tmp_path, steps)))
         if not isinstance(report, r.UsageReport)
     ]
     assert heard_reports[3:] == [r.ActivityReport(Activity.RETRYING, RATE), ACTIVE, r.TurnReport("At last.")]
@@ -407,7 +409,7 @@ async def test_an_error_that_ends_the_turn(
         lambda: files.message("go"),
         lambda: (files.chat(f"> {error}  \n"), files.show(PROMPT)),
     ]
-    last = reports(await heard(agent, make_run(tmp_path, steps)))[-1]
+    last = reports(await read_all_batches(agent, make_run(tmp_path, steps)))[-1]
     assert isinstance(last, kind)
     if isinstance(last, r.ActivityReport):
         assert (last.state, last.detail) == (Activity.WAITING_INPUT, error)
@@ -420,7 +422,7 @@ async def test_cached_tokens_are_counted_apart(agent: Aider, tmp_path: Path, fil
         files.chat("\nYes.\n\n> Tokens: 12k sent, 2.0k cache write, 5.0k cache hit, 50 received.  \n")
         files.event("message_send", main_model="anthropic/claude", prompt_tokens=12_000, completion_tokens=50, cost=0)
 
-    heard_reports = reports(await heard(agent, make_run(tmp_path, [lambda: files.message("go"), answered])))
+    heard_reports = reports(await read_all_batches(agent, make_run(tmp_path, [lambda: files.message("go"), answered])))
     [used] = [report for report in heard_reports if isinstance(report, r.UsageReport)]
     assert (used.input, used.output, used.cache_read, used.cache_write, used.usd) == (3000, 50, 5000, 2000, None)
 
@@ -429,7 +431,7 @@ async def test_at_its_end_its_cache_is_removed(agent: Aider, tmp_path: Path, fil
     run = make_run(tmp_path)
     (run.workspace / ".aider.tags.cache.v4").mkdir()
     (run.workspace / "kept.txt").touch()
-    await heard(agent, run)
+    await read_all_batches(agent, run)
     assert [path.name for path in run.workspace.iterdir()] == ["kept.txt"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Missing, UsageError
-from agent_orchestrator.plugins.agents.command import Command
+from agent_orchestrator.plugins.agents.command import CommandAgent
 from agent_orchestrator.protocols import AgentContext, AgentLaunch, InstalledAgent
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 async def launch(context: AgentContext, **config: Any) -> AgentLaunch:
-    return await Command(config, LocalHost()).launch(context)
+    return await CommandAgent(config, LocalHost()).launch(context)
 
 
 async def test_variables_are_filled_in(context: AgentContext) -> None:
@@ -131,7 +131,7 @@ async def test_a_prompt_too_long_for_an_argument_is_refused(context: AgentContex
 
 
 async def test_env_and_screen(context: AgentContext) -> None:
-    agent = Command(
+    agent = CommandAgent(
         {
             "command": ["my-cli"],
             "env": {"A": 1, "B": True},
@@ -146,24 +146,24 @@ async def test_env_and_screen(context: AgentContext) -> None:
         assert screen.ready.search(text)
     assert not screen.ready.search("> hello")
     assert agent.interrupt_keys == ("Escape",)
-    assert Command({"command": ["my-cli"]}, LocalHost()).interrupt_keys == ("C-c",)
+    assert CommandAgent({"command": ["my-cli"]}, LocalHost()).interrupt_keys == ("C-c",)
 
 
 async def test_permission_keys() -> None:
-    assert Command({"command": ["my-cli"]}, LocalHost()).permission_keys == {
+    assert CommandAgent({"command": ["my-cli"]}, LocalHost()).permission_keys == {
         "allow": ("y", "Enter"),
         "deny": ("n", "Enter"),
     }
     config = {"command": ["my-cli"], "keys": {"allow": "1", "always": ["2", "Enter"]}, "screen": {"ready": None}}
-    plan = Command(config, LocalHost()).permission_keys
+    plan = CommandAgent(config, LocalHost()).permission_keys
     assert plan == {"allow": ("1",), "always": ("2", "Enter"), "deny": ("n", "Enter")}
 
 
 async def test_detect() -> None:
-    assert await Command({"command": ["no-such-agent"]}, LocalHost()).detect() is None
-    installed = await Command({"command": ["sh"]}, LocalHost()).detect()
+    assert await CommandAgent({"command": ["no-such-agent"]}, LocalHost()).detect() is None
+    installed = await CommandAgent({"command": ["sh"]}, LocalHost()).detect()
     assert installed and Path(installed.path).is_absolute()
-    assert await Command({"command": ["./agent.sh"]}, LocalHost()).detect() == InstalledAgent("./agent.sh")
+    assert await CommandAgent({"command": ["./agent.sh"]}, LocalHost()).detect() == InstalledAgent("./agent.sh")
 
 
 @pytest.mark.parametrize(
@@ -190,5 +190,5 @@ async def test_detect() -> None:
 )
 async def test_a_wrong_configuration_is_refused_with_the_reason(config: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Command(config, LocalHost())
+        CommandAgent(config, LocalHost())
     assert reason in str(caught.value)

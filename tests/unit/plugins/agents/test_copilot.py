@@ -13,7 +13,7 @@ from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.copilot import Copilot, retry_notice
 from agent_orchestrator.protocols import Activity, AgentContext, NotReady, Permission
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.played_launch import Play, kinds
+from tests.unit.plugins.agents.played_launch import PlayedLaunch, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -47,21 +47,23 @@ def events(tmp_path: Path) -> Path:
     return tmp_path / "home/session-state" / ID / "events.jsonl"
 
 
-def play(tmp_path: Path, **memo: str) -> Play:
-    return Play(Copilot({}, LocalHost()), tmp_path, {"home": str(tmp_path / "home"), "prompt": "yes", **memo}, ID)
+def play(tmp_path: Path, **memo: str) -> PlayedLaunch:
+    return PlayedLaunch(
+        Copilot({}, LocalHost()), tmp_path, {"home": str(tmp_path / "home"), "prompt": "yes", **memo}, ID
+    )
 
 
 async def test_a_turn(tmp_path: Path, events: Path) -> None:
     async with play(tmp_path) as launch:
-        taken_report, active = await launch.after(
+        taken_report, active = await launch.write_and_read(
             events, event("session.start"), event("user.message", content="Fix it")
         )
         assert (taken_report.text, active.state) == ("Fix it", Activity.ACTIVE)
         step = [event("assistant.turn_start"), event("session.usage_record", usage=USAGE), message("", "bash")]
-        (used,) = await launch.after(events, *step, event("assistant.turn_end"))
+        (used,) = await launch.write_and_read(events, *step, event("assistant.turn_end"))
         assert (used.model, used.input, used.output, used.cache_read) == ("gpt-5", 1200, 50, 300)
         last = [event("assistant.turn_start"), message("Done one"), event("assistant.turn_end")]
-        (ended,) = await launch.after(events, *last)
+        (ended,) = await launch.write_and_read(events, *last)
         assert ended.text == "Done one"
 
 
@@ -72,20 +74,22 @@ async def test_a_long_message_is_read_where_it_was_put_and_nowhere_else(tmp_path
     other.write_text("secret")
     form = '<pasted_content file="{}" size="50.7 KB" lines="500" />'
     async with play(tmp_path) as launch:
-        taken_report, _ = await launch.after(events, event("user.message", content=form.format(kept)))
+        taken_report, _ = await launch.write_and_read(events, event("user.message", content=form.format(kept)))
         assert taken_report.text == "the whole\nlong text"
-        (taken_report,) = await launch.after(events, event("user.message", content=form.format(other)))
+        (taken_report,) = await launch.write_and_read(events, event("user.message", content=form.format(other)))
         assert taken_report.text == form.format(other)
 
 
 async def test_a_permission(tmp_path: Path, events: Path) -> None:
     request = {"kind": "shell", "fullCommandText": "touch a", "intention": "make it"}
     async with play(tmp_path) as launch:
-        await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
-        (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=request))
+        await launch.write_and_read(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
+        (report,) = await launch.write_and_read(
+            events, event("permission.requested", requestId="1", permissionRequest=request)
+        )
         assert (report.tool, report.command, report.reason, report.request) == ("shell", "touch a", "make it", "1")
         done = event("permission.completed", requestId="1", result={"kind": "approved"})
-        assert kinds(await launch.after(events, done)) == ["active"]
+        assert kinds(await launch.write_and_read(events, done)) == ["active"]
 
 
 async def test_a_denial_ends_the_turn(tmp_path: Path, events: Path) -> None:
@@ -93,49 +97,55 @@ async def test_a_denial_ends_the_turn(tmp_path: Path, events: Path) -> None:
         "permission.requested", requestId="1", permissionRequest={"kind": "shell", "fullCommandText": "rm a"}
     )
     async with play(tmp_path) as launch:
-        await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"), request)
+        await launch.write_and_read(
+            events, event("user.message", content="Fix it"), event("assistant.turn_start"), request
+        )
         denied = event("permission.completed", requestId="1", result={"kind": "cancelled"})
-        assert await launch.after(events, denied) == [], "nothing may be typed into it yet"
-        assert await launch.after(events, event("abort", reason="user_initiated")) == [], "it still shows that it stops"
+        assert await launch.write_and_read(events, denied) == [], "nothing may be typed into it yet"
+        assert await launch.write_and_read(events, event("abort", reason="user_initiated")) == [], (
+            "it still shows that it stops"
+        )
         launch.visible = READY
-        assert kinds(await launch.after()) == ["interrupted"]
+        assert kinds(await launch.write_and_read()) == ["interrupted"]
 
 
 async def test_a_file_is_asked_for_by_its_place_in_the_workspace(tmp_path: Path, events: Path) -> None:
     request = {"kind": "write", "fileName": str(tmp_path / "workspace/src/a.py"), "intention": "Create file"}
     async with play(tmp_path) as launch:
-        (report,) = await launch.after(events, event("permission.requested", requestId="1", permissionRequest=request))
+        (report,) = await launch.write_and_read(
+            events, event("permission.requested", requestId="1", permissionRequest=request)
+        )
         assert (report.tool, report.command) == ("edit", "src/a.py")
 
 
 async def test_an_interruption_and_an_error_are_no_end_of_a_turn(tmp_path: Path, events: Path) -> None:
     begin = [event("user.message", content="Fix it"), event("assistant.turn_start")]
     async with replace(play(tmp_path), visible=READY) as launch:
-        await launch.after(events, message("old words"), *begin)
+        await launch.write_and_read(events, message("old words"), *begin)
         stopped = [event("assistant.turn_end"), event("abort", reason="user_initiated")]
-        assert kinds(await launch.after(events, *stopped)) == ["interrupted"]
+        assert kinds(await launch.write_and_read(events, *stopped)) == ["interrupted"]
         failed = event("session.error", errorType="query", message="retried 5 times; 500", statusCode=500)
-        await launch.after(events, *begin)
-        (report,) = await launch.after(events, event("assistant.turn_end"), failed)
+        await launch.write_and_read(events, *begin)
+        (report,) = await launch.write_and_read(events, event("assistant.turn_end"), failed)
         assert (report.state, report.detail) == (Activity.INTERRUPTED, "API error: retried 5 times; 500")
 
 
 async def test_a_subagent_is_not_the_agent(tmp_path: Path, events: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
+        await launch.write_and_read(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
         inner = [{**message("inner words"), "agentId": "a1"}, {**event("assistant.turn_end"), "agentId": "a1"}]
         spent = {**event("session.usage_record", usage=USAGE), "agentId": "a1"}
-        assert kinds(await launch.after(events, *inner, spent)) == ["Usage"]
+        assert kinds(await launch.write_and_read(events, *inner, spent)) == ["Usage"]
 
 
 async def test_a_retry_is_seen_on_the_screen(tmp_path: Path, events: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(events, event("user.message", content="try"), event("assistant.turn_start"))
+        await launch.write_and_read(events, event("user.message", content="try"), event("assistant.turn_start"))
         launch.visible = RETRIES
-        (report,) = await launch.after()
+        (report,) = await launch.write_and_read()
         assert report.state == Activity.RETRYING
         launch.visible = ""
-        assert kinds(await launch.after(events, message("Done"))) == ["active"]
+        assert kinds(await launch.write_and_read(events, message("Done"))) == ["active"]
 
 
 def test_an_old_retry_does_not_count() -> None:
@@ -146,27 +156,27 @@ def test_an_old_retry_does_not_count() -> None:
 async def test_the_agent_is_idle_at_its_prompt_without_a_task(tmp_path: Path) -> None:
     async with play(tmp_path, prompt="") as launch:
         launch.visible = " ● Loading: 2 skills"
-        assert await launch.after() == []
+        assert await launch.write_and_read() == []
         launch.visible = READY
-        assert kinds(await launch.after()) == ["idle"]
+        assert kinds(await launch.write_and_read()) == ["idle"]
 
 
 async def test_a_question_before_the_start(tmp_path: Path) -> None:
     async with play(tmp_path) as launch:
         launch.visible = TRUST
-        (report,) = await launch.after()
+        (report,) = await launch.write_and_read()
         assert isinstance(report, r.PermissionReport) and report.tool == "folder trust"
 
 
 async def test_events_of_an_earlier_process_are_not_reported(tmp_path: Path, events: Path) -> None:
     first = play(tmp_path)
     async with first:
-        await first.after(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
+        await first.write_and_read(events, event("user.message", content="Fix it"), event("assistant.turn_start"))
     later = replace(
-        play(tmp_path, prompt="", before=str(events.stat().st_size)), cursors=first.cursors_read(), visible=READY
+        play(tmp_path, prompt="", before=str(events.stat().st_size)), cursors=first.read_positions(), visible=READY
     )
     async with later:
-        assert kinds([report for heard in later.heard for report in heard.reports]) == ["idle"]
+        assert kinds([report for heard in later.batches for report in heard.reports]) == ["idle"]
 
 
 # -- launching ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from agent_orchestrator.plugins.agents import cursor
 from agent_orchestrator.plugins.agents.cursor import Cursor, project_key, text_of
 from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
 from agent_orchestrator.protocols import AgentContext
-from tests.unit.plugins.agents.played_launch import Play, kinds
+from tests.unit.plugins.agents.played_launch import PlayedLaunch, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -25,24 +25,24 @@ def record(role: str, text: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cursor, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(cursor, "SCREEN_POLL_SECONDS", 0.0)
 
 
 async def test_a_turn(tmp_path: Path) -> None:
     transcripts = tmp_path / "transcripts"
-    launch = Play(Cursor({}, LocalHost()), tmp_path, {"folder": str(transcripts), "before": "old"})
+    launch = PlayedLaunch(Cursor({}, LocalHost()), tmp_path, {"folder": str(transcripts), "before": "old"})
     async with launch:
         chat = transcripts / "c1/c1.jsonl"
         launch.visible = " ⬢ Working\n ctrl+c to stop"
-        began = await launch.after(chat, record("user", "<user_query>\nFix it\n</user_query>"))
+        began = await launch.write_and_read(chat, record("user", "<user_query>\nFix it\n</user_query>"))
         assert kinds(began) == ["Conversation", "MessageTaken", "active"]
         assert (began[0].conversation, began[1].text) == ("c1", "Fix it")
         launch.visible = "Run this command?\n Run (once) (y)"
-        assert kinds(await launch.after(prints=".")) == ["blocked"]
+        assert kinds(await launch.write_and_read(prints=".")) == ["blocked"]
         launch.visible = " ctrl+c to stop"
-        assert kinds(await launch.after(prints=".")) == ["active"]
+        assert kinds(await launch.write_and_read(prints=".")) == ["active"]
         launch.visible = " → Add a follow-up"
-        (ended,) = await launch.after(chat, record("assistant", "Done one"), prints=".")
+        (ended,) = await launch.write_and_read(chat, record("assistant", "Done one"), prints=".")
         assert ended.text == "Done one"
 
 

@@ -29,7 +29,7 @@ from agent_orchestrator.protocols.reports import (
     ReplyReport,
     UsageReport,
 )
-from tests.unit.plugins.agents.terminal import Terminal, json_lines, terminal
+from tests.unit.plugins.agents.terminal import ChildTerminal, json_lines, terminal
 
 pytestmark = pytest.mark.anyio
 
@@ -76,11 +76,11 @@ class World:
         launch = await Demo(self.config, LocalHost()).launch(context)
         return launch.argv, {**self.env(), **launch.env}
 
-    async def start(self, task: str, resume: str | None = None) -> Terminal:
+    async def start(self, task: str, resume: str | None = None) -> ChildTerminal:
         argv, env = await self.command(task, resume)
         return self.stack.enter_context(terminal(argv, self.workspace, env))
 
-    def send(self, agent: Terminal, message: str, text: str) -> None:
+    def send(self, agent: ChildTerminal, message: str, text: str) -> None:
         with self.inbox.open("a") as file:
             file.write(json.dumps({"message": message, "text": text}) + "\n")
         agent.paste(text)
@@ -103,7 +103,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 async def test_a_plain_task_leaves_a_committed_note(world: World) -> None:
     agent = await world.start("Fix the login!\nIt fails on Mondays.")
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     assert world.git("log", "--format=%s") == "Note: Fix the login!"
     assert (world.workspace / "notes/fix-the-login.md").read_text() == "Fix the login!\nIt fails on Mondays.\n"
     assert world.git("status", "--porcelain") == ""
@@ -111,7 +111,7 @@ async def test_a_plain_task_leaves_a_committed_note(world: World) -> None:
     assert reports[0] == ActivityReport(Activity.ACTIVE)
     assert ProgressReport(3, 3, "finished") in reports
     assert reports[-2:] == [DoneReport("noted in notes/fix-the-login.md"), ActivityReport(Activity.IDLE)]
-    agent.shows("\n> ")
+    agent.wait_for_text("\n> ")
     assert "\x1b[?2004h" in agent.text
 
 
@@ -121,8 +121,8 @@ async def test_directives_in_order(world: World) -> None:
         "[[progress: 3/5 writing tests]] [[progress: thinking]] [[usage: input=1200 output=300 usd=0.012 model=m]]"
         "[[nonsense: x]] [[commit: It works]] [[say: hello]] [[done: all [of] it]]"
     )
-    agent.until(lambda: world.reports("done"))
-    agent.shows("there is no directive [[nonsense]]")
+    agent.wait_until(lambda: world.reports("done"))
+    agent.wait_for_text("there is no directive [[nonsense]]")
     assert (world.workspace / "a.txt").read_text() == "one\ntwo\nthree\n"
     assert (world.workspace / "c.txt").read_text() == "app-x\n"
     assert world.git("show", "--name-only", "--format=%s") == "It works\n\na.txt\nc.txt\nsub/b.txt"
@@ -141,8 +141,8 @@ async def test_edits_stay_in_the_workspace(world: World, path: str) -> None:
     (world.workspace / "link").symlink_to(world.folder)
     before = world.git("config", "--list", "--local")
     agent = await world.start(f"[[edit: {path}|x]] [[done]]")
-    agent.until(lambda: world.reports("done"))
-    agent.shows("is not a file in the workspace")
+    agent.wait_until(lambda: world.reports("done"))
+    agent.wait_for_text("is not a file in the workspace")
     assert not (world.folder / "out.txt").exists() and not (world.folder / "x").exists()
     assert world.git("config", "--list", "--local") == before
 
@@ -150,19 +150,19 @@ async def test_edits_stay_in_the_workspace(world: World, path: str) -> None:
 async def test_a_commit_needs_no_identity(world: World, own_world: Path) -> None:
     (own_world / ".gitconfig").write_text("[user]\nuseConfigOnly = true\n")
     agent = await world.start("[[edit: a|x]][[commit: c]][[done]]")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
     assert world.git("log", "--format=%an") == "Demo agent"
 
 
 async def test_each_message_is_acknowledged_once_and_is_a_turn(world: World) -> None:
     agent = await world.start("[[say: ready]]")
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     text = "two lines\nof ünïcode [[edit: a.txt|x]]"
     world.send(agent, "m1", text)
-    agent.until(lambda: len(world.reports("activity")) == 4)
+    agent.wait_until(lambda: len(world.reports("activity")) == 4)
     world.send(agent, "m2", "[[say: again]]")
     world.send(agent, "m3", "[[say: again]]")
-    agent.until(lambda: len(world.reports("activity")) == 8)
+    agent.wait_until(lambda: len(world.reports("activity")) == 8)
     assert [line["message"] for line in world.reports("ack")] == ["m1", "m2", "m3"]
     assert [(line["id"], line["text"]) for line in world.truth("message")] == [
         ("m1", text),
@@ -174,48 +174,48 @@ async def test_each_message_is_acknowledged_once_and_is_a_turn(world: World) -> 
 
 async def test_a_message_during_a_turn_waits_for_its_end(world: World) -> None:
     agent = await world.start("[[sh: while [ ! -e go ]; do sleep 0.01; done]]")
-    agent.until(world.last(state="active"))
+    agent.wait_until(world.last(state="active"))
     world.send(agent, "m1", "[[say: next]]")
-    agent.shows("while")
+    agent.wait_for_text("while")
     assert world.reports("ack") == []
     (world.workspace / "go").touch()
-    agent.until(lambda: len(world.reports("activity")) == 4)
+    agent.wait_until(lambda: len(world.reports("activity")) == 4)
     assert [line.get("state", "ack") for line in world.reports()] == ["active", "idle", "ack", "active", "idle"]
 
 
 async def test_typed_text_has_no_message_id(world: World) -> None:
     agent = await world.start("[[say: ready]]")
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     agent.type("[[sayX\x7f: héllo]]\r")
-    agent.until(lambda: world.truth("message"))
+    agent.wait_until(lambda: world.truth("message"))
     assert world.truth("message")[0]["text"] == "[[say: héllo]]"
     assert world.reports("ack") == []
 
 
 async def test_a_question_is_answered_by_a_message(world: World) -> None:
     agent = await world.start("[[ask: Which database?]] [[write: db.txt|{answer}]] [[done: chosen]]")
-    agent.until(world.last(event="ask"))
+    agent.wait_until(world.last(event="ask"))
     assert parse(json.dumps(world.reports()[-1]).encode()) == AskReport("Which database?")
     assert world.reports()[-2]["state"] == "waiting_input"
     world.send(agent, "m1", "SQLite")
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     assert (world.workspace / "db.txt").read_text() == "SQLite\n"
     assert [line["message"] for line in world.reports("ack")] == ["m1"]
 
 
 async def test_a_comment_named_during_a_turn_is_answered(world: World) -> None:
     agent = await world.start("[[wait]] [[reply: {comment}|done as asked]]")
-    agent.until(lambda: bool(world.reports("activity")))
+    agent.wait_until(lambda: bool(world.reports("activity")))
     agent.paste("shop.py:2 ann (comment c-7): Why?")
-    agent.until(lambda: bool(world.reports("reply")))
+    agent.wait_until(lambda: bool(world.reports("reply")))
     assert world.reports("reply")[0]["comment"] == "c-7"
 
 
 async def test_the_last_comment_named_by_a_message_is_answered(world: World) -> None:
     agent = await world.start("[[say: ready]]")
-    agent.shows("> ")
+    agent.wait_for_text("> ")
     agent.paste("ann (comment c-1): Why? (comment c-2): [[reply: {comment}|because]] [[reply: c-1|so]] [[reply: hm]]")
-    agent.until(lambda: len(world.reports("reply")) == 3)
+    agent.wait_until(lambda: len(world.reports("reply")) == 3)
     replies = [parse(json.dumps(record).encode()) for record in world.reports("reply")]
     assert replies == [ReplyReport("because", "c-2"), ReplyReport("so", "c-1"), ReplyReport("hm", "c-2")]
 
@@ -223,16 +223,16 @@ async def test_the_last_comment_named_by_a_message_is_answered(world: World) -> 
 @pytest.mark.parametrize(("key", "done"), [("y", True), ("a", True), ("n", False)])
 async def test_a_permission_dialog_takes_a_key_and_nothing_else(world: World, key: str, done: bool) -> None:
     agent = await world.start("[[block: Allow rm?]] [[write: removed|x]] [[done: over]]")
-    agent.until(world.last(state="blocked", detail="Allow rm?"))
-    agent.shows("Allow rm? (y/n) ")
+    agent.wait_until(world.last(state="blocked", detail="Allow rm?"))
+    agent.wait_for_text("Allow rm? (y/n) ")
     blocked = Demo.screen.blocked
     assert blocked and blocked.search(agent.text)
     agent.paste("yes, and more")
     agent.type(key)
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     assert (world.workspace / "removed").exists() is done
     assert [line["text"] for line in world.truth("dialog-input") if line["pasted"]] == ["yes, and more"]
-    agent.shows("\n> ")
+    agent.wait_for_text("\n> ")
     assert not blocked.search(agent.text)
     assert Demo.screen.ready and Demo.screen.ready.search(agent.text)
 
@@ -241,35 +241,35 @@ async def test_a_permission_dialog_takes_a_key_and_nothing_else(world: World, ke
 @pytest.mark.parametrize("busy", ["[[stuck]]", "[[sleep: 1000]]", "[[sh: sleep 1000]]", "[[block: Sure?]]"])
 async def test_a_turn_can_be_interrupted(world: World, how: str, busy: str) -> None:
     agent = await world.start(f"[[say: begun]] {busy} [[done: never]]")
-    agent.shows("begun")
-    agent.until(world.last(state="blocked" if "block" in busy else "active"))
+    agent.wait_for_text("begun")
+    agent.wait_until(world.last(state="blocked" if "block" in busy else "active"))
     if how == "signal":
         os.kill(agent.pid, signal.SIGINT)
     else:
         agent.type(how)
-    agent.until(world.last(state="idle", detail="interrupted"))
+    agent.wait_until(world.last(state="idle", detail="interrupted"))
     world.send(agent, "m1", "[[done: later]]")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
     assert [line["summary"] for line in world.reports("done")] == ["later"]
 
 
 async def test_a_limit_stops_it_until_the_next_message(world: World) -> None:
     agent = await world.start("[[limit: 2026-11-15T18:00:00Z]] [[limit: +60s]] [[done: over]]")
-    agent.until(world.last(resets_at="2026-11-15T18:00:00Z"))
+    agent.wait_until(world.last(resets_at="2026-11-15T18:00:00Z"))
     world.send(agent, "m1", "go on")
-    agent.until(lambda: len(world.reports("limit")) == 2)
+    agent.wait_until(lambda: len(world.reports("limit")) == 2)
     report = parse(json.dumps(world.reports("limit")[1]).encode())
     assert isinstance(report, LimitReport) and report.resets_at
     world.send(agent, "m2", "go on")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
 
 
 async def test_waiting_counts_as_idle_until_the_time_is_over(world: World) -> None:
     agent = await world.start("[[wait]] [[done: over]]")
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     world.send(agent, "m1", "go on")
-    agent.until(world.last(state="idle"))
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(world.last(state="idle"))
+    agent.wait_until(lambda: world.reports("done"))
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ async def test_waiting_counts_as_idle_until_the_time_is_over(world: World) -> No
 )
 async def test_ends(world: World, script: str, code: int) -> None:
     agent = await world.start(script)
-    assert agent.ended() == code
+    assert agent.wait_for_end() == code
     assert [line["code"] for line in world.truth("end")] == ([] if code < 0 else [code])
     assert "Traceback" not in agent.text
 
@@ -285,22 +285,22 @@ async def test_ends(world: World, script: str, code: int) -> None:
 async def test_asked_to_end_it_ends_and_leaves_no_child(world: World) -> None:
     agent = await world.start("[[sh: echo $$ > pid; exec sleep 1000]]")
     pid_file = world.workspace / "pid"
-    agent.until(lambda: pid_file.exists() and pid_file.read_text().strip())
+    agent.wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
     os.kill(agent.pid, signal.SIGTERM)
-    assert agent.ended() == 143
-    agent.shows("\x1b[?2004l")
-    agent.until(lambda: LocalHost().process(int(pid_file.read_text())) is None)
+    assert agent.wait_for_end() == 143
+    agent.wait_for_text("\x1b[?2004l")
+    agent.wait_until(lambda: LocalHost().process(int(pid_file.read_text())) is None)
 
 
 async def test_resumed_it_does_not_begin_again(world: World) -> None:
     agent = await world.start("[[edit: a.txt|x]]", resume="app-x")
-    agent.shows("resumed")
-    agent.until(world.last(state="idle"))
+    agent.wait_for_text("resumed")
+    agent.wait_until(world.last(state="idle"))
     assert not (world.workspace / "a.txt").exists()
     world.spool.write_text(json.dumps({"event": "ack", "message": "m0"}) + "\n")
     world.inbox.write_text(json.dumps({"message": "m1", "text": "[[done: x]]"}) + "\n")
     agent.paste("[[done: x]]")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
     assert [line["message"] for line in world.reports("ack")] == ["m0", "m1"]
     assert [line["resume"] for line in world.truth("start")] == [True]
 
@@ -309,9 +309,9 @@ async def test_chatter_is_numbered_and_counted_and_messages_are_taken_up_meanwhi
     agent = await world.start(
         "[[chatter: 300 1.3]] [[done: said]]"
     )  # two blocks, unless the machine sleeps through the second
-    agent.shows("[chatter 0]")
+    agent.wait_for_text("[chatter 0]")
     world.send(agent, "m1", "hello")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
     counted = world.truth("chatter")[0]
     numbers = [int(number) for number in re.findall(r"\[chatter (\d+)\]", agent.text)]
     assert (counted["session"], numbers) == ("app-x", list(range(counted["blocks"])))
@@ -326,15 +326,15 @@ async def test_chatter_is_numbered_and_counted_and_messages_are_taken_up_meanwhi
 
 async def test_without_a_task_it_waits_for_messages(world: World) -> None:
     agent = await world.start("")
-    agent.until(world.last(state="idle"))
+    agent.wait_until(world.last(state="idle"))
     world.send(agent, "m1", "[[done: x]]")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
 
 
 async def test_its_script_may_come_from_the_configuration(world: World) -> None:
     world.config["script"] = "[[done: by script]]"
     agent = await world.start("[[done: by task]]")
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
     assert world.reports("done")[0]["summary"] == "by script"
 
 
@@ -349,7 +349,7 @@ async def test_no_command_of_others_is_run_and_no_rule_is_its_script(world: Worl
     context.task_file.write_text(context.prompt)
     launch = await Demo(world.config, LocalHost()).launch(context)
     agent = world.stack.enter_context(terminal(launch.argv, world.workspace, {**world.env(), **launch.env}))
-    agent.until(lambda: world.reports("done"))
+    agent.wait_until(lambda: world.reports("done"))
     assert [path.name for path in world.workspace.iterdir() if path.name != ".git"] == ["mine"]
 
 

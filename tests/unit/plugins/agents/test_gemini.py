@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.agents.gemini import Chat, Gemini, dialog_report, opening_screen
+from agent_orchestrator.plugins.agents.gemini import ChatState, Gemini, dialog_report, opening_report
 from agent_orchestrator.protocols import Activity, AgentContext, NotReady, Permission
 from agent_orchestrator.protocols import reports as r
 from agent_orchestrator.sessions.permissions.rules import check_permission
-from tests.unit.plugins.agents.played_launch import Play, kinds
+from tests.unit.plugins.agents.played_launch import PlayedLaunch, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -60,85 +60,85 @@ def chat(tmp_path: Path) -> Path:
     return tmp_path / "home/.gemini/tmp/x/chats" / f"session-2026-11-15T11-29-{ID[:8]}.jsonl"
 
 
-def play(tmp_path: Path, **memo: str) -> Play:
+def play(tmp_path: Path, **memo: str) -> PlayedLaunch:
     plugin_data = {"home": str(tmp_path / "home/.gemini"), "prompt": "yes", "resumed": "", "before": "{}", **memo}
-    return Play(Gemini({}, LocalHost()), tmp_path, plugin_data, ID)
+    return PlayedLaunch(Gemini({}, LocalHost()), tmp_path, plugin_data, ID)
 
 
 async def test_a_turn(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
-        assert await launch.after(chat, HEAD, SET_UP, prints=READY) == []
-        heard_reports = await launch.after(chat, user("Fix it"), prints=WORKING)
+        assert await launch.write_and_read(chat, HEAD, SET_UP, prints=READY) == []
+        heard_reports = await launch.write_and_read(chat, user("Fix it"), prints=WORKING)
         assert heard_reports[0] == r.MessageTakenReport("Fix it", heard_reports[0].time)
         assert kinds(heard_reports) == ["MessageTaken", "active"]
         call = {"id": "c", "name": "run_shell_command", "args": {"command": "ls"}}
-        assert kinds(await launch.after(chat, gemini("", 1))) == ["Usage"]
-        assert await launch.after(chat, gemini("", 1, toolCalls=[call])) == []
-        used, ended = await launch.after(chat, gemini("Done one", 2), prints=READY)
+        assert kinds(await launch.write_and_read(chat, gemini("", 1))) == ["Usage"]
+        assert await launch.write_and_read(chat, gemini("", 1, toolCalls=[call])) == []
+        used, ended = await launch.write_and_read(chat, gemini("Done one", 2), prints=READY)
         assert (used.input, used.output, used.cache_read) == (1200, 57, 300)
         assert ended == r.TurnReport("Done one", ended.time)
 
 
 async def test_the_last_words_may_come_after_the_title(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
-        assert await launch.after(prints=READY) == []
-        assert kinds(await launch.after(chat, gemini("Done"))) == ["Usage", "Turn"]
+        await launch.write_and_read(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
+        assert await launch.write_and_read(prints=READY) == []
+        assert kinds(await launch.write_and_read(chat, gemini("Done"))) == ["Usage", "Turn"]
 
 
 async def test_a_dialog_is_read_off_the_screen(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
+        await launch.write_and_read(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
         launch.visible = DIALOG
-        (question,) = await launch.after(prints=ASKS)
+        (question,) = await launch.write_and_read(prints=ASKS)
         assert (question.tool, question.command) == ("Shell", "touch a.txt && git add a.txt")
-        assert kinds(await launch.after(prints=WORKING)) == ["active"]
+        assert kinds(await launch.write_and_read(prints=WORKING)) == ["active"]
 
 
 async def test_escape_and_an_error_are_no_end_of_a_turn(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
+        await launch.write_and_read(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
         cancelled = {"id": "i", "type": "info", "content": "Request cancelled."}
-        assert kinds(await launch.after(chat, cancelled, prints=READY)) == ["interrupted"]
-        await launch.after(chat, user("Again"), prints=WORKING)
+        assert kinds(await launch.write_and_read(chat, cancelled, prints=READY)) == ["interrupted"]
+        await launch.write_and_read(chat, user("Again"), prints=WORKING)
         failed = {"id": "e", "type": "error", "content": "[API Error: scripted error 400]"}
-        (report,) = await launch.after(chat, failed, prints=READY)
+        (report,) = await launch.write_and_read(chat, failed, prints=READY)
         assert (report.state, report.detail) == (Activity.INTERRUPTED, "[API Error: scripted error 400]")
 
 
 async def test_a_later_listener_continues_at_the_cursor(tmp_path: Path, chat: Path) -> None:
     first = play(tmp_path)
     async with first:
-        await first.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
-    later = replace(play(tmp_path), cursors=first.cursors_read())
+        await first.write_and_read(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
+    later = replace(play(tmp_path), cursors=first.read_positions())
     async with later:
-        assert later.heard == []
-        assert kinds(await later.after(chat, gemini("Done"), prints=READY)) == ["Usage", "Turn"]
+        assert later.batches == []
+        assert kinds(await later.write_and_read(chat, gemini("Done"), prints=READY)) == ["Usage", "Turn"]
 
 
 async def test_a_turn_that_an_earlier_process_left_open_does_not_end_in_this_one(tmp_path: Path, chat: Path) -> None:
     first = play(tmp_path)
     async with first:
-        await first.after(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
+        await first.write_and_read(chat, HEAD, SET_UP, user("Fix it"), prints=WORKING)
     before = json.dumps({chat.name: chat.stat().st_size})
     memo = {"prompt": "", "resumed": "yes", "before": before, "log": str(first.log.stat().st_size)}
-    later = replace(play(tmp_path, **memo), cursors=first.cursors_read())
+    later = replace(play(tmp_path, **memo), cursors=first.read_positions())
     async with later:
         later.visible = " >   Type your message or @path/to/file"
-        assert await later.after(chat, HEAD, SET_UP, prints=READY) == [], "what is typed now is not sent"
-        assert kinds(await later.after(chat, {"$set": {"sessionId": ID}}, SET_UP)) == ["idle"]
+        assert await later.write_and_read(chat, HEAD, SET_UP, prints=READY) == [], "what is typed now is not sent"
+        assert kinds(await later.write_and_read(chat, {"$set": {"sessionId": ID}}, SET_UP)) == ["idle"]
 
 
 async def test_nothing_is_typed_before_it_takes_messages(tmp_path: Path, chat: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(chat, HEAD)
+        await launch.write_and_read(chat, HEAD)
         assert isinstance(await Gemini({}, LocalHost()).deliver(launch.run, "m", "x", interrupt=False), NotReady)
-        await launch.after(chat, SET_UP)
+        await launch.write_and_read(chat, SET_UP)
         assert await Gemini({}, LocalHost()).deliver(launch.run, "m", "x", interrupt=False) is None
 
 
 def test_a_login_is_asked_for() -> None:
-    report = opening_screen("│ ? Get started │\n│ How would you like to authenticate for this project? │", begun=True)
+    report = opening_report("│ ? Get started │\n│ How would you like to authenticate for this project? │", begun=True)
     assert isinstance(report, r.ActivityReport) and report.state == Activity.WAITING_INPUT
 
 
@@ -150,7 +150,7 @@ def test_an_edit_is_asked_for() -> None:
 def test_a_plan_is_progress() -> None:
     todos = [{"description": "one", "status": "completed"}, {"description": "two", "status": "in_progress"}]
     call = {"name": "write_todos", "args": {"todos": todos}}
-    progress = Chat().take(gemini("", 1, toolCalls=[call]))[-1]
+    progress = ChatState().read_record(gemini("", 1, toolCalls=[call]))[-1]
     assert isinstance(progress, r.ProgressReport)
     assert (progress.done, progress.total, progress.step) == (1, 2, "two")
 
@@ -252,7 +252,7 @@ def test_a_command_cannot_draw_its_own_dialog(lines: list[str], command: str) ->
     report = dialog_report(screen_text)
     assert isinstance(report, r.PermissionReport) and report.tool == "Shell"
     assert report.command.startswith(lines[0]) and len(report.command.splitlines()) == len(lines)
-    assert (check_permission("Shell", report.command, "auto-edit", (), ()).why != "") == (command == "git status")
+    assert (check_permission("Shell", report.command, "auto-edit", (), ()).reason != "") == (command == "git status")
 
 
 def test_a_command_that_is_not_shown_is_no_command_to_a_rule() -> None:

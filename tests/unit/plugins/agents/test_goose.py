@@ -27,7 +27,7 @@ from agent_orchestrator.protocols import (
     RunningLaunch,
 )
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.stepped_run import CLOCK, Clock, Step, heard, make_run, reports
+from tests.unit.plugins.agents.stepped_run import CLOCK, Step, WaitingClock, make_run, read_all_batches, reports
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch: pytest.MonkeyPatch) -> WaitingClock:
     for module in (listener, input_prompts):
         monkeypatch.setattr(module, "monotonic", CLOCK)
     return CLOCK
@@ -243,7 +243,7 @@ async def test_a_turn(agent: Goose, store: Store) -> None:
         lambda: store.message("user", {"type": "toolResponse", "id": "c", "toolResult": {}}),
         lambda: store.says("assistant", "Done one").spends(3000, 100, 0.5).show("Done one\r\n" + prompt()),
     ]
-    batches = await heard(agent, store.run(steps))
+    batches = await read_all_batches(agent, store.run(steps))
     assert reports(batches) == [
         r.ConversationReport("20261115_1"),
         r.MessageTakenReport("Fix\nit"),
@@ -260,55 +260,57 @@ async def test_an_answer_may_be_stored_after_its_prompt_is_shown(agent: Goose, s
         CLOCK.after(0.5, lambda: store.says("assistant", "Done one"))
 
     steps: list[Step] = [lambda: store.session().says("user", "go"), later]
-    assert reports(await heard(agent, store.run(steps)))[-1] == r.TurnReport("Done one")
+    assert reports(await read_all_batches(agent, store.run(steps)))[-1] == r.TurnReport("Done one")
 
 
 async def test_a_message_visible_only_later_is_still_read(
     agent: Goose, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The file changes first, and its index later without a notification."""
-    batches, hidden = session_store.Store.ask, ["once"]
+    batches, hidden = session_store.GooseStore.query, ["once"]
 
-    def lagging(self: session_store.Store, query: str, *values: object) -> list[tuple[object, ...]]:
+    def lagging(self: session_store.GooseStore, query: str, *values: object) -> list[tuple[object, ...]]:
         if "FROM messages" in query and hidden:
             hidden.clear()
             return []
         return batches(self, query, *values)
 
     store.session().says("user", "go")
-    monkeypatch.setattr(session_store.Store, "ask", lagging)
-    assert r.MessageTakenReport("go") in reports(await heard(agent, store.run([])))
+    monkeypatch.setattr(session_store.GooseStore, "query", lagging)
+    assert r.MessageTakenReport("go") in reports(await read_all_batches(agent, store.run([])))
 
 
 async def test_without_a_task_the_agent_waits_for_its_first_message(agent: Goose, store: Store) -> None:
     steps: list[Step] = [lambda: store.session().show("goose is ready" + prompt())]
-    assert reports(await heard(agent, store.run(steps)))[-1] == r.ActivityReport(Activity.IDLE)
+    assert reports(await read_all_batches(agent, store.run(steps)))[-1] == r.ActivityReport(Activity.IDLE)
 
 
 async def test_other_sessions_in_the_store_are_not_heard(agent: Goose, store: Store) -> None:
     store.session().session("mine", "20261115_2").says("user", "elsewhere", session="20261115_2")
-    assert reports(await heard(agent, store.run([]))) == [r.ConversationReport("20261115_1")]
+    assert reports(await read_all_batches(agent, store.run([]))) == [r.ConversationReport("20261115_1")]
 
 
 async def test_messages_from_before_a_launch_are_not_heard(agent: Goose, store: Store) -> None:
     store.session().says("user", "long ago").says("assistant", "yes")
     run = store.run([lambda: store.says("user", "now")])
     run = replace(run, plugin_data={**run.plugin_data, "row": "2"})
-    taken_reports = [report for report in reports(await heard(agent, run)) if isinstance(report, r.MessageTakenReport)]
+    taken_reports = [
+        report for report in reports(await read_all_batches(agent, run)) if isinstance(report, r.MessageTakenReport)
+    ]
     assert taken_reports == [r.MessageTakenReport("now")]
 
 
 async def test_after_a_restart_nothing_is_reported_twice(agent: Goose, store: Store) -> None:
     store.session().says("user", "go").says("assistant", "Gone.").spends(1500, 50).show(SUBMITTED + prompt())
-    first = await heard(agent, store.run([]))
+    first = await read_all_batches(agent, store.run([]))
     cursors = {report.source_id: report.end for report in first if report.source_id}
-    again = await heard(agent, store.run([], cursors))
+    again = await read_all_batches(agent, store.run([], cursors))
     assert [report.reports for report in again if not report.source_id] == [(r.ConversationReport("20261115_1"),)]
     heard_reports = {(report.source_id, report.start, report.end) for report in first}
     assert {(report.source_id, report.start, report.end) for report in again if report.source_id} <= heard_reports, (
         "the same keys"
     )
-    later = await heard(agent, store.run([lambda: store.spends(2000, 60)], cursors))
+    later = await read_all_batches(agent, store.run([lambda: store.spends(2000, 60)], cursors))
     assert [report for report in reports(later) if isinstance(report, r.UsageReport)] == [
         r.UsageReport("gpt-5", 500, 10)
     ]
@@ -319,7 +321,7 @@ async def test_an_interruption(agent: Goose, store: Store) -> None:
         lambda: store.session().says("user", "go").show(SPINNER),
         lambda: store.show("^CYes — what would you like me to do?\r\n" + prompt(STOPPED)),
     ]
-    assert reports(await heard(agent, store.run(steps)))[-1] == r.ActivityReport(Activity.INTERRUPTED)
+    assert reports(await read_all_batches(agent, store.run(steps)))[-1] == r.ActivityReport(Activity.INTERRUPTED)
 
 
 async def test_retries_then_an_error(agent: Goose, store: Store) -> None:
@@ -330,7 +332,7 @@ async def test_retries_then_an_error(agent: Goose, store: Store) -> None:
         lambda: store.log("Request failed, retrying (1/3): RateLimitExceeded").show(SPINNER),
         lambda: store.show(error_output + prompt()),
     ]
-    heard_reports = reports(await heard(agent, store.run(steps)))
+    heard_reports = reports(await read_all_batches(agent, store.run(steps)))
     assert heard_reports[3:] == [
         r.ActivityReport(Activity.RETRYING, "Request failed, retrying (1/3): RateLimitExceeded"),
         r.ActivityReport(Activity.WAITING_INPUT, error),
@@ -344,7 +346,7 @@ async def test_retries_that_succeed(agent: Goose, store: Store) -> None:
         lambda: store.says("assistant", "At last."),
         lambda: store.show(prompt()),
     ]
-    heard_reports = reports(await heard(agent, store.run(steps)))
+    heard_reports = reports(await read_all_batches(agent, store.run(steps)))
     assert [getattr(report, "state", "") for report in heard_reports[3:5]] == [Activity.RETRYING, Activity.ACTIVE]
     assert heard_reports[-1] == r.TurnReport("At last.")
 
@@ -356,7 +358,9 @@ async def test_its_plan(agent: Goose, store: Store) -> None:
         lambda: store.spends(1, 1),
     ]
     heard_reports = [
-        report for report in reports(await heard(agent, store.run(steps))) if isinstance(report, r.ProgressReport)
+        report
+        for report in reports(await read_all_batches(agent, store.run(steps)))
+        if isinstance(report, r.ProgressReport)
     ]
     assert heard_reports == [r.ProgressReport(1, 3, "two")]
 
@@ -369,7 +373,7 @@ async def test_a_permission(agent: Goose, store: Store) -> None:
         lambda: store.calls("shell", command="git status").show(DIALOG),
         lambda: store.show(ALLOWED + prompt()),
     ]
-    heard_reports = reports(await heard(agent, store.run(steps)))[3:]
+    heard_reports = reports(await read_all_batches(agent, store.run(steps)))[3:]
     kinds = [
         (report.tool, report.command) if isinstance(report, r.PermissionReport) else type(report).__name__
         for report in heard_reports
@@ -383,7 +387,7 @@ async def test_a_dialog_that_is_drawn_again_is_one_request(agent: Goose, store: 
         lambda: store.calls("shell", command="ls").show(DIALOG),
         lambda: store.show("\x1b[6A" + DIALOG),
     ]
-    heard_reports = reports(await heard(agent, store.run(steps)))
+    heard_reports = reports(await read_all_batches(agent, store.run(steps)))
     assert len([report for report in heard_reports if isinstance(report, r.PermissionReport)]) == 1
 
 
@@ -393,7 +397,7 @@ async def test_an_ambiguous_request_is_left_to_a_person(agent: Goose, store: Sto
         lambda: store.session().says("user", "go"),
         lambda: store.calls("shell", command=forged).show(DIALOG),
     ]
-    heard_reports = reports(await heard(agent, store.run(steps)))[-1]
+    heard_reports = reports(await read_all_batches(agent, store.run(steps)))[-1]
     assert (
         isinstance(heard_reports, r.PermissionReport)
         and heard_reports.command == ""

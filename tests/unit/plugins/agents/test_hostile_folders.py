@@ -26,14 +26,14 @@ from agent_orchestrator.plugins.agents.copilot import Copilot
 from agent_orchestrator.plugins.agents.cursor import Cursor
 from agent_orchestrator.plugins.agents.gemini import Gemini
 from agent_orchestrator.plugins.agents.goose.plugin import Goose
-from agent_orchestrator.plugins.agents.goose.session_store import Store
+from agent_orchestrator.plugins.agents.goose.session_store import GooseStore
 from agent_orchestrator.plugins.agents.kimicode import KimiCode, folder_key
-from agent_orchestrator.plugins.agents.shared import cli, user_files
+from agent_orchestrator.plugins.agents.shared import agent_cli, user_files
 from agent_orchestrator.plugins.agents.shared.user_files import lock_folder
 from agent_orchestrator.protocols import AgentContext, AgentLaunch
 
 T = TypeVar("T")
-WITHIN = 40.0
+TIMEOUT = 40.0
 CONVERSATION = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 MINE = '{"mine": 1}'
 HUGE = 1 << 40
@@ -86,7 +86,7 @@ def in_time(work: Callable[[], T]) -> T:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(WITHIN)
+    thread.join(TIMEOUT)
     assert outcomes, "it waits for ever"
     return outcomes[0]()
 
@@ -130,7 +130,7 @@ def test_no_merge_writes_through_an_agents_symlink(home: Path, there: bool) -> N
     if there:
         other.write_text(MINE)
     with capture_logs() as logs:
-        cli.merge_json(agents / "config.json", add, agents)
+        agent_cli.merge_json(agents / "config.json", add, agents)
     assert other.exists() == there and (not there or other.read_text() == MINE)
     assert len(logs) == 1 and "leads out of" in logs[0]["error"]
     assert (agents / "config.json").is_symlink() and len(list(agents.iterdir())) == 1
@@ -151,7 +151,7 @@ def test_a_folder_that_becomes_a_symlink_before_it_is_written_is_not_entered(
     followed = user_files.resolve
     monkeypatch.setattr(user_files, "resolve", lambda path, agents: _as_first_seen(path, agents, followed))
     with pytest.raises(UnsafePath):
-        cli.merge_json(agents / "sub/x.json", swap, agents)
+        agent_cli.merge_json(agents / "sub/x.json", swap, agents)
     assert list(outside.iterdir()) == []
 
 
@@ -178,14 +178,14 @@ def test_a_pipe_or_folder_does_not_block_a_merge(home: Path, plant: Callable[[Pa
     agents = home / ".cli"
     agents.mkdir()
     plant(agents / "config.json")
-    in_time(lambda: cli.merge_json(agents / "config.json", add, agents))
+    in_time(lambda: agent_cli.merge_json(agents / "config.json", add, agents))
     assert [path.name for path in agents.iterdir()] == ["config.json"]
 
 
 def test_half_a_character_in_a_file_is_no_end_of_it(home: Path) -> None:
     file = home / "config.json"
     file.write_text('{"half": "\\ud800", "whole": "ä"}')
-    cli.merge_json(file, add, home)
+    agent_cli.merge_json(file, add, home)
     assert json.loads(file.read_text()) == {"half": "\ud800", "whole": "ä", "ours": 2}
 
 
@@ -208,7 +208,7 @@ def test_a_lock_that_is_none_is_not_waited_for(tmp_path: Path) -> None:
         acquired: list[bool] = []
 
         def take(name: str = name, acquired: list[bool] = acquired) -> None:
-            with lock_folder(tmp_path / name, patience=2 * WITHIN) as held:
+            with lock_folder(tmp_path / name, patience=2 * TIMEOUT) as held:
                 acquired.append(held)
 
         in_time(take)
@@ -406,11 +406,11 @@ async def test_a_slow_store_of_goose_does_not_block_the_event_loop(
 ) -> None:
     free = threading.Event()
 
-    def locked(_store: Store, _query: str, *_values: object) -> list[tuple[Any, ...]]:
-        assert free.wait(WITHIN)
+    def locked(_store: GooseStore, _query: str, *_values: object) -> list[tuple[Any, ...]]:
+        assert free.wait(TIMEOUT)
         return []
 
-    monkeypatch.setattr(Store, "ask", locked)
+    monkeypatch.setattr(GooseStore, "query", locked)
     launching = asyncio.create_task(Goose({}, LocalHost()).launch(context))
     for _ in range(100):
         await asyncio.sleep(0)

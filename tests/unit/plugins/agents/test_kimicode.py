@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.plugins.agents.kimicode import KimiCode, Wire, folder_key, own_node
+from agent_orchestrator.plugins.agents.kimicode import KimiCode, WireLogState, folder_key, node_environment
 from agent_orchestrator.plugins.agents.shared.journals import MAX_JOURNALS
 from agent_orchestrator.protocols import Activity, AgentContext, NotReady
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.played_launch import Play, kinds
+from tests.unit.plugins.agents.played_launch import PlayedLaunch, kinds
 
 pytestmark = pytest.mark.anyio
 
@@ -48,22 +48,22 @@ def wire_of(tmp_path: Path, session: str = SESSION, agent: str = "main") -> Path
     return folder / session / "agents" / agent / "wire.jsonl"
 
 
-def play(tmp_path: Path, **memo: str) -> Play:
-    return Play(KimiCode({}, LocalHost()), tmp_path, {"home": str(tmp_path / "home"), "prompt": "yes", **memo})
+def play(tmp_path: Path, **memo: str) -> PlayedLaunch:
+    return PlayedLaunch(KimiCode({}, LocalHost()), tmp_path, {"home": str(tmp_path / "home"), "prompt": "yes", **memo})
 
 
 async def test_a_turn(tmp_path: Path) -> None:
     wire = wire_of(tmp_path)
     async with play(tmp_path) as launch:
-        began = await launch.after(wire, record("metadata"), prompt("Fix it"))
+        began = await launch.write_and_read(wire, record("metadata"), prompt("Fix it"))
         assert kinds(began) == ["Conversation", "MessageTaken", "active"]
         assert (began[0].conversation, began[1].text) == (SESSION, "Fix it")
-        (used,) = await launch.after(
+        (used,) = await launch.write_and_read(
             wire, step("step.begin"), USED, text_part("I look."), step("tool.call", name="Bash")
         )
         assert (used.model, used.input, used.output, used.cache_read, used.cache_write) == ("gpt-5", 1200, 50, 300, 20)
         end = record("turn.ended", turnId=0, reason="completed")
-        (ended,) = await launch.after(wire, step("step.begin"), text_part("Done "), text_part("one"), end)
+        (ended,) = await launch.write_and_read(wire, step("step.begin"), text_part("Done "), text_part("one"), end)
         assert ended.text == "Done one"
 
 
@@ -72,22 +72,28 @@ async def test_a_permission(tmp_path: Path) -> None:
     display = {"kind": "command", "command": "touch a", "cwd": str(tmp_path / "workspace")}
     request = {"toolName": "Bash", "action": "Running: touch a", "display": display}
     async with play(tmp_path) as launch:
-        await launch.after(wire, prompt("Fix it"))
+        await launch.write_and_read(wire, prompt("Fix it"))
         request_record = record("interaction.request", id="approval_1", kind="approval", request=request)
-        (report,) = await launch.after(wire, request_record)
+        (report,) = await launch.write_and_read(wire, request_record)
         assert (report.tool, report.command, report.request) == ("Bash", "touch a", "approval_1")
-        assert kinds(await launch.after(wire, record("interaction.resolved", id="approval_1"))) == ["active"]
+        assert kinds(await launch.write_and_read(wire, record("interaction.resolved", id="approval_1"))) == ["active"]
         elsewhere = {**request, "display": {**display, "cwd": "/x y"}}
-        (other,) = await launch.after(wire, record("interaction.request", id="3", kind="approval", request=elsewhere))
+        (other,) = await launch.write_and_read(
+            wire, record("interaction.request", id="3", kind="approval", request=elsewhere)
+        )
         assert other.command == "cd '/x y' && touch a", "another folder makes another command of it"
         file = {"display": {"path": str(tmp_path / "workspace/src/a.py")}, "toolName": "Write"}
-        (edit,) = await launch.after(wire, record("interaction.request", id="2", kind="approval", request=file))
+        (edit,) = await launch.write_and_read(
+            wire, record("interaction.request", id="2", kind="approval", request=file)
+        )
         assert (edit.tool, edit.command) == ("edit", "src/a.py")
 
 
 def test_a_question_is_answered_by_a_person_in_its_terminal() -> None:
     questions = {"questions": [{"question": "Which one?"}]}
-    (report,) = Wire(Path("/w")).take(record("interaction.request", id="1", kind="question", request=questions))
+    (report,) = WireLogState(Path("/w")).read_record(
+        record("interaction.request", id="1", kind="question", request=questions)
+    )
     assert isinstance(report, r.ActivityReport) and report.state == Activity.BLOCKED and "Which one?" in report.detail
 
 
@@ -95,13 +101,13 @@ async def test_retries_an_interruption_and_an_error(tmp_path: Path) -> None:
     wire = wire_of(tmp_path)
     failed = {"nextAttempt": 2, "maxAttempts": 10, "errorMessage": "500 scripted error 500", "statusCode": 500}
     async with play(tmp_path) as launch:
-        await launch.after(wire, prompt("Fix it"))
-        (retry,) = await launch.after(wire, record("turn.step.retrying", **failed))
+        await launch.write_and_read(wire, prompt("Fix it"))
+        (retry,) = await launch.write_and_read(wire, record("turn.step.retrying", **failed))
         assert (retry.state, retry.detail) == (Activity.RETRYING, "500 scripted error 500 (attempt 2 of 10)")
-        assert kinds(await launch.after(wire, USED)) == ["Usage", "active"]
-        assert kinds(await launch.after(wire, record("turn.ended", reason="cancelled"))) == ["interrupted"]
+        assert kinds(await launch.write_and_read(wire, USED)) == ["Usage", "active"]
+        assert kinds(await launch.write_and_read(wire, record("turn.ended", reason="cancelled"))) == ["interrupted"]
         error = {"code": "provider.api_error", "message": "400 scripted error 400"}
-        (report,) = await launch.after(
+        (report,) = await launch.write_and_read(
             wire, prompt("x", "injection"), record("turn.ended", reason="failed", error=error)
         )
         assert (report.state, report.detail) == (Activity.INTERRUPTED, "API error: 400 scripted error 400")
@@ -109,16 +115,18 @@ async def test_retries_an_interruption_and_an_error(tmp_path: Path) -> None:
 
 async def test_a_subagents_use_counts_and_its_words_do_not(tmp_path: Path) -> None:
     async with play(tmp_path) as launch:
-        await launch.after(wire_of(tmp_path), prompt("Fix it"))
+        await launch.write_and_read(wire_of(tmp_path), prompt("Fix it"))
         inner = [prompt("inner"), USED, text_part("inner words"), record("turn.ended", reason="completed")]
-        assert kinds(await launch.after(wire_of(tmp_path, agent="a1"), *inner)) == ["Usage"]
+        assert kinds(await launch.write_and_read(wire_of(tmp_path, agent="a1"), *inner)) == ["Usage"]
 
 
 async def test_a_plan_is_progress(tmp_path: Path) -> None:
     todos = [{"title": "one", "status": "done"}, {"title": "two", "status": "in_progress"}, {"title": "three"}]
     async with play(tmp_path) as launch:
-        await launch.after(wire_of(tmp_path), prompt("Fix it"))
-        (report,) = await launch.after(wire_of(tmp_path), step("tool.call", name="TodoList", args={"todos": todos}))
+        await launch.write_and_read(wire_of(tmp_path), prompt("Fix it"))
+        (report,) = await launch.write_and_read(
+            wire_of(tmp_path), step("tool.call", name="TodoList", args={"todos": todos})
+        )
         assert (report.done, report.total, report.step) == (1, 3, "two")
 
 
@@ -126,13 +134,13 @@ async def test_a_restored_one_is_idle_when_its_prompt_is_there(tmp_path: Path) -
     wire = wire_of(tmp_path)
     first = play(tmp_path)
     async with first:
-        await first.after(wire, prompt("Fix it"))
+        await first.write_and_read(wire, prompt("Fix it"))
     before = json.dumps({SESSION: wire.stat().st_size})
-    later = replace(play(tmp_path, prompt="", before=before), conversation=SESSION, cursors=first.cursors_read())
+    later = replace(play(tmp_path, prompt="", before=before), conversation=SESSION, cursors=first.read_positions())
     async with later:
         later.visible = READY
-        assert kinds(await later.after()) == ["idle"]
-        assert kinds(await later.after(wire, prompt("Again"))) == ["MessageTaken", "active"]
+        assert kinds(await later.write_and_read()) == ["idle"]
+        assert kinds(await later.write_and_read(wire, prompt("Again"))) == ["MessageTaken", "active"]
 
 
 # -- launching ---------------------------------------------------------------------------------------------------------
@@ -169,7 +177,7 @@ async def test_its_rules_and_its_task_are_typed(context: AgentContext) -> None:
 async def test_the_agent_runs_on_its_own_node_executable(context: AgentContext, tmp_path: Path) -> None:
     plan = await KimiCode({}, LocalHost()).launch(context)
     assert plan.env["PATH"].split(":")[0] == str(tmp_path / "bin")
-    assert own_node(str(tmp_path / "private/kimi"), {}) == {}
+    assert node_environment(str(tmp_path / "private/kimi"), {}) == {}
 
 
 async def test_its_folder_is_trusted(context: AgentContext, tmp_path: Path) -> None:
@@ -219,4 +227,4 @@ async def test_only_the_latest_sessions_are_read(context: AgentContext, tmp_path
 async def test_a_session_that_began_in_another_folder_is_heard(tmp_path: Path) -> None:
     elsewhere = tmp_path / "home/sessions/wd_other" / SESSION / "agents/main/wire.jsonl"
     async with replace(play(tmp_path), conversation=SESSION) as launch:
-        assert kinds(await launch.after(elsewhere, prompt("Fix it"))) == ["MessageTaken", "active"]
+        assert kinds(await launch.write_and_read(elsewhere, prompt("Fix it"))) == ["MessageTaken", "active"]

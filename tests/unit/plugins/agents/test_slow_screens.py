@@ -23,7 +23,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("read", [gemini.dialog_report, dialogs.retry])
+@pytest.mark.parametrize("read", [gemini.dialog_report, dialogs.retried_error])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_parsing_a_screen_takes_linear_time(read: Callable[[str], object], name: str) -> None:
     """Each takes a fraction of a second; where work grows with the square of the length, many."""
@@ -46,7 +46,7 @@ def test_parsing_a_screen_takes_linear_time(read: Callable[[str], object], name:
     ],
 )
 def test_the_last_retry_is_reported(screen: str, expected: str) -> None:
-    assert dialogs.retry(screen) == expected
+    assert dialogs.retried_error(screen) == expected
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.errors import Missing
 from agent_orchestrator.plugins.agents import yaml_agents
 from agent_orchestrator.protocols import AgentContext, AgentLaunch
@@ -42,13 +42,13 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 async def launch(name: str, context: AgentContext, **options: object) -> AgentLaunch:
-    plan: AgentLaunch = await Registry().make("agent", name, options, LocalHost()).launch(context)
+    plan: AgentLaunch = await PluginRegistry().create("agent", name, options, LocalHost()).launch(context)
     return plan
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_each_is_an_agent_by_its_name(name: str, context: AgentContext) -> None:
-    assert name in Registry().names("agent")
+    assert name in PluginRegistry().names("agent")
     assert AGENT_SECRETS[name], "it gets its own key"
     first = await launch(name, context)
     text = "\n".join([*first.argv, first.paste or ""])

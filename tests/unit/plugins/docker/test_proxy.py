@@ -56,7 +56,7 @@ async def ask(tmp_path: Path) -> AsyncIterator[Ask]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     proxy = Proxy(str(tmp_path / "log"), f"127.0.0.1:{port}", [f"127.0.0.1:{port}"])
-    doors = {"proxy": proxy.serve, "daemon": proxy.to_daemon}
+    doors = {"proxy": proxy.serve, "daemon": proxy.forward_to_daemon}
     sockets = [await asyncio.start_unix_server(serve, tmp_path / name) for name, serve in doors.items()]
 
     async def exchange(text: bytes, door: str = "proxy") -> bytes:

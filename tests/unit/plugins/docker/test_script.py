@@ -100,17 +100,17 @@ def test_an_allowlist_that_cannot_be_held_is_refused(tmp_path: Path) -> None:
         network_setup(container, Engine("docker", "28"), tmp_path, tmp_path / "log", "")
     for relay in ("socat", "python3", "node"):
         mounts = network_setup(container, Engine("docker", "28"), tmp_path, tmp_path / "log", relay)
-        assert mounts.options == ("--network", "none") and "8700" in mounts.before[-1] + mounts.before[0]
+        assert mounts.options == ("--network", "none") and "8700" in mounts.script_lines[-1] + mounts.script_lines[0]
         assert mounts.rules[:3] == (str(tmp_path), str(tmp_path / "log"), "127.0.0.1:8700")
 
 
 def test_the_owner_of_files_is_the_user_whatever_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getuid", lambda: 1000)
     monkeypatch.setattr("os.getgid", lambda: 100)
-    assert Engine("docker", "20").owner() == ("--user", "1000:100")
-    assert Engine("docker", "20", rootless=True).owner() == ("--user", "0:0")
-    assert Engine("docker", "20", remapped=True).owner() == ("--userns", "host", "--user", "1000:100")
-    assert Engine("podman", "4", rootless=True).owner() == ("--userns", "keep-id", "--user", "1000:100")
+    assert Engine("docker", "20").user_options() == ("--user", "1000:100")
+    assert Engine("docker", "20", rootless=True).user_options() == ("--user", "0:0")
+    assert Engine("docker", "20", remapped=True).user_options() == ("--userns", "host", "--user", "1000:100")
+    assert Engine("podman", "4", rootless=True).user_options() == ("--userns", "keep-id", "--user", "1000:100")
 
 
 def test_engines_are_known_by_their_own_words() -> None:

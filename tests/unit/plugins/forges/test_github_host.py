@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Denied, UsageError
-from agent_orchestrator.plugins.forges.github.comment_marks import has_mark, mark, split_mark, with_mark
 from agent_orchestrator.plugins.forges.github.host import GitHubHost, parse_repository_address
 from agent_orchestrator.plugins.forges.shared import tokens
+from agent_orchestrator.plugins.forges.shared.comment_marks import has_mark, hidden_mark, split_mark, with_mark
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +112,7 @@ async def test_gh_is_asked_for_that_host(no_tokens: Path) -> None:
     gh(no_tokens, '[ "$*" = "auth token --hostname git.example.com" ] && echo gho_fromgh')
     host = GitHubHost({"repo": "git.example.com/o/n"}, LocalHost(), "scm")
     await host.http()
-    assert host.token == tokens.Token("gho_fromgh", "gh auth token")
+    assert host.token == tokens.ForgeToken("gho_fromgh", "gh auth token")
 
 
 @pytest.mark.parametrize("script", ["exit 1", "echo", "echo not signed in", None])
@@ -124,7 +124,7 @@ async def test_without_a_token_the_error_has_a_remedy(no_tokens: Path, script: s
 
 
 def test_a_token_is_never_shown() -> None:
-    token = tokens.Token("gho_secret", "GITHUB_TOKEN")
+    token = tokens.ForgeToken("gho_secret", "GITHUB_TOKEN")
     assert "gho_secret" not in repr(token) + str(token) + f"{token}" + token.digest
 
 
@@ -135,7 +135,7 @@ def test_an_invalid_token_is_refused() -> None:
 
 def test_git_is_given_the_token_by_its_environment_alone_and_for_that_host() -> None:
     host = GitHubHost({"repo": "git.example.com/o/n", "token": "gho_secret"}, LocalHost(), "scm")
-    url, env = host.git("o/n")
+    url, env = host.git_remote("o/n")
     assert url == "https://git.example.com/o/n.git"
     settings = {env[f"GIT_CONFIG_KEY_{i}"]: env[f"GIT_CONFIG_VALUE_{i}"] for i in range(int(env["GIT_CONFIG_COUNT"]))}
     header = settings["http.https://git.example.com/.extraHeader"]
@@ -146,7 +146,7 @@ def test_git_is_given_the_token_by_its_environment_alone_and_for_that_host() -> 
 
 def test_without_a_known_token_git_asks_gh_itself(no_tokens: Path) -> None:
     gh(no_tokens, '[ "$1 $2" = "auth git-credential" ] && printf "username=x\\npassword=gho_fromgh\\n"')
-    _, env = GitHubHost({"repo": "o/n"}, LocalHost(), "scm").git("o/n")
+    _, env = GitHubHost({"repo": "o/n"}, LocalHost(), "scm").git_remote("o/n")
 
     def git_credential(host: str) -> str:
         done = subprocess.run(
@@ -171,12 +171,12 @@ def test_a_marks_key_comes_back_whatever_it_is(key: str, text: str) -> None:
         return
     marked = with_mark(text, key)
     assert split_mark(marked)[1] == key
-    assert mark(key).count("-->") == 1
-    assert "\n" not in mark(key)
+    assert hidden_mark(key).count("-->") == 1
+    assert "\n" not in hidden_mark(key)
 
 
 def test_a_quoted_mark_is_not_ours_and_a_long_text_fits() -> None:
-    marked = with_mark(f"they said {mark('other')}\n> {mark('other')}", "mine")
+    marked = with_mark(f"they said {hidden_mark('other')}\n> {hidden_mark('other')}", "mine")
     assert has_mark(marked, "mine")
     assert not has_mark(marked, "other")
     assert len(with_mark("x" * 1_000_000, "mine")) < 65_536
@@ -194,6 +194,6 @@ async def test_a_new_login_needs_no_restart_of_the_daemon(no_tokens: Path) -> No
     first = await host.http()
     gh(no_tokens, "echo gho_new")
     assert await host.http() is first
-    first.rejected = True
+    first.is_token_rejected = True
     assert await host.http() is not first
-    assert host.token == tokens.Token("gho_new", "gh auth token")
+    assert host.token == tokens.ForgeToken("gho_new", "gh auth token")

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.plugins.forges.github.comment_marks import with_mark
-from agent_orchestrator.plugins.forges.github.people import author, is_same_login, parse_time
+from agent_orchestrator.plugins.forges.github.people import parse_author
 from agent_orchestrator.plugins.forges.github.pull_request_reader import (
     check_state,
     checks_of,
-    pull_state,
+    parse_pull_request,
     read_missing_pages,
 )
+from agent_orchestrator.plugins.forges.shared.comment_marks import is_same_login, with_mark
+from agent_orchestrator.plugins.forges.shared.timestamps import parse_time
 from agent_orchestrator.protocols.forge import Author
 
 pytestmark = pytest.mark.anyio
@@ -61,22 +62,22 @@ def comment_node(body: str, login: str = "ann", association: str = "MEMBER", **m
 
 
 def test_the_plain_facts() -> None:
-    pull = pull_state(node(run("build"), mergeCommit={"oid": "m"}), "us")
+    pull = parse_pull_request(node(run("build"), mergeCommit={"oid": "m"}), "us")
     assert (pull.number, pull.id, pull.state, pull.branch, pull.head) == (4, "PR_1", "open", "feature/x", HEAD)
     assert (pull.base, pull.base_head, pull.mergeable, pull.blocked) == ("main", "new", "yes", "")
     assert pull.labels == ("bug",)
     assert [(check.name, check.state, check.job) for check in pull.checks] == [("CI / build", "success", "1")]
     assert pull.unread == ()
     assert pull.merged_as is None
-    assert pull_state(node(state="MERGED", mergeCommit={"oid": "m"}), "us").merged_as == "m"
-    assert pull_state(node(isCrossRepository=True, headRepository=None), "us").fork == "?"
+    assert parse_pull_request(node(state="MERGED", mergeCommit={"oid": "m"}), "us").merged_as == "m"
+    assert parse_pull_request(node(isCrossRepository=True, headRepository=None), "us").fork == "?"
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [("MERGEABLE", "yes"), ("CONFLICTING", "no"), ("UNKNOWN", "unknown"), (None, "unknown")]
 )
 def test_unknown_mergeability_stays_unknown(value: str | None, expected: str) -> None:
-    assert pull_state(node(mergeable=value), "us").mergeable == expected
+    assert parse_pull_request(node(mergeable=value), "us").mergeable == expected
 
 
 @pytest.mark.parametrize(
@@ -150,13 +151,13 @@ def test_jobs_of_the_same_name_in_two_workflows_are_two_checks() -> None:
 
 
 def test_no_checks_yet_is_not_none_expected() -> None:
-    pull = pull_state(node(), "us")
+    pull = parse_pull_request(node(), "us")
     assert (pull.checks, pull.checks_expected, pull.unread) == ((), None, ())
 
 
 def test_a_required_check_is_expected() -> None:
     rule = {"target": {"oid": "n"}, "refUpdateRule": {"requiredStatusCheckContexts": ["build"]}}
-    pull = pull_state(node(baseRef=rule, mergeStateStatus="BLOCKED"), "us")
+    pull = parse_pull_request(node(baseRef=rule, mergeStateStatus="BLOCKED"), "us")
     assert pull.checks_expected is True
     assert pull.blocked == "required checks have not passed: build"
 
@@ -174,13 +175,13 @@ def test_a_required_check_is_expected() -> None:
     ],
 )
 def test_the_unmet_requirement_of_a_merge_is_named(changes: dict[str, Any], expected: str) -> None:
-    assert pull_state(node(**changes), "us").blocked == expected
+    assert parse_pull_request(node(**changes), "us").blocked == expected
 
 
 def test_the_merge_queue_and_auto_merge_are_seen() -> None:
-    assert pull_state(node(isInMergeQueue=True), "us").queued
-    assert pull_state(node(autoMergeRequest={"enabledAt": "now"}), "us").queued
-    assert not pull_state(node(), "us").queued
+    assert parse_pull_request(node(isInMergeQueue=True), "us").queued
+    assert parse_pull_request(node(autoMergeRequest={"enabledAt": "now"}), "us").queued
+    assert not parse_pull_request(node(), "us").queued
 
 
 @pytest.mark.parametrize(
@@ -189,19 +190,19 @@ def test_the_merge_queue_and_auto_merge_are_seen() -> None:
      ("FIRST_TIME_CONTRIBUTOR", "no"), ("MANNEQUIN", "no"), ("NEW_WORD", "unknown"), (None, "unknown")],
 )  # fmt: skip
 def test_write_access_is_derived_from_the_association(association: str | None, expected: str) -> None:
-    assert author({"login": "ann"}, association).write_access == expected
+    assert parse_author({"login": "ann"}, association).write_access == expected
 
 
 def test_bots_have_their_ending_and_ghosts_a_name() -> None:
-    assert author({"__typename": "Bot", "login": "dependabot"}, "NONE") == Author("dependabot[bot]", "bot", "no")
-    assert author({"type": "Bot", "login": "dependabot[bot]"}, "NONE") == Author("dependabot[bot]", "bot", "no")
-    assert author(None, "OWNER") == Author("ghost", "person", "no")
+    assert parse_author({"__typename": "Bot", "login": "dependabot"}, "NONE") == Author("dependabot[bot]", "bot", "no")
+    assert parse_author({"type": "Bot", "login": "dependabot[bot]"}, "NONE") == Author("dependabot[bot]", "bot", "no")
+    assert parse_author(None, "OWNER") == Author("ghost", "person", "no")
     assert is_same_login("app", "app[bot]")
     assert not is_same_login("", "")
 
 
 def test_only_our_marked_comments_are_the_agents() -> None:
-    pull = pull_state(
+    pull = parse_pull_request(
         node(
             comments=page(
                 comment_node(with_mark("done", "k:1"), "us"),
@@ -229,7 +230,7 @@ def test_every_comment_of_a_thread_with_its_place() -> None:
         comment_node("spam", isMinimized=True),
     )
     thread = {"id": "T", "isResolved": True, "path": "a.py", "line": None, "originalLine": 7, "comments": notes}
-    pull = pull_state(node(reviewThreads=page(thread)), "us")
+    pull = parse_pull_request(node(reviewThreads=page(thread)), "us")
     assert [
         (comment.body, comment.path, comment.line, comment.thread, comment.resolved) for comment in pull.comments
     ] == [
@@ -243,7 +244,7 @@ def test_reviews_with_a_body_only_and_those_that_are_but_frames() -> None:
     def review(state: str, body: str = "", **more: Any) -> dict[str, Any]:
         return comment_node(body, state=state, submittedAt="2026-01-02T03:04:05Z", commit={"oid": "c"}, **more)
 
-    pull = pull_state(
+    pull = parse_pull_request(
         node(
             reviews=page(
                 review("COMMENTED", "please look at x"),
@@ -280,7 +281,7 @@ def test_reviews_with_a_body_only_and_those_that_are_but_frames() -> None:
 def test_unread_parts_are_named(
     changes: dict[str, Any], failed: list[tuple[Any, ...]], unread: tuple[str, ...]
 ) -> None:
-    pull = pull_state(node(run("build"), **changes), "us", failed)
+    pull = parse_pull_request(node(run("build"), **changes), "us", failed)
     assert pull.unread == unread
     if "checks" in unread:
         assert (pull.checks, pull.checks_expected) == ((), None)
@@ -309,7 +310,7 @@ async def test_all_pages_are_followed() -> None:
         return {"node": {"page": _slice(everything[name], start)}}, []
 
     await read_missing_pages(ask, pull)
-    state = pull_state(pull, "us")
+    state = parse_pull_request(pull, "us")
     assert state.unread == ()
     assert len(state.checks) == 300
     assert len(state.comments) == 1120
@@ -328,7 +329,7 @@ async def test_a_page_that_fails_leaves_its_part_unread() -> None:
         return {"node": {"page": None}}, [{"type": "SERVICE_UNAVAILABLE"}]
 
     await read_missing_pages(ask, pull)
-    assert pull_state(pull, "us").unread == ("comments",)
+    assert parse_pull_request(pull, "us").unread == ("comments",)
 
 
 _ANY: st.SearchStrategy[Any] = (
@@ -349,7 +350,7 @@ _PARTS = [
 
 @given(st.dictionaries(st.sampled_from(_PARTS), _ANY))
 def test_missing_data_never_makes_a_check_green(changes: dict[str, Any]) -> None:
-    pull = pull_state(node(**changes), "us")
+    pull = parse_pull_request(node(**changes), "us")
     assert not pull.checks
     assert pull.checks_expected is None
     assert pull.mergeable == ("yes" if "mergeable" not in changes else "unknown")
@@ -400,7 +401,7 @@ def test_a_hole_anywhere_never_hides_a_failure(holes: list[tuple[Any, ...]]) -> 
         if place is not None:
             place[last] = None
     value = [hole for hole in holes if hole[-1] in ("commits", "commit", "statusCheckRollup", "checkSuites")]
-    state = pull_state(pull, "us", value)
+    state = parse_pull_request(pull, "us", value)
     failing = {check.name for check in state.checks if check.state != "success"}
     assert len(failing) >= 2 or "checks" in state.unread
     assert state.checks_expected is not False

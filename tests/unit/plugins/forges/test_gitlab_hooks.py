@@ -24,26 +24,26 @@ def headers(**more: str) -> dict[str, str]:
 
 def test_only_who_shows_the_secret_is_genuine() -> None:
     assert isinstance(HOOKS, Hooks)
-    assert HOOKS.genuine(headers(), b"{}", ["s3cret"]) is not None
-    assert HOOKS.genuine(headers(), b"{}", ["other", "s3cret"]) is not None
-    assert HOOKS.genuine(headers(), b"{}", ["other"]) is None
-    assert HOOKS.genuine(headers(), b"{}", []) is None
-    assert HOOKS.genuine({"X-Gitlab-Event": "Note Hook"}, b"{}", ["s3cret"]) is None
-    assert HOOKS.genuine(headers(**{"X-Gitlab-Token": ""}), b"{}", ["", "s3cret"]) is None
-    assert HOOKS.genuine(headers(**{"X-Gitlab-Token": "ünï"}), b"{}", ["s3cret"]) is None
+    assert HOOKS.verify(headers(), b"{}", ["s3cret"]) is not None
+    assert HOOKS.verify(headers(), b"{}", ["other", "s3cret"]) is not None
+    assert HOOKS.verify(headers(), b"{}", ["other"]) is None
+    assert HOOKS.verify(headers(), b"{}", []) is None
+    assert HOOKS.verify({"X-Gitlab-Event": "Note Hook"}, b"{}", ["s3cret"]) is None
+    assert HOOKS.verify(headers(**{"X-Gitlab-Token": ""}), b"{}", ["", "s3cret"]) is None
+    assert HOOKS.verify(headers(**{"X-Gitlab-Token": "ünï"}), b"{}", ["s3cret"]) is None
 
 
 def test_an_invalid_delivery_is_refused() -> None:
     with pytest.raises(UsageError, match="X-Gitlab-Event"):
-        HOOKS.genuine({"X-Gitlab-Token": "s3cret"}, b"{}", ["s3cret"])
+        HOOKS.verify({"X-Gitlab-Token": "s3cret"}, b"{}", ["s3cret"])
     for body in (b"no", b"[1]", b"\xff", b"[" * 100_000):
         with pytest.raises(UsageError):
-            HOOKS.genuine(headers(), body, ["s3cret"])
+            HOOKS.verify(headers(), body, ["s3cret"])
 
 
 def test_a_delivery_is_identified_by_its_key_or_its_content() -> None:
     def named(body: bytes, **more: str) -> str:
-        delivery = HOOKS.genuine(headers(**more), body, ["s3cret"])
+        delivery = HOOKS.verify(headers(**more), body, ["s3cret"])
         assert delivery is not None
         return delivery.id
 
@@ -124,7 +124,7 @@ KEYS = ["object_kind", "project", "object_attributes", "merge_request", "issue",
 )
 def test_nothing_breaks_it(kind: str, payload: dict[str, Any]) -> None:
     body = json.dumps(payload).encode()
-    delivery = HOOKS.genuine(headers(**{"X-Gitlab-Event": kind}), body, ["s3cret"])
+    delivery = HOOKS.verify(headers(**{"X-Gitlab-Event": kind}), body, ["s3cret"])
     assert delivery is not None
     hint = HOOKS.hint(delivery)
     assert hint is None or (hint.repo and (hint.pulls or hint.heads or hint.branches or hint.issues))

@@ -10,8 +10,8 @@ import pytest
 
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import Denied, UsageError
-from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost, place_of
-from agent_orchestrator.plugins.forges.shared.request_budget import Budget
+from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost, parse_project_address
+from agent_orchestrator.plugins.forges.shared.rate_limits import RequestBudget
 
 pytestmark = pytest.mark.anyio
 
@@ -56,14 +56,14 @@ def glab(folder: Path, script: str) -> None:
     ],
 )
 def test_the_address_of_a_project_is_resolved(config: dict[str, str], repo: str, api: str, web: str) -> None:
-    place = place_of(config, "scm")
+    place = parse_project_address(config, "scm")
     assert (place.repo, place.api, place.web) == (repo, api, web)
 
 
 @pytest.mark.parametrize("config", [{}, {"repo": "n"}, {"repo": "g/../n"}, {"repo": "g/n", "apiUrl": "ftp://x"}])
 def test_an_invalid_project_is_refused(config: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        place_of(config, "scm")
+        parse_project_address(config, "scm")
 
 
 def make_host(**config: str) -> GitLabHost:
@@ -99,7 +99,7 @@ async def test_without_any_token_the_remedy_is_named(programs: Path) -> None:
 
 async def _token(host: GitLabHost) -> str:
     await host.http()
-    _, env = host.git("g/n")
+    _, env = host.git_remote("g/n")
     header = next(value for key, value in env.items() if value.startswith("Authorization: Basic "))
     name, _, token = base64.b64decode(header.rpartition(" ")[2]).decode().partition(":")
     assert name == "oauth2"
@@ -107,7 +107,7 @@ async def _token(host: GitLabHost) -> str:
 
 
 def test_git_gets_the_token_in_its_environment_for_that_host_alone() -> None:
-    url, env = make_host(token="glpat-1", apiUrl="https://git.example.com/api/v4").git("g/n")
+    url, env = make_host(token="glpat-1", apiUrl="https://git.example.com/api/v4").git_remote("g/n")
     assert url == "https://git.example.com/g/n.git"
     assert "glpat-1" not in " ".join([url, *env.values()])
     assert env["GIT_CONFIG_KEY_1"] == "http.https://git.example.com/.extraHeader"
@@ -116,9 +116,9 @@ def test_git_gets_the_token_in_its_environment_for_that_host_alone() -> None:
 
 def test_unchanged_responses_count_as_our_own_requests() -> None:
     """GitLab counts it, GitHub does not."""
-    budget = Budget(lambda: 1_000.0)
+    budget = RequestBudget(lambda: 1_000.0)
     for left in (100, 99, 98):
         headers = {"ratelimit-limit": "2000", "ratelimit-remaining": str(left), "ratelimit-reset": "1060"}
         budget.record(headers, 304)
     [row] = budget.rows()
-    assert (row.remaining, row.others) == (98, 0)
+    assert (row.remaining, row.used_by_others) == (98, 0)

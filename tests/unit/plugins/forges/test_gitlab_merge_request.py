@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import (
-    Parts,
-    blocked,
+    MergeRequestParts,
+    blocking_reason,
     checks_of,
     job_state,
     merge_commit_of,
-    mergeable,
+    mergeability,
+    parse_merge_request,
     plain_title,
-    pull_state,
 )
-from agent_orchestrator.plugins.forges.gitlab.people import Members
+from agent_orchestrator.plugins.forges.gitlab.permissions import ProjectPermissions
 from agent_orchestrator.protocols.forge import Author
 
 
@@ -42,7 +42,7 @@ from agent_orchestrator.protocols.forge import Author
 )
 def test_the_merge_status_is_mapped(status: str, plain: str, conflicts: bool, means: str) -> None:
     merge_request = {"detailed_merge_status": status, "merge_status": plain, "has_conflicts": conflicts}
-    assert mergeable(merge_request) == means
+    assert mergeability(merge_request) == means
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_merge_status_is_mapped(status: str, plain: str, conflicts: bool, me
     ],
 )
 def test_the_unmet_requirement_of_a_merge_is_named(status: str, says: str) -> None:
-    assert blocked({"detailed_merge_status": status}) == says
+    assert blocking_reason({"detailed_merge_status": status}) == says
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def people(who: Any) -> Author:
 
 
 def test_unread_parts_are_named_and_unknown() -> None:
-    parts = Parts(WHOLE, None, None, None, None, PIPELINE)
-    state = pull_state(parts, people, "me")
+    parts = MergeRequestParts(WHOLE, None, None, None, None, PIPELINE)
+    state = parse_merge_request(parts, people, "me")
     assert state.unread == ("checks", "comments", "reviews")
     assert (state.checks, state.checks_expected, state.reviews, state.comments) == ((), None, (), ())
     assert (state.id, state.number, state.mergeable) == ("3!4", 4, "unknown")
@@ -136,7 +136,9 @@ def test_an_approval_has_one_name_before_and_after_it_was_written_down_and_when_
     discussions = [{"id": "d", "individual_note": True, "notes": [written]}]
     approvals = {"approved_by": [{"user": {"username": "rev"}}]}
     review_lists = [
-        pull_state(Parts(WHOLE, approval_state, discussion_list, [], [], None), people, "me").reviews
+        parse_merge_request(
+            MergeRequestParts(WHOLE, approval_state, discussion_list, [], [], None), people, "me"
+        ).reviews
         for approval_state, discussion_list in (
             (approvals, []),
             (approvals, discussions),
@@ -156,7 +158,7 @@ def test_requested_changes_have_one_name_each_time_also_before_they_are_written_
     review_lists = []
     for written in ([], [first], [first, second]):
         discussions = [{"id": "d", "individual_note": True, "notes": written}]
-        state = pull_state(Parts(WHOLE, {}, discussions, wanting, [], None), people, "me")
+        state = parse_merge_request(MergeRequestParts(WHOLE, {}, discussions, wanting, [], None), people, "me")
         review_lists.append([(review.id, review.verdict) for review in state.reviews])
     assert review_lists == [
         [("changes-rev", "changes_requested")],
@@ -174,7 +176,7 @@ def test_events_are_distinguished_from_comments() -> None:
     ]
     discussions = [{"id": f"d{item['id']}", "individual_note": True, "notes": [item]} for item in notes]
     approvals = {"approved_by": [{"user": {"username": "rev"}}, {"user": {"username": "old"}, "approved_at": None}]}
-    state = pull_state(Parts(WHOLE, approvals, discussions, [], [], None), people, "me")
+    state = parse_merge_request(MergeRequestParts(WHOLE, approvals, discussions, [], [], None), people, "me")
     assert [(item.id, item.verdict, item.author.name, item.head) for item in state.reviews] == [
         ("changes-rev", "commented", "rev", ""),
         ("approved-rev", "approved", "rev", "h"),
@@ -184,7 +186,7 @@ def test_events_are_distinguished_from_comments() -> None:
 
 
 def test_bots_and_deleted_users_are_recognized() -> None:
-    members = Members(lambda: 0.0)
+    members = ProjectPermissions(lambda: 0.0)
     assert members.author({"id": 1, "username": "project_12_bot_5aff0e"}).kind == "bot"
     assert members.author({"id": 1, "username": "group_12_bot"}).kind == "bot"
     assert members.author({"id": 1, "username": "renovate", "bot": True}).kind == "bot"
@@ -196,5 +198,5 @@ def test_bots_and_deleted_users_are_recognized() -> None:
 @given(st.text(max_size=20), st.text(max_size=20), st.booleans())
 def test_any_merge_status_of_gitlab_is_accepted(status: str, plain: str, conflicts: bool) -> None:
     merge_request = {"detailed_merge_status": status, "merge_status": plain, "has_conflicts": conflicts}
-    assert mergeable(merge_request) in ("yes", "no", "unknown")
-    assert isinstance(blocked(merge_request), str)
+    assert mergeability(merge_request) in ("yes", "no", "unknown")
+    assert isinstance(blocking_reason(merge_request), str)

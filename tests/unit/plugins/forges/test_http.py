@@ -16,9 +16,9 @@ import pytest
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary
 from agent_orchestrator.plugins.forges.shared import http
-from agent_orchestrator.plugins.forges.shared.http import TRIES, Http, next_page
-from agent_orchestrator.plugins.forges.shared.refusals import HostText
-from agent_orchestrator.protocols.forge import LONGEST_TEXT
+from agent_orchestrator.plugins.forges.shared.http import MAX_ATTEMPTS, ForgeHttpClient, next_page
+from agent_orchestrator.plugins.forges.shared.response_errors import HostText
+from agent_orchestrator.protocols.forge import MAX_FORGE_TEXT_LENGTH
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ class Bench:
     """A server, a client of it, and what was asked and waited for."""
 
     base: str
-    http: Http
+    http: ForgeHttpClient
     received: list[ReceivedRequest] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
 
@@ -76,7 +76,7 @@ async def serving(answer: Answering) -> AsyncIterator[Bench]:
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     speaker = HostText("GitHub", "the token from GITHUB_TOKEN", "gh auth login")
-    bench = Bench(base, Http(base, speaker, {"Authorization": "Bearer s3cret"}, sleep=sleep))
+    bench = Bench(base, ForgeHttpClient(base, speaker, {"Authorization": "Bearer s3cret"}, sleep=sleep))
     try:
         yield bench
     finally:
@@ -99,7 +99,7 @@ async def test_an_unchanged_response_is_not_sent_again() -> None:
         second = await bench.http.get("x")
         assert (first.data, first.unchanged) == ([1, 2], False)
         assert (second.data, second.unchanged) == ([1, 2], True)
-        assert bench.http.budget.unchanged == 1
+        assert bench.http.budget.unchanged_count == 1
 
 
 async def test_only_the_kept_part_stays_in_memory() -> None:
@@ -132,7 +132,7 @@ async def test_the_cache_is_limited_in_size(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_an_endless_listing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MAX_ANSWER_BYTES", 10_000)
+    monkeypatch.setattr(http, "MAX_RESPONSE_BYTES", 10_000)
 
     async def answer(request: ReceivedRequest) -> Reply:
         more = f"<http://{request.headers['host']}/x?page={len(request.path)}>; rel=next"
@@ -140,7 +140,7 @@ async def test_an_endless_listing_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
     async with serving(answer) as bench:
         with pytest.raises(Temporary, match="see who fills it"):
-            await bench.http.pages("x?per_page=100")
+            await bench.http.get_pages("x?per_page=100")
         assert len(bench.received) == 16
 
 
@@ -150,7 +150,7 @@ async def test_long_texts_are_cut_in_memory() -> None:
 
     async with serving(answer) as bench:
         first, second, nothing = (await bench.http.get("x")).data
-    assert len(first["text"]) == len(first["notes"][0]["body"]) == len(second[0]) == LONGEST_TEXT + 1
+    assert len(first["text"]) == len(first["notes"][0]["body"]) == len(second[0]) == MAX_FORGE_TEXT_LENGTH + 1
     assert (first["notes"][0]["n"], nothing) == (1, None)
 
 
@@ -185,10 +185,10 @@ async def test_all_pages_are_read_and_each_is_conditional() -> None:
         return status, {**headers, **link}, body
 
     async with serving(answer) as bench:
-        assert await bench.http.pages("x") == [1, 2, 3]
-        assert await bench.http.pages("x") == [1, 2, 3]
+        assert await bench.http.get_pages("x") == [1, 2, 3]
+        assert await bench.http.get_pages("x") == [1, 2, 3]
         assert len(bench.received) == 6
-        assert bench.http.budget.unchanged == 3
+        assert bench.http.budget.unchanged_count == 3
 
 
 async def test_pages_are_limited_and_stay_on_their_host() -> None:
@@ -197,8 +197,8 @@ async def test_pages_are_limited_and_stay_on_their_host() -> None:
         return as_json([1], Link=f'<{there}>; rel="next"')
 
     async with serving(answer) as bench:
-        assert await bench.http.pages("x", most=4) == [1] * 4
-        assert await bench.http.pages("elsewhere") == [1]
+        assert await bench.http.get_pages("x", most=4) == [1] * 4
+        assert await bench.http.get_pages("elsewhere") == [1]
 
 
 async def test_a_renamed_repository_is_followed_and_remembered() -> None:
@@ -248,7 +248,7 @@ async def test_the_token_goes_to_no_other_host() -> None:
             return 302, {"Location": f"{storage.base}/blob"}, b""
 
         async with serving(answer) as bench:
-            assert await bench.http.tail("logs", 100) == b"the log"
+            assert await bench.http.get_tail("logs", 100) == b"the log"
             assert "authorization" in bench.received[0].headers
             assert "authorization" not in storage.received[0].headers
             with pytest.raises(AoError, match="to another host"):
@@ -272,7 +272,7 @@ async def test_a_connection_cut_in_the_middle_is_tried_again_within_bounds() -> 
         cuts = 99
         with pytest.raises(Temporary, match="could not be asked"):
             await bench.http.get("x")
-        assert len(bench.received) == 3 + TRIES
+        assert len(bench.received) == 3 + MAX_ATTEMPTS
 
 
 async def test_an_unsafe_request_is_not_repeated() -> None:
@@ -285,7 +285,7 @@ async def test_an_unsafe_request_is_not_repeated() -> None:
         assert len(bench.received) == 1
         with pytest.raises(Temporary):
             await bench.http.call("POST", "x", {}, safe=True)
-        assert len(bench.received) == 1 + TRIES
+        assert len(bench.received) == 1 + MAX_ATTEMPTS
 
 
 async def test_a_host_that_is_down_is_temporary() -> None:
@@ -294,7 +294,7 @@ async def test_a_host_that_is_down_is_temporary() -> None:
     async def sleep(_: float) -> None:
         pass
 
-    http = Http("http://127.0.0.1:9", speaker, {}, sleep=sleep)
+    http = ForgeHttpClient("http://127.0.0.1:9", speaker, {}, sleep=sleep)
     with pytest.raises(Temporary, match=r"127\.0\.0\.1:9 could not be asked"):
         await http.get("x")
     await http.close()
@@ -373,7 +373,7 @@ async def test_a_huge_log_is_never_held_whole(chunked: bool) -> None:
     async with serving(answer) as bench:
         tracemalloc.start()
         try:
-            end = await bench.http.tail("log", 50_000)
+            end = await bench.http.get_tail("log", 50_000)
             peak = tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -393,7 +393,7 @@ async def test_only_the_end_is_requested_if_the_host_supports_it() -> None:
         return None
 
     async with serving(answer) as bench:
-        assert await bench.http.tail("log", 10) == b"0123456789"
+        assert await bench.http.get_tail("log", 10) == b"0123456789"
 
 
 async def test_a_log_that_is_cut_off_is_tried_again() -> None:
@@ -408,7 +408,7 @@ async def test_a_log_that_is_cut_off_is_tried_again() -> None:
         return 200, {}, b"the whole"
 
     async with serving(answer) as bench:
-        assert await bench.http.tail("log", 100) == b"the whole"
+        assert await bench.http.get_tail("log", 100) == b"the whole"
 
 
 async def test_a_log_that_is_gone_is_not_found() -> None:
@@ -417,7 +417,7 @@ async def test_a_log_that_is_gone_is_not_found() -> None:
 
     async with serving(answer) as bench:
         with pytest.raises(NotFound, match="Logs have expired"):
-            await bench.http.tail("log", 100)
+            await bench.http.get_tail("log", 100)
 
 
 @pytest.mark.parametrize(
@@ -441,11 +441,11 @@ def test_the_http_library_is_loaded_only_when_used() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-ODD = "Mon, 20 Nov 1995 19:12:08 +99999999999999"
+ODD_DATE = "Mon, 20 Nov 1995 19:12:08 +99999999999999"
 
 
 @pytest.mark.parametrize(
-    ("date", "skew"), [("Thu, 01 Jan 1970 00:16:40 GMT", 900.5), ("yesterday", None), ("", None), (ODD, None)]
+    ("date", "skew"), [("Thu, 01 Jan 1970 00:16:40 GMT", 900.5), ("yesterday", None), ("", None), (ODD_DATE, None)]
 )
 async def test_the_clock_skew_of_a_host_is_measured(date: str, skew: float | None) -> None:
     async def answer(_request: ReceivedRequest) -> Reply:
@@ -454,4 +454,4 @@ async def test_the_clock_skew_of_a_host_is_measured(date: str, skew: float | Non
     async with serving(answer) as bench:
         bench.http._clock = lambda: 100.0
         await bench.http.get("x")
-        assert bench.http.skew == skew and bench.http.answers == {200: 1}
+        assert bench.http.clock_skew == skew and bench.http.status_counts == {200: 1}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.plugins.forges.jira.document_format import addresses, from_adf, to_adf
+from agent_orchestrator.plugins.forges.jira.document_format import from_adf, media_urls, to_adf
 
 
 def text(value: str, *marks: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_other_documents_are_read_completely() -> None:
         "Hi @Rev_!_\n\ninside\n\n> said\n\n---\n\n| c | c |\n\n- [x] t\n\n- a\n  - b\n\n"
         "https://a.example/p.png\n\nhttps://a.example/card\n\n❌\n\nkept"
     )
-    assert addresses(written) == ["https://a.example/p.png", "https://a.example/card"]
+    assert media_urls(written) == ["https://a.example/p.png", "https://a.example/card"]
 
 
 def test_a_servers_text_stays_one() -> None:
@@ -95,7 +95,7 @@ def test_depth_has_an_end() -> None:
     for _ in range(5000):
         node = {"type": "panel", "content": [node]}
     assert from_adf(doc(node)) == ""
-    assert addresses(doc(node)) == []
+    assert media_urls(doc(node)) == []
 
 
 JSON = st.recursive(
@@ -113,7 +113,7 @@ JSON = st.recursive(
 @given(JSON)
 def test_nothing_that_is_sent_makes_it_crash(value: Any) -> None:
     assert isinstance(from_adf(value), str)
-    addresses(value)
+    media_urls(value)
 
 
 @given(st.text())

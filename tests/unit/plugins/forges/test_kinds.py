@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent_orchestrator.changes.forge_sync.connections import kind_of
+from agent_orchestrator.changes.forge_sync.connections import forge_kind
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ from agent_orchestrator.changes.forge_sync.connections import kind_of
     ],
 )
 def test_the_kind_of_a_forge_follows_from_its_host(repo: str, kind: str) -> None:
-    assert kind_of(repo) == kind
+    assert forge_kind(repo) == kind

@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.plugins.forges.linear.host import LinearBudget, _failed
-from agent_orchestrator.plugins.forges.shared.http import Answer, Http
-from agent_orchestrator.plugins.forges.shared.refusals import HostText
+from agent_orchestrator.plugins.forges.linear.host import LinearBudget, _query_error
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient, ForgeResponse
+from agent_orchestrator.plugins.forges.shared.response_errors import HostText
 
 NOW = 1_700_000_000.0
 
 
-def http() -> Http:
-    return Http("http://x.example", HostText("Linear", "the token", "sign in"), {}, budget=LinearBudget(lambda: NOW))
+def http() -> ForgeHttpClient:
+    return ForgeHttpClient(
+        "http://x.example", HostText("Linear", "the token", "sign in"), {}, budget=LinearBudget(lambda: NOW)
+    )
 
 
 def error(message: str = "no", **extensions: Any) -> dict[str, Any]:
@@ -39,11 +41,11 @@ def error(message: str = "no", **extensions: Any) -> dict[str, Any]:
     ],
 )
 def test_an_error_is_of_the_kind_that_linear_names(wrong: dict[str, Any], kind: type[AoError]) -> None:
-    assert type(_failed(http(), Answer(400, {}, None), [wrong])) is kind
+    assert type(_query_error(http(), ForgeResponse(400, {}, None), [wrong])) is kind
 
 
 def test_an_answer_without_a_reason_may_be_asked_for_again() -> None:
-    assert "status 400" in str(_failed(http(), Answer(400, {}, None), []))
+    assert "status 400" in str(_query_error(http(), ForgeResponse(400, {}, None), []))
 
 
 def test_a_rate_limit_ends_when_the_exhausted_kind_resets() -> None:
@@ -53,11 +55,11 @@ def test_a_rate_limit_ends_when_the_exhausted_kind_resets() -> None:
         "x-ratelimit-complexity-remaining": "0",
         "x-ratelimit-complexity-reset": str(int((NOW + 600) * 1000)),
     }
-    failure = _failed(http(), Answer(400, headers, None), [error(code="RATELIMITED")])
+    failure = _query_error(http(), ForgeResponse(400, headers, None), [error(code="RATELIMITED")])
     assert isinstance(failure, Temporary)
     assert failure.until == NOW + 600
     over = {**headers, "x-ratelimit-complexity-reset": str(int((NOW - 5) * 1000))}
-    failure = _failed(http(), Answer(400, over, None), [error(code="RATELIMITED")])
+    failure = _query_error(http(), ForgeResponse(400, over, None), [error(code="RATELIMITED")])
     assert isinstance(failure, Temporary)
     assert failure.until == NOW + 60
 
@@ -69,5 +71,5 @@ def test_headers_that_are_no_numbers_do_no_harm(value: str) -> None:
         f"x-ratelimit-{kind}-{name}" for kind in ("requests", "complexity") for name in ("limit", "remaining", "reset")
     ]
     budget.record({**dict.fromkeys(kinds, value), "x-complexity": value})
-    assert budget.until() is None
-    assert budget.requests == 1
+    assert budget.blocked_until() is None
+    assert budget.request_count == 1

@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent_orchestrator.errors import AoError, Conflict, Denied, NotFound, Temporary, UsageError
-from agent_orchestrator.plugins.forges.shared.refusals import HostText, error_message, error_of_answer, rate_limit_kind
+from agent_orchestrator.plugins.forges.shared.response_errors import (
+    HostText,
+    error_message,
+    rate_limit_kind,
+    response_error,
+)
 
 SPEAKER = HostText(
     "GitHub",
@@ -21,7 +26,7 @@ SPEAKER = HostText(
 
 
 def refused(status: int, headers: Mapping[str, str] | None = None, data: Any = None) -> AoError:
-    return error_of_answer(SPEAKER, "GET /repos/o/n", status, headers or {}, data)
+    return response_error(SPEAKER, "GET /repos/o/n", status, headers or {}, data)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def body(hooks: Hooks, **more: Any) -> bytes:
 @BOTH
 def test_a_delivery_signed_with_any_secret_is_accepted_with_its_time(hooks: Hooks) -> None:
     sent = body(hooks, webhookEvent="jira:issue_updated")
-    delivery = hooks.genuine(signed(hooks, sent), sent, ["old", "s3cret"])
+    delivery = hooks.verify(signed(hooks, sent), sent, ["old", "s3cret"])
     assert delivery is not None
     assert (delivery.id, delivery.at) == ("d-1", 1_700_000_000.5)
     assert delivery.kind == ("Issue" if hooks is LINEAR else "jira:issue_updated")
@@ -46,9 +46,9 @@ def test_a_delivery_signed_with_any_secret_is_accepted_with_its_time(hooks: Hook
 @pytest.mark.parametrize("secrets", [[], [""], ["other"]])
 def test_other_deliveries_are_refused(hooks: Hooks, secrets: list[str]) -> None:
     sent = body(hooks)
-    assert hooks.genuine(signed(hooks, sent), sent, secrets) is None
-    assert hooks.genuine(signed(hooks, sent, secret=""), sent, [""]) is None
-    assert hooks.genuine(signed(hooks, sent), sent + b" ", ["s3cret"]) is None
+    assert hooks.verify(signed(hooks, sent), sent, secrets) is None
+    assert hooks.verify(signed(hooks, sent, secret=""), sent, [""]) is None
+    assert hooks.verify(signed(hooks, sent), sent + b" ", ["s3cret"]) is None
 
 
 @BOTH
@@ -57,20 +57,20 @@ def test_a_signature_of_another_shape_is_none(hooks: Hooks, signature: str) -> N
     sent = body(hooks)
     headers = signed(hooks, sent)
     headers["Linear-Signature" if hooks is LINEAR else "X-Hub-Signature"] = signature
-    assert hooks.genuine(headers, sent, ["s3cret"]) is None
+    assert hooks.verify(headers, sent, ["s3cret"]) is None
 
 
 @BOTH
 def test_an_invalid_delivery_is_refused(hooks: Hooks) -> None:
     with pytest.raises(UsageError, match="no delivery of"):
-        hooks.genuine({}, b"{}", ["s3cret"])
+        hooks.verify({}, b"{}", ["s3cret"])
 
 
 @BOTH
 @pytest.mark.parametrize("sent", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
 def test_a_signed_body_that_is_no_object_is_refused(hooks: Hooks, sent: bytes) -> None:
     with pytest.raises(UsageError, match="body is no JSON"):
-        hooks.genuine(signed(hooks, sent), sent, ["s3cret"])
+        hooks.verify(signed(hooks, sent), sent, ["s3cret"])
 
 
 @BOTH
@@ -78,7 +78,7 @@ def test_a_signed_body_that_is_no_object_is_refused(hooks: Hooks, sent: bytes) -
 def test_a_delivery_without_a_time_is_refused(hooks: Hooks, at: str) -> None:
     sent = f'{{"{FIELD[id(hooks)]}": {at}}}'.encode()
     with pytest.raises(UsageError, match="does not say when"):
-        hooks.genuine(signed(hooks, sent), sent, ["s3cret"])
+        hooks.verify(signed(hooks, sent), sent, ["s3cret"])
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,15 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.config.prices import Prices
 from agent_orchestrator.core import events as e
-from agent_orchestrator.core.pull_request import MOST_REPLIES, Comment, PullRequest
+from agent_orchestrator.core.pull_request import MAX_REPLIES, Comment, PullRequest
 from agent_orchestrator.protocols.reports import ConversationReport, ReplyReport, TurnReport, UsageReport
 from agent_orchestrator.sessions.agents import listener
-from agent_orchestrator.sessions.agents.listener import body_of, done_if_all_is_committed, with_pauses
+from agent_orchestrator.sessions.agents.listener import done_event_if_committed, event_body_of, throttle_screen_reads
 
 
 def test_an_invalid_conversation_id_is_rejected(tmp_path: Path) -> None:
     def event_for(conversation: str) -> e.Body | None:
-        return body_of(ConversationReport(conversation), cast(Any, None), "key", Prices(tmp_path / "prices"))
+        return event_body_of(ConversationReport(conversation), cast(Any, None), "key", Prices(tmp_path / "prices"))
 
     assert event_for("0d3c-1") == e.AgentConversation("0d3c-1")
     assert isinstance(event_for("--dangerously-skip-permissions"), e.AgentReportInvalid)
@@ -32,7 +32,7 @@ def test_invalid_characters_and_numbers_do_not_block_later_reports(tmp_path: Pat
     """An event that cannot be written would be retried forever."""
 
     def encoded(report: TurnReport | UsageReport) -> str:
-        body = body_of(report, cast(Any, None), "key", Prices(tmp_path / "prices"))
+        body = event_body_of(report, cast(Any, None), "key", Prices(tmp_path / "prices"))
         assert body is not None
         return json.dumps(e.encode(body), ensure_ascii=False, allow_nan=False).encode().decode()
 
@@ -44,13 +44,13 @@ def test_invalid_characters_and_numbers_do_not_block_later_reports(tmp_path: Pat
 async def test_a_done_report_with_an_invalid_character_is_recorded(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     facts = SimpleNamespace(
-        activity=SimpleNamespace(state="idle"), committed=True, done=None, generation=1, project="app",
+        activity=SimpleNamespace(state="idle"), has_commits=True, done_summary=None, generation=1, project="app",
         spec=SimpleNamespace(path=str(tmp_path)),
     )  # fmt: skip
     flow = SimpleNamespace(sessions={"app-x": facts}, clock=lambda: 1.0)
-    sites = SimpleNamespace(of=lambda _: SimpleNamespace(host=LocalHost()))
+    sites = SimpleNamespace(for_session=lambda _: SimpleNamespace(host=LocalHost()))
     core = cast(Any, SimpleNamespace(flow=flow, sites=sites))
-    done = await done_if_all_is_committed(core, "app-x", "x", "k", "so \ud83d")
+    done = await done_event_if_committed(core, "app-x", "x", "k", "so \ud83d")
     assert done is not None and done.body == e.AgentDone("so \ufffd")
 
 
@@ -61,17 +61,17 @@ def test_replies_of_an_agent_are_limited(tmp_path: Path) -> None:
         facts = SimpleNamespace(
             pr=PullRequest(1, "t", "main", comments=(question, *replies)), spec=SimpleNamespace(agent="demo"), head="c1"
         )
-        return body_of(ReplyReport("because", "why"), cast(Any, facts), "key", Prices(tmp_path / "prices"))
+        return event_body_of(ReplyReport("because", "why"), cast(Any, facts), "key", Prices(tmp_path / "prices"))
 
-    answer = reply_after(MOST_REPLIES - 1)
+    answer = reply_after(MAX_REPLIES - 1)
     assert isinstance(answer, e.CommentAdded) and (answer.path, answer.thread) == ("a.py", "why")
-    assert isinstance(reply_after(MOST_REPLIES), e.AgentReportInvalid)
+    assert isinstance(reply_after(MAX_REPLIES), e.AgentReportInvalid)
 
 
 @pytest.mark.anyio
 async def test_reads_of_a_screen_are_paused_while_its_agent_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "SCREEN_REST", 1e9)
-    monkeypatch.setattr(listener, "LONGEST_REST", 3600.0)
+    monkeypatch.setattr(listener, "SCREEN_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(listener, "MAX_SCREEN_PAUSE_SECONDS", 3600.0)
     reads, ended = 0, asyncio.Event()
 
     async def read_screen() -> str:
@@ -80,7 +80,7 @@ async def test_reads_of_a_screen_are_paused_while_its_agent_lives(monkeypatch: p
         await asyncio.sleep(0)
         return "shown"
 
-    screen = with_pauses(read_screen, ended)
+    screen = throttle_screen_reads(read_screen, ended)
     assert await screen() == "shown"
     second = asyncio.ensure_future(screen())
     for _ in range(20):

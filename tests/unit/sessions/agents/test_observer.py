@@ -17,11 +17,11 @@ from agent_orchestrator.base.home import Home
 from agent_orchestrator.core.listeners import Listeners
 from agent_orchestrator.errors import AoError
 from agent_orchestrator.plugins.agents.shared.spool import MAX_LINES
-from agent_orchestrator.plugins.runtimes import launch_checks
+from agent_orchestrator.plugins.runtimes import single_use_files
 from agent_orchestrator.protocols import Exit, Gone, ScreenRules
 from agent_orchestrator.sessions.agents import observer as observing
 from agent_orchestrator.sessions.agents.observer import Observer
-from agent_orchestrator.sessions.plugins import handle_of
+from agent_orchestrator.sessions.session_plugins import handle_of
 from tests.parts import HandSetClock
 
 pytestmark = pytest.mark.anyio
@@ -47,16 +47,16 @@ class World:
         self.recorded = asyncio.Event()
         self.failures: list[Exception] = []
         place = SimpleNamespace(git_dir=str(folder / "git"))
-        launch = SimpleNamespace(handle=HANDLE, inbox="", at=0.0)
+        launch = SimpleNamespace(handle=HANDLE, has_inbox=False, at=0.0)
         facts = SimpleNamespace(
-            id="app-a", project="app", generation=1, live=True, place=place, launch=launch, spool=0, head=None,
-            node=None, wanted="run", moving=False, spoke=True,
+            id="app-a", project="app", generation=1, live=True, workspace=place, launch=launch, spool_position=0, head=None,
+            node=None, requested_state="run", move_reason="", has_reported=True,
         )  # fmt: skip
         flow = SimpleNamespace(
             sessions={"app-a": facts}, listeners=Listeners(), append=self._append, clock=HandSetClock(1.0),
             owner_home=lambda _: "",
         )  # fmt: skip
-        watch = SimpleNamespace(file=lambda *_: lambda: None, folder=lambda *_: lambda: None)
+        watch = SimpleNamespace(watch_file=lambda *_: lambda: None, watch_folder=lambda *_: lambda: None)
         plugins = SimpleNamespace(runtime_of=lambda _: self, agent_of=self._no_agent)
         self.core = SimpleNamespace(flow=flow, home=self.home, host=None, plugins=plugins, watch=watch)
         self.observer = Observer(cast("Any", self.core))
@@ -97,7 +97,7 @@ async def test_an_end_that_cannot_be_watched_is_watched_again(world: World) -> N
 
 async def test_an_end_that_cannot_be_recorded_is_retried(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     failures = [NO_ROOM, NO_ROOM]
-    forget = launch_checks.remove_one_time_files
+    forget = single_use_files.remove_one_time_files
 
     def failing(private: Path) -> list[Path]:
         if failures:
@@ -127,11 +127,11 @@ async def test_a_changing_screen_is_read_by_one_reader_at_a_time(world: World) -
     runtime = SimpleNamespace(screen=screen, ended=lambda _: asyncio.Event().wait())
     agent = SimpleNamespace(screen=rules, listens=False)
     world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=lambda _: agent)
-    world.core.watch = SimpleNamespace(file=file, folder=lambda *_: lambda: None)
+    world.core.watch = SimpleNamespace(watch_file=file, watch_folder=lambda *_: lambda: None)
     observer.start()
     try:
         first = await asyncio.wait_for(reads.get(), 30)
-        session_watch = observer._eyes["app-a"]
+        session_watch = observer._watches["app-a"]
         for _ in range(20):
             changes[-1]()
         assert session_watch.screen_timer is None and reads.empty(), "no second read begins during the first"
@@ -175,8 +175,8 @@ class Flood:
 
 
 async def test_many_lines_are_read_in_portions_with_pauses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
-    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    monkeypatch.setattr(observing, "READ_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 3600.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
     flood.observer.start()
     try:
@@ -189,7 +189,7 @@ async def test_many_lines_are_read_in_portions_with_pauses(world: World, monkeyp
 
 
 async def test_reading_continues_after_a_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 0.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
     flood.observer.start()
     try:
@@ -205,15 +205,15 @@ async def test_reading_continues_after_a_pause(world: World, monkeypatch: pytest
 async def test_a_flood_is_read_to_the_end_though_its_agent_was_stopped_meanwhile(
     world: World, monkeypatch: pytest.MonkeyPatch, rests: bool
 ) -> None:
-    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0 if rests else 0.0)
-    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 3600.0 if rests else 0.0)
+    monkeypatch.setattr(observing, "READ_PAUSE_FACTOR", 1e9)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
     facts = flood.observer.flow.sessions["app-a"]
     flood.observer.start()
     try:
         if rests:
             await flood.observer.catch_up("app-a")
-        monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+        monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 0.0)
         facts.live = False  # type: ignore[misc]
         flood.observer._update_watch(facts)
         async with asyncio.timeout(30):
@@ -225,8 +225,8 @@ async def test_a_flood_is_read_to_the_end_though_its_agent_was_stopped_meanwhile
 
 
 async def test_a_burst_of_lines_is_read_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
-    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    monkeypatch.setattr(observing, "READ_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 3600.0)
     flood = Flood(world, lines(*range(400)))
     flood.observer.start()
     try:
@@ -240,7 +240,7 @@ async def test_a_burst_of_lines_is_read_at_once(world: World, monkeypatch: pytes
 
 
 async def test_an_agents_end_is_recorded_after_all_its_lines(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 0.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)) + lines(-1).rstrip())
     await asyncio.wait_for(flood.end(), 30)
     *turns, end = flood.turns
@@ -249,7 +249,7 @@ async def test_an_agents_end_is_recorded_after_all_its_lines(world: World, monke
 
 
 async def test_lines_written_after_the_end_do_not_delay_it(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "LONGEST_REST", 0.0)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 0.0)
     flood = Flood(world, lines(*range(3 * MAX_LINES)))
     flood.grow = lines(*range(2 * MAX_LINES))
     await asyncio.wait_for(flood.end(), 30)
@@ -269,7 +269,7 @@ class Branch:
         self.observer.flow.append = self._append  # type: ignore[assignment, method-assign]
         runtime = SimpleNamespace(ended=lambda _: asyncio.Event().wait())
         world.core.plugins = SimpleNamespace(runtime_of=lambda _: runtime, agent_of=world._no_agent)
-        world.core.watch = SimpleNamespace(file=lambda *_: lambda: None, folder=self._watch)
+        world.core.watch = SimpleNamespace(watch_file=lambda *_: lambda: None, watch_folder=self._watch)
 
     def _watch(self, _path: Path, changed: Callable[[], None]) -> Callable[[], None]:
         self.changed.append(changed)
@@ -298,8 +298,8 @@ class Branch:
 async def test_continuous_moves_of_a_branch_are_recorded_once_with_the_last_head(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(observing, "SPOOL_REST", 1e9)
-    monkeypatch.setattr(observing, "LONGEST_REST", 3600.0)
+    monkeypatch.setattr(observing, "READ_PAUSE_FACTOR", 1e9)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 3600.0)
     branch = Branch(world)
     branch.observer.start()
     try:
@@ -319,20 +319,20 @@ async def test_continuous_moves_of_a_branch_are_recorded_once_with_the_last_head
 
 
 async def test_pauses_double_while_a_branch_keeps_moving(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observing, "LONGEST_REST", 0.05)
-    monkeypatch.setattr(observing, "BRANCH_QUIET", 3600.0)
+    monkeypatch.setattr(observing, "MAX_READ_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(observing, "BRANCH_QUIET_SECONDS", 3600.0)
     branch = Branch(world)
     branch.observer.start()
     try:
         await branch.settle()
-        eye, pauses = branch.observer._eyes["app-a"], list[float]()
+        eye, pauses = branch.observer._watches["app-a"], list[float]()
         for number in range(1, 12):
             await branch.wait_until_recorded(branch.move(number))
             await branch.settle()
             pauses.append(eye.branch_pause)
         assert all(later >= min(0.05, 2 * pause) for pause, later in pairwise(pauses)) and pauses[-1] == 0.05
-        monkeypatch.setattr(observing, "BRANCH_QUIET", 0.0)
-        monkeypatch.setattr(observing, "SPOOL_REST", 0.0)
+        monkeypatch.setattr(observing, "BRANCH_QUIET_SECONDS", 0.0)
+        monkeypatch.setattr(observing, "READ_PAUSE_FACTOR", 0.0)
         await branch.wait_until_recorded(branch.move(12))
         await branch.settle()
         assert eye.branch_pause == 0.0, "after a while without moves the next ones are recorded at once"

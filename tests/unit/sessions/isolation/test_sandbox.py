@@ -14,14 +14,15 @@ import pytest
 
 from agent_orchestrator.base.home import Home
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.effective import ProjectConfig, agent_settings
-from agent_orchestrator.config.scope import ConfigSet
+from agent_orchestrator.config.config_set import ConfigSet
+from agent_orchestrator.config.effective import ProjectConfig, resolve_agent
 from agent_orchestrator.errors import AoError, Missing, UsageError
-from agent_orchestrator.plugins.runtimes import sandbox
+from agent_orchestrator.plugins.runtimes import bubblewrap
 from agent_orchestrator.protocols import AgentState, LaunchSpec
-from agent_orchestrator.protocols.host import Completed
-from agent_orchestrator.sessions.agents.prompts import permission_mode
-from agent_orchestrator.sessions.isolation.sandbox import SECRETS, applies, check, in_sandbox
+from agent_orchestrator.protocols.host import ProgramResult
+from agent_orchestrator.sessions.isolation.sandbox import is_sandboxed, require_sandbox, sandboxed_launch
+from agent_orchestrator.sessions.isolation.secret_files import SECRET_PATHS
+from agent_orchestrator.sessions.permissions.permission_mode import permission_mode
 from tests.parts import TrustsEverything
 
 
@@ -46,32 +47,32 @@ class Machine(LocalHost):
     def which(self, program: str, path: str | None = None) -> str | None:  # noqa: ARG002
         return None if self.code is None else f"/bin/{program}"
 
-    async def run(self, *_: object, **__: object) -> Completed:
-        return Completed(self.code or 0, b"", self.error)
+    async def run(self, *_: object, **__: object) -> ProgramResult:
+        return ProgramResult(self.code or 0, b"", self.error)
 
 
 def test_full_permissions_count_only_with_a_sandbox(tmp_path: Path) -> None:
     app = project(tmp_path, "bwrap")
-    settings = agent_settings(app, None)
+    settings = resolve_agent(app, None)
     modes = {
         runtime: permission_mode(app, settings, runtime)[0] for runtime in ("tmux", "process", "docker", "ray", "mine")
     }
     assert modes == {"tmux": "full", "process": "full", "docker": "full", "ray": "auto-edit", "mine": "auto-edit"}
-    assert [runtime for runtime in modes if applies(app, runtime)] == ["tmux", "process"]
+    assert [runtime for runtime in modes if is_sandboxed(app, runtime)] == ["tmux", "process"]
 
 
 @pytest.mark.anyio
 async def test_a_runtime_without_sandbox_support_is_refused(tmp_path: Path) -> None:
     app, machine = project(tmp_path, "bwrap"), Machine(0)
     for runtime in ("tmux", "process", "docker"):
-        await check(machine, app, runtime)
+        await require_sandbox(machine, app, runtime)
     with pytest.raises(UsageError, match="sandbox: bwrap is for the runtimes process and tmux, not for mine"):
-        await check(machine, app, "mine")
+        await require_sandbox(machine, app, "mine")
 
 
 @pytest.mark.anyio
 async def test_a_project_without_a_sandbox_needs_none(tmp_path: Path) -> None:
-    await check(Machine(None), project(tmp_path, "none"), "mine")
+    await require_sandbox(Machine(None), project(tmp_path, "none"), "mine")
 
 
 @pytest.mark.anyio
@@ -88,7 +89,7 @@ async def test_a_machine_without_sandbox_support_is_refused_with_a_remedy(
 ) -> None:
     monkeypatch.setattr(sys, "platform", system)
     with pytest.raises(Missing) as refused:
-        await sandbox.check(machine)
+        await bubblewrap.find_bwrap(machine)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert isinstance(refused.value, AoError)
@@ -96,7 +97,7 @@ async def test_a_machine_without_sandbox_support_is_refused_with_a_remedy(
 
 def test_the_page_lists_all_hidden_files() -> None:
     page = (Path(__file__).parents[4] / "docs" / "sandbox.md").read_text()
-    assert [name for name in SECRETS if f"`{name}`" not in page] == []
+    assert [name for name in SECRET_PATHS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.anyio
@@ -125,9 +126,9 @@ async def test_a_slow_agent_plugin_does_not_block_the_event_loop(
         log=tmp_path / "private/terminal.log",
     )
     workspace = SimpleNamespace(git_dir=str(tmp_path / "workspace/.git"))
-    facts = SimpleNamespace(place=workspace, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
+    facts = SimpleNamespace(workspace=workspace, spec=SimpleNamespace(path=str(spec.cwd), repo=str(spec.cwd)))
     args: tuple[Any, ...] = (Machine(0), Home(tmp_path / "ao"), facts, Slow(), {}, spec)
-    launching = asyncio.create_task(in_sandbox(*args))
+    launching = asyncio.create_task(sandboxed_launch(*args))
     for _ in range(100):
         await asyncio.sleep(0)
     assert not launching.done()

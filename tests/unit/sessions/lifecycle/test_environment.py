@@ -52,8 +52,8 @@ async def test_a_shell_refusing_to_be_interactive_is_run_without_it(ours: dict[s
 async def test_a_hanging_shell_falls_back_to_the_daemons_environment(
     ours: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "TIME_LIMIT", 0.3)
-    monkeypatch.setattr(environment, "INTERACTIVE_LIMIT", 0.2)
+    monkeypatch.setattr(environment, "SHELL_TIMEOUT", 0.3)
+    monkeypatch.setattr(environment, "INTERACTIVE_SHELL_TIMEOUT", 0.2)
     Path(ours["HOME"], ".bash_profile").write_text("sleep 60\n")
     notes: list[str] = []
     variables = await login_environment(LocalHost(), None, ours | {"AO_TOKEN": "x"}, notes.append)

@@ -82,15 +82,15 @@ def test_a_message_that_a_lost_node_may_have_delivered_is_not_sent_twice(tmp_pat
     facts = reduce(facts, queued)
     assert facts is not None
     store(private, 1, 1, launch_record())
-    launches._doubt_given(facts, 1)  # the same node: it is the same launch
+    launches._fail_uncertain_message(facts, 1)  # the same node: it is the same launch
     with pytest.raises(RetryLater) as retry:
-        launches._doubt_given(replace(facts, moves=1), 1)
+        launches._fail_uncertain_message(replace(facts, moves=1), 1)
     [event] = retry.value.events
     failed = reduce(facts, event)
     assert (
         failed is not None and failed.messages[0].state == "failed" and "may have read it" in failed.messages[0].reason
     )
-    launches._doubt_given(replace(failed, moves=1), 1)
+    launches._fail_uncertain_message(replace(failed, moves=1), 1)
 
 
 @pytest.mark.anyio
@@ -114,11 +114,11 @@ async def test_a_clock_jump_does_not_shorten_the_wait_for_the_first_report(tmp_p
         raise Typed
 
     core = replace(core, plugins=cast("Any", SimpleNamespace(agent_of=agent_of)))
-    usage = cast("Any", SimpleNamespace(wait=lambda _facts: None))
+    usage = cast("Any", SimpleNamespace(claim_turn_or_wait=lambda _facts: None))
     deliveries = Deliveries(core, Observer(core), Launches(core, cast("Any", None), usage), usage)
     intent = Intent("deliver", "deliver:m-1:1", SESSION, 1, args={"message": "m-1"})
     clock.now += 60.0
-    clock.jumped += 60.0
+    clock.jump_seconds += 60.0
     with pytest.raises(RetryLater):
         await deliveries.deliver(intent, 0)
     clock.now += FIRST_REPORT_TIMEOUT

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from agent_orchestrator.core.events import SessionCreated
 from agent_orchestrator.core.facts import ActivityFact, PermissionRequest, SessionFacts
-from agent_orchestrator.sessions.permissions.requests import request_of
+from agent_orchestrator.sessions.permissions.request_ids import request_id
 
 SPEC = SessionCreated("t", "s", "", "", "demo", "process", "worktree", "b", "main", "/r", "/w")
 FACTS = SessionFacts("app-a", "app", SPEC, 0.0, 0.0)
@@ -15,11 +15,11 @@ ASKS = replace(FACTS, permission=PermissionRequest("Bash", "rm -rf build", "", "
 
 def test_a_repeated_request_has_the_same_id() -> None:
     repeated = replace(ASKS, permission=PermissionRequest("Bash", "rm -rf build", "tidier", "17", 6.0))
-    assert request_of(ASKS, "permission", "Bash: rm -rf build") == request_of(
+    assert request_id(ASKS, "permission", "Bash: rm -rf build") == request_id(
         repeated, "permission", "Bash: rm -rf build"
     )
     later = replace(FACTS, activity=ActivityFact("waiting_input", "hook", 9.0))
-    assert request_of(FACTS, "question", "Which?") == request_of(later, "question", "Which?")
+    assert request_id(FACTS, "question", "Which?") == request_id(later, "question", "Which?")
 
 
 def test_different_requests_have_different_ids() -> None:
@@ -32,6 +32,6 @@ def test_different_requests_have_different_ids() -> None:
         replace(FACTS, activity=ActivityFact("blocked", "screen", 5.0, "a dialog")),
         replace(FACTS, activity=ActivityFact("blocked", "screen", 6.0, "a dialog")),
     ]
-    ids = [request_of(facts, "permission", "a dialog") for facts in (ASKS, *others)]
-    ids += [request_of(ASKS, "question", "a dialog"), request_of(ASKS, "question", "another")]
+    ids = [request_id(facts, "permission", "a dialog") for facts in (ASKS, *others)]
+    ids += [request_id(ASKS, "question", "a dialog"), request_id(ASKS, "question", "another")]
     assert len(set(ids)) == len(ids)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent_orchestrator.protocols.text import visible
+from agent_orchestrator.protocols.text import make_visible
+from agent_orchestrator.sessions.permissions.autorun_files import hook_folders
 from agent_orchestrator.sessions.permissions.rules import (
     MAX_COMMAND_LENGTH,
     check_permission,
@@ -17,7 +18,6 @@ from agent_orchestrator.sessions.permissions.rules import (
     normalize_command,
     parse_git_line,
 )
-from agent_orchestrator.sessions.permissions.sensitive_files import hook_folders
 
 HERE = Path(__file__).parent
 NOT_ALLOWED = [
@@ -89,7 +89,7 @@ def test_a_normalized_command_is_printable(command: str) -> None:
 
 def test_hidden_characters_of_a_command_are_shown() -> None:
     assert normalize_command("git status\r\x1b[2K\u202e\u200b") == "git status⟦U+000D⟧⟦U+001B⟧[2K⟦U+202E⟧⟦U+200B⟧"
-    assert visible("⟦U+001B⟧") == "⟦U+27E6⟧U+001B⟦U+27E7⟧", "and nothing else looks like it"
+    assert make_visible("⟦U+001B⟧") == "⟦U+27E6⟧U+001B⟦U+27E7⟧", "and nothing else looks like it"
 
 
 @pytest.mark.parametrize(

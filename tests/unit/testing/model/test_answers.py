@@ -13,15 +13,15 @@ from http.client import IncompleteRead
 import pytest
 
 from agent_orchestrator.testing.model import (
-    Json,
-    Reply,
-    Request,
+    JsonAction,
+    ModelRequest,
     ScriptedModel,
-    Shell,
+    ScriptedReply,
+    ShellAction,
     as_argument,
-    fail,
-    say,
-    usage_limit,
+    failure_reply,
+    text_reply,
+    usage_limit_reply,
 )
 from tests.unit.testing.model.wire import PROTOCOLS, SHELL, SHELL_SCHEMA, ask
 
@@ -47,8 +47,8 @@ def test_text_tool_calls_and_usage_are_returned(model: ScriptedModel, protocol: 
     assert (second.text, second.calls, second.usage) == ("It is «done».", (), (33, 20, 7))
 
     request = model.requests[-1]
-    assert (request.user, request.stream, request.protocol) == (prompt, stream, protocol)
-    assert "total 0" in request.results[0]
+    assert (request.last_user_message, request.is_streamed, request.protocol) == (prompt, stream, protocol)
+    assert "total 0" in request.tool_results[0]
     assert model.exchanges[-1].outcome == "answered"
 
 
@@ -168,12 +168,16 @@ def test_an_agent_that_disconnects_is_noticed(model: ScriptedModel) -> None:
 
 
 def test_a_rule_has_precedence_over_directives(model: ScriptedModel) -> None:
-    def rule(request: Request) -> Reply | str | None:
-        if "rule" not in request.user:
+    def rule(request: ModelRequest) -> ScriptedReply | str | None:
+        if "rule" not in request.last_user_message:
             return None
-        if request.results:
-            return say("The tool said " + request.results[-1])
-        return Reply("Looking.", calls=(Shell("pwd"),)) if "reply" in request.user else "[[sh: make]] [[say: made]]"
+        if request.tool_results:
+            return text_reply("The tool said " + request.tool_results[-1])
+        return (
+            ScriptedReply("Looking.", calls=(ShellAction("pwd"),))
+            if "reply" in request.last_user_message
+            else "[[sh: make]] [[say: made]]"
+        )
 
     model.rule = rule
     assert ask(model.url, "chat", "rule: reply").calls == (("bash", {"command": "pwd"}),)
@@ -181,9 +185,9 @@ def test_a_rule_has_precedence_over_directives(model: ScriptedModel) -> None:
     assert ask(model.url, "chat", talk).text == "The tool said /tmp"
     assert ask(model.url, "chat", "rule: script").calls == (("bash", {"command": "make"}),)
     assert ask(model.url, "chat", "[[say: own]]").text == "own"
-    model.rule = lambda _: fail(529)
+    model.rule = lambda _: failure_reply(529)
     assert ask(model.url, "chat", "[[say: own]]").status == 529
-    model.rule = lambda _: usage_limit(time.time() + 60)
+    model.rule = lambda _: usage_limit_reply(time.time() + 60)
     assert ask(model.url, "chat", "[[say: own]]").error["type"] == "usage_limit_reached"
     model.rule = lambda _: 1 / 0  # type: ignore[assignment,return-value]
     assert "ZeroDivisionError" in ask(model.url, "chat", "[[say: own]]").error["message"]
@@ -204,7 +208,7 @@ def test_side_requests_of_an_agent_run_no_directives(model: ScriptedModel) -> No
     config = {"responseMimeType": "application/json", "responseJsonSchema": schema}
     assert json.loads(ask(model.url, "gemini", "[[sh: ls]]", extra={"generationConfig": config}).text)["new"] is False
     assert model.requests == []
-    assert all(exchange.request.side for exchange in model.exchanges)
+    assert all(exchange.request.is_side_request for exchange in model.exchanges)
 
 
 def test_many_responses_can_be_streamed_at_once(model: ScriptedModel) -> None:
@@ -321,14 +325,14 @@ def test_structured_output_without_a_tool_is_text(model: ScriptedModel, protocol
     got = ask(model.url, protocol, f"[[sh: ls]] [[json: {as_argument(PLAN)}]]")
     assert got.calls == (("bash", {"command": "ls"}),), "what comes before it is done before"
     assert json.loads(ask(model.url, protocol, f"[[json: {as_argument(PLAN)}]]").text) == PLAN
-    model.rule = lambda _: Reply(calls=(Json(PLAN),))
+    model.rule = lambda _: ScriptedReply(calls=(JsonAction(PLAN),))
     assert json.loads(ask(model.url, protocol, "Plan.").text) == PLAN
 
 
 def test_a_turn_with_a_json_schema_is_no_side_request(model: ScriptedModel) -> None:
     shape = {"text": {"format": {"type": "json_schema", "name": "plan", "schema": {"type": "object"}}}}
     got = ask(model.url, "responses", f"[[json: {as_argument(PLAN)}]]", extra=shape)
-    assert (json.loads(got.text), model.requests[0].side) == (PLAN, False)
+    assert (json.loads(got.text), model.requests[0].is_side_request) == (PLAN, False)
     assert model.requests[0].json_schema == {"type": "object"}
 
 

@@ -75,13 +75,13 @@ def test_sessions_are_distinguished(model: ScriptedModel) -> None:
 )  # fmt: skip
 def test_only_typed_text_is_a_message(model: ScriptedModel, content: str, expected: str | None) -> None:
     ask(model.url, "anthropic", [("user", "before"), ("assistant", "."), ("user", content)])
-    assert model.requests[-1].users == (("before",) if expected is None else ("before", expected))
+    assert model.requests[-1].user_messages == (("before",) if expected is None else ("before", expected))
 
 
 def test_aiders_own_text_is_removed(model: ScriptedModel) -> None:
     ask(model.url, "chat", [*AIDER_EXAMPLES, ("user", "Here are summaries of some files present in my git repository.\n"),
                             ("assistant", "Ok."), ("user", "my words" + AIDER_RULES)], tools={})  # fmt: skip
-    assert model.requests[-1].users == ("my words",)
+    assert model.requests[-1].user_messages == ("my words",)
 
 
 def test_turns_are_recognized(model: ScriptedModel) -> None:

@@ -21,4 +21,4 @@ def read_outcome(output: str, reports: Sequence[Path], *, exit_code: int | None,
     """
     from agent_orchestrator.changes.checks.runners import combined  # loads a dozen modules; needed only after a run
 
-    return combined.read(output, reports, exit_code=exit_code, top=top)
+    return combined.combine_readings(output, reports, exit_code=exit_code, top=top)

@@ -1,4 +1,4 @@
-"""Combine what all readers find in one output and its reports: `read(output, reports, exit_code=…)`."""
+"""Combine what all readers find in one output and its reports: `combine_readings(output, reports, exit_code=…)`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from agent_orchestrator.changes.checks import summary
 from agent_orchestrator.changes.checks.outcome import Outcome, TestCounts
-from agent_orchestrator.changes.checks.runners.common import FAILED, PASSED, SKIPPED, UNLOADED, Reading, Test
-from agent_orchestrator.changes.checks.runners.compiled import read_cargo, read_go
+from agent_orchestrator.changes.checks.runners.common import FAILED, PASSED, SKIPPED, UNLOADED, RunnerReading, Test
 from agent_orchestrator.changes.checks.runners.errors import read_errors, whole_output_failure
+from agent_orchestrator.changes.checks.runners.go_and_cargo import read_cargo, read_go
 from agent_orchestrator.changes.checks.runners.jest import read_jest, read_vitest
 from agent_orchestrator.changes.checks.runners.node import read_ava, read_mocha, read_node
 from agent_orchestrator.changes.checks.runners.other import read_automake, read_ctest, read_meson, read_prove
@@ -19,8 +19,8 @@ from agent_orchestrator.changes.checks.runners.python import read_pytest, read_u
 from agent_orchestrator.changes.checks.runners.reports import read_reports
 from agent_orchestrator.changes.checks.runners.tap import read_tap
 
-_LONGEST_LINE = 4000
-_NAMES_VARY = ("jest", "vitest")
+_MAX_LINE_LENGTH = 4000
+_RUNNERS_WITH_VARYING_NAMES = ("jest", "vitest")
 _PNPM_STOPPED = "ERR_PNPM_RECURSIVE_RUN_FIRST_FAIL"
 """pnpm stops the tests of other packages after those of one have failed."""
 _READERS = (
@@ -39,17 +39,19 @@ _READERS = (
     read_prove,
     read_tap,
 )
-_WORST, _BEST = (FAILED, UNLOADED, PASSED, SKIPPED), (PASSED, FAILED, UNLOADED, SKIPPED)
+_FAILURES_FIRST, _PASSES_FIRST = (FAILED, UNLOADED, PASSED, SKIPPED), (PASSED, FAILED, UNLOADED, SKIPPED)
 """Order in which states count if one test has several.
 
-`_BEST` is for a command that ended with 0: a test that passes on a retry has passed then.
+`_PASSES_FIRST` is for a command that ended with 0: a test that passes on a retry has passed then.
 """
 
-States = dict[str, tuple[str, str]]
+TestStates = dict[str, tuple[str, str]]
 """State and message by test name."""
 
 
-def read(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Path | None = None) -> Outcome:
+def combine_readings(
+    output: str, reports: Sequence[Path], *, exit_code: int | None, top: Path | None = None
+) -> Outcome:
     """Read a command's outcome from its reports and the end of its output; `top` is the folder that it ran in.
 
     A command that ended with 0 has no failures; any other command has at least one.
@@ -60,7 +62,7 @@ def read(output: str, reports: Sequence[Path], *, exit_code: int | None, top: Pa
         readings = [report_reading, *_other_readings(report_reading, readings)]
     if any(_PNPM_STOPPED in line for line in lines):
         readings = [replace(reading, stopped=True) for reading in readings]
-    states = _states_by_name(readings, _BEST if exit_code == 0 else _WORST)
+    states = _states_by_name(readings, _PASSES_FIRST if exit_code == 0 else _FAILURES_FIRST)
     failures = {name: message for name, (state, message) in states.items() if state in (FAILED, UNLOADED)}
     if exit_code == 0:
         return _outcome(readings, states, {}, {*failures})
@@ -78,10 +80,10 @@ def read_lines(output: str, top: Path | None = None) -> list[str]:
     text = summary.strip_escapes(output)
     for folder in sorted({str(top), str(top.resolve())}, key=len, reverse=True) if top else ():
         text = text.replace(f"file://{folder}/", "").replace(f"{folder}/", "").replace(folder, ".")
-    return summary.by_package([line[:_LONGEST_LINE].rstrip() for line in text.split("\n")])
+    return summary.group_by_package([line[:_MAX_LINE_LENGTH].rstrip() for line in text.split("\n")])
 
 
-def _read_output(lines: Sequence[str]) -> list[Reading]:
+def _read_output(lines: Sequence[str]) -> list[RunnerReading]:
     """Return what each reader that recognizes the output finds in it."""
     readings = [new_reading for read_format in _READERS if (new_reading := read_format(lines))]
     if any(reading.runner == "prove" for reading in readings):
@@ -89,7 +91,7 @@ def _read_output(lines: Sequence[str]) -> list[Reading]:
     return readings
 
 
-def _other_readings(report_reading: Reading, readings: Sequence[Reading]) -> list[Reading]:
+def _other_readings(report_reading: RunnerReading, readings: Sequence[RunnerReading]) -> list[RunnerReading]:
     """Return the readings of runs other than the one that wrote the reports.
 
     Also copies to `report_reading` what only pytest's output shows: where it is, and whether the run ended early.
@@ -104,20 +106,26 @@ def _other_readings(report_reading: Reading, readings: Sequence[Reading]) -> lis
         elif report_reading.runner == "pytest":
             others.append(reading)
         elif any(test.state == FAILED for test in report_reading.tests):
-            others.append(Reading(reading.runner, stopped=reading.stopped, begin=reading.begin, end=reading.end))
+            others.append(RunnerReading(reading.runner, stopped=reading.stopped, begin=reading.begin, end=reading.end))
         else:
             failed = [test for test in reading.tests if test.state in (FAILED, UNLOADED)]
             others.append(
-                Reading(
-                    reading.runner, failed, None, reading.unique, reading.stopped, begin=reading.begin, end=reading.end
+                RunnerReading(
+                    reading.runner,
+                    failed,
+                    None,
+                    reading.has_unique_names,
+                    reading.stopped,
+                    begin=reading.begin,
+                    end=reading.end,
                 )
             )
     return others
 
 
-def _states_by_name(readings: Iterable[Reading], order: Sequence[str]) -> States:
+def _states_by_name(readings: Iterable[RunnerReading], order: Sequence[str]) -> TestStates:
     """Return state and message of every test by name; tests that share a name are numbered, failures first."""
-    states: States = {}
+    states: TestStates = {}
     for tests in _by_runner(readings, order).values():
         named: dict[str, list[Test]] = {}
         for test in tests:
@@ -135,13 +143,13 @@ def _states_by_name(readings: Iterable[Reading], order: Sequence[str]) -> States
     return states
 
 
-def _by_runner(readings: Iterable[Reading], order: Sequence[str]) -> dict[str, list[Test]]:
+def _by_runner(readings: Iterable[RunnerReading], order: Sequence[str]) -> dict[str, list[Test]]:
     """Return the tests by runner; if a runner's names are unique, a repeated test has its first state in `order`."""
     tests: dict[str, list[Test]] = {}
     unique = set()
     for reading in readings:
         tests.setdefault(reading.runner, []).extend(reading.tests)
-        if reading.unique:
+        if reading.has_unique_names:
             unique.add(reading.runner)
     for runner in unique:
         merged: dict[str, Test] = {}
@@ -153,20 +161,22 @@ def _by_runner(readings: Iterable[Reading], order: Sequence[str]) -> dict[str, l
     return tests
 
 
-def _outcome(readings: Sequence[Reading], states: States, failures: dict[str, str], ignored: set[str]) -> Outcome:
+def _outcome(
+    readings: Sequence[RunnerReading], states: TestStates, failures: dict[str, str], ignored: set[str]
+) -> Outcome:
     """Return the outcome; failures in `ignored`, which the command ignores by ending with 0, count as skipped."""
-    all_named = all(reading.names_passed() for reading in readings)
+    all_named = all(reading.has_passed_names() for reading in readings)
     passed = tuple(name for name, (state, _) in states.items() if state == PASSED) if all_named else ()
     skipped = (
         (*(name for name, (state, _) in states.items() if state == SKIPPED), *sorted(ignored)) if all_named else ()
     )
     unloaded = tuple(name for name, (state, _) in states.items() if state == UNLOADED and name in failures)
     stopped = any(reading.stopped for reading in readings)
-    names_vary = any(reading.runner in _NAMES_VARY for reading in readings)
+    names_vary = any(reading.runner in _RUNNERS_WITH_VARYING_NAMES for reading in readings)
     return Outcome(_counts(readings), failures, passed, skipped, unloaded, stopped, names_vary)
 
 
-def _counts(readings: Sequence[Reading]) -> TestCounts | None:
+def _counts(readings: Sequence[RunnerReading]) -> TestCounts | None:
     """Return the numbers of tests of all readings together, or None without readings."""
     totals: Counter[str] = Counter()
     for reading in readings:
@@ -180,7 +190,7 @@ def _counts(readings: Sequence[Reading]) -> TestCounts | None:
     return TestCounts(passed, failed, skipped, passed + failed + skipped)
 
 
-def _count_tests(reading: Reading) -> Counter[str]:
+def _count_tests(reading: RunnerReading) -> Counter[str]:
     """Return the number of tests by state for a reading without its own numbers."""
-    tests = _by_runner([reading], _WORST)[reading.runner]
+    tests = _by_runner([reading], _FAILURES_FIRST)[reading.runner]
     return Counter("failed" if test.state == UNLOADED else test.state for test in tests)

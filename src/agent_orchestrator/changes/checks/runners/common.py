@@ -1,4 +1,4 @@
-"""Shared parts of all readers: `Reading`, and functions that make names and messages the same in every run."""
+"""Shared parts of all readers: `RunnerReading`, and functions that make names and messages the same in every run."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from agent_orchestrator.changes.checks.outcome import TestCounts
 
-LONGEST_NAME = 400
-LONGEST_MESSAGE = 300
+MAX_NAME_LENGTH = 400
+MAX_MESSAGE_LENGTH = 300
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 UNLOADED = "unloaded"
 """State of a file or a package whose tests could not be run."""
@@ -43,14 +43,14 @@ class Test:
 
 
 @dataclass(slots=True)
-class Reading:
+class RunnerReading:
     """What one reader found in an output."""
 
     runner: str
     tests: list[Test] = field(default_factory=list)
     counts: TestCounts | None = None
     """The numbers in the runner's own closing lines, or None if only the named tests can be counted."""
-    unique: bool = False
+    has_unique_names: bool = False
     """Whether no two tests have the same name, so that a repeated name is the same test."""
     stopped: bool = False
     """Whether the run ended before all tests had been run."""
@@ -60,7 +60,7 @@ class Reading:
     end: int = 0
     """Line after the last one of this runner's output."""
 
-    def names_passed(self) -> bool:
+    def has_passed_names(self) -> bool:
         """Return whether all passed tests are named."""
         passed_count = sum(1 for test in self.tests if test.state == PASSED)
         return self.counts is None or passed_count >= self.counts.passed
@@ -71,7 +71,7 @@ def stable_name(text: str) -> str:
     text = _SPACE.sub(" ", text).strip()
     if "0x" in text or "/tmp" in text or "/var" in text or "-" in text:
         text = _UNSTABLE.sub("…", text)
-    return text[:LONGEST_NAME]
+    return text[:MAX_NAME_LENGTH]
 
 
 def without_time(text: str) -> str:
@@ -87,10 +87,10 @@ def stable_text(text: str) -> str:
 
 
 def one_line(parts: str | Sequence[str]) -> str:
-    """Return a message as one line of at most `LONGEST_MESSAGE` characters."""
+    """Return a message as one line of at most `MAX_MESSAGE_LENGTH` characters."""
     text = parts if isinstance(parts, str) else " ".join(parts)
     text = _SPACE.sub(" ", text).strip()
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 1]}…"
+    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[: MAX_MESSAGE_LENGTH - 1]}…"
 
 
 def indent(line: str) -> int:
@@ -98,7 +98,7 @@ def indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def following(lines: Sequence[str], number: int, stop: re.Pattern[str], most: int = 4) -> list[str]:
+def next_lines(lines: Sequence[str], number: int, stop: re.Pattern[str], most: int = 4) -> list[str]:
     """Return the next lines with text in them, at most `most`, up to one that matches `stop`."""
     texts: list[str] = []
     for line in lines[number : number + 30]:

@@ -11,10 +11,10 @@ from agent_orchestrator.changes.checks.runners.common import (
     PASSED,
     SKIPPED,
     UNLOADED,
-    Reading,
+    RunnerReading,
     Test,
-    following,
     indent,
+    next_lines,
     one_line,
     stable_name,
     without_time,
@@ -34,7 +34,7 @@ _JEST_STATES = {"✓": PASSED, "√": PASSED, "✕": FAILED, "×": FAILED}
 _NOT_RUN = "Test suite failed to run"
 
 
-def read_jest(lines: Sequence[str]) -> Reading | None:
+def read_jest(lines: Sequence[str]) -> RunnerReading | None:
     """Read jest's default reporter, verbose or not; a test's name has its file and titles."""
     totals = [
         (line_number, match)
@@ -43,7 +43,7 @@ def read_jest(lines: Sequence[str]) -> Reading | None:
     ]
     if not totals:
         return None
-    reading = Reading("jest", unique=True, begin=len(lines), end=totals[-1][0] + 1)
+    reading = RunnerReading("jest", has_unique_names=True, begin=len(lines), end=totals[-1][0] + 1)
     file, stack = "", list[tuple[int, str]]()
     in_test_list = False
     for number, line in enumerate(lines[: reading.end]):
@@ -64,7 +64,7 @@ def read_jest(lines: Sequence[str]) -> Reading | None:
 
 def _add_jest_failure(tests: list[Test], file: str, title: str, lines: Sequence[str], number: int) -> None:
     """Add the failure with this title; a file that could not be run is `UNLOADED`."""
-    message = one_line(following(lines, number + 1, _STOP, 3))
+    message = one_line(next_lines(lines, number + 1, _STOP, 3))
     if title.strip() == _NOT_RUN or (not title.strip() and file):
         tests.append(Test(stable_name(file or title), UNLOADED, message))
     elif title != "Console" and "process.exit called" not in title:
@@ -105,7 +105,7 @@ _VITEST_ERROR = re.compile(
 )
 
 
-def read_vitest(lines: Sequence[str]) -> Reading | None:
+def read_vitest(lines: Sequence[str]) -> RunnerReading | None:
     """Read vitest's reporters; only `verbose` names passing tests."""
     totals = [
         (line_number, match)
@@ -117,7 +117,7 @@ def read_vitest(lines: Sequence[str]) -> Reading | None:
     ]
     if not totals or not files:
         return None
-    reading = Reading("vitest", unique=True, begin=files[0], end=totals[-1][0] + 1)
+    reading = RunnerReading("vitest", has_unique_names=True, begin=files[0], end=totals[-1][0] + 1)
     for number, line in enumerate(lines[: reading.end]):
         if line.startswith((" RUN  ", "RUN  ")):
             reading.begin = min(reading.begin, number)
@@ -127,7 +127,7 @@ def read_vitest(lines: Sequence[str]) -> Reading | None:
             name = stable_name(without_time(match["name"]))
             reading.tests.append(Test(name, PASSED if match["mark"] == "✓" else SKIPPED))
         elif "Unhandled" in line and _VITEST_ERROR.match(line):
-            message = one_line(following(lines, number + 1, _STOP, 2))
+            message = one_line(next_lines(lines, number + 1, _STOP, 2))
             reading.tests.append(Test("unhandled error", FAILED, message))
     unloaded = len({test.name for test in reading.tests if test.state == UNLOADED})
     reading.counts = _sum_counts([match["numbers"] for _, match in totals], unloaded)
@@ -139,7 +139,7 @@ def _vitest_failure(name: str, lines: Sequence[str], number: int) -> Test:
     after = number + 1
     while after < len(lines) and lines[after].lstrip(" ").startswith("FAIL"):
         after += 1  # tests with the same failure are listed together above the message
-    message = one_line(following(lines, after, _STOP, 2))
+    message = one_line(next_lines(lines, after, _STOP, 2))
     if match := _VITEST_UNLOADED.match(name):
         return Test(stable_name(match["file"]), UNLOADED, message)
     return Test(stable_name(name), FAILED, message)

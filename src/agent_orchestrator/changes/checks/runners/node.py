@@ -12,10 +12,10 @@ from agent_orchestrator.changes.checks.runners.common import (
     PASSED,
     SKIPPED,
     UNLOADED,
-    Reading,
+    RunnerReading,
     Test,
-    following,
     indent,
+    next_lines,
     one_line,
     stable_name,
     without_time,
@@ -33,14 +33,14 @@ _NODE_STATES = {"✔": PASSED, "✖": FAILED, "﹣": SKIPPED, "⚠": SKIPPED}
 _NODE_STOP = re.compile(r"^(?:at |[▶✔✖﹣⚠ℹ] |generatedMessage|node:)")
 
 
-def read_node(lines: Sequence[str]) -> Reading | None:
+def read_node(lines: Sequence[str]) -> RunnerReading | None:
     """Read the `spec` reporter of node:test."""
     totals = [
         (number, match) for number, line in enumerate(lines) if line[:1] == "ℹ" and (match := _NODE_TOTAL.match(line))
     ]
     if not totals:
         return None
-    reading = Reading("node", begin=len(lines), end=totals[-1][0] + 1)
+    reading = RunnerReading("node", begin=len(lines), end=totals[-1][0] + 1)
     numbers: dict[str, int] = {}
     for _, match in totals:
         numbers[match["word"]] = numbers.get(match["word"], 0) + int(match["number"])
@@ -63,7 +63,7 @@ def read_node(lines: Sequence[str]) -> Reading | None:
             continue
         if in_list:  # the failures are repeated here; newer versions print the message only here
             reading.end = max(reading.end, number + 1)
-            messages.setdefault(stable_name(match["name"]), one_line(following(lines, number + 1, _NODE_STOP, 3)))
+            messages.setdefault(stable_name(match["name"]), one_line(next_lines(lines, number + 1, _NODE_STOP, 3)))
             continue
         reading.begin = min(reading.begin, number)
         _add_node_result(reading.tests, stack, match, indent(line), lines, number)
@@ -96,7 +96,7 @@ def _add_node_result(
     if suite and (state != FAILED or any(test.state == FAILED for test in tests[suite[2] :])):
         return  # the result of a suite only repeats that of its tests
     path = " > ".join([title for _, title, _ in stack] + [name])
-    message = one_line(following(lines, number + 1, _NODE_STOP, 3)) if state == FAILED else ""
+    message = one_line(next_lines(lines, number + 1, _NODE_STOP, 3)) if state == FAILED else ""
     tests.append(Test(stable_name(path), state, message))
 
 
@@ -108,14 +108,14 @@ _MOCHA_TEST = re.compile(r"^(?:(?P<passed>[✔✓√] )|(?P<pending>- )|(?P<fail
 _MOCHA_TIME = re.compile(r" \(\d+(?:\.\d+)?m?s\)$")
 
 
-def read_mocha(lines: Sequence[str]) -> Reading | None:
+def read_mocha(lines: Sequence[str]) -> RunnerReading | None:
     """Read mocha's reporters that end with `3 passing`; only `spec` names passing tests."""
     totals = [
         (number, match) for number, line in enumerate(lines) if line[:1] == " " and (match := _MOCHA_TOTAL.match(line))
     ]
     if not any(match["word"] == "passing" for _, match in totals):
         return None
-    reading = Reading("mocha", begin=len(lines), end=totals[-1][0] + 1)
+    reading = RunnerReading("mocha", begin=len(lines), end=totals[-1][0] + 1)
     numbers = {"passing": 0, "failing": 0, "pending": 0}
     start = 0
     for number, match in totals:
@@ -131,7 +131,7 @@ def read_mocha(lines: Sequence[str]) -> Reading | None:
     return reading
 
 
-def _read_mocha_tree(reading: Reading, lines: Sequence[str], start: int, end: int) -> None:
+def _read_mocha_tree(reading: RunnerReading, lines: Sequence[str], start: int, end: int) -> None:
     """Add the passed and pending tests of the tree between two lines."""
     stack: list[tuple[int, str]] = []
     for number in range(start, end):
@@ -161,14 +161,14 @@ def _has_children(lines: Sequence[str], number: int, end: int, depth: int) -> bo
     return False
 
 
-def _read_mocha_failures(reading: Reading, lines: Sequence[str], start: int, count: int) -> int:
+def _read_mocha_failures(reading: RunnerReading, lines: Sequence[str], start: int, count: int) -> int:
     """Read the numbered failures below `2 failing` and return the number of the line after them."""
     expected, number = 1, start
     while number < len(lines) and expected <= count:
         match = _MOCHA_FAILED.match(lines[number])
         if match and int(match["number"]) == expected:
             titles, number = _read_titles(lines, number, match["title"])
-            message = one_line(following(lines, number, _STACK, 3))
+            message = one_line(next_lines(lines, number, _STACK, 3))
             reading.tests.append(Test(stable_name(" > ".join(titles)), FAILED, message))
             expected += 1
         elif lines[number].startswith("npm ") or _MOCHA_TOTAL.match(lines[number]):
@@ -207,7 +207,7 @@ _AVA_FILE = re.compile(
 _AVA_CODE = re.compile(r"^(?:\d+:|\S+:\d+$|›|at )")
 
 
-def read_ava(lines: Sequence[str]) -> Reading | None:
+def read_ava(lines: Sequence[str]) -> RunnerReading | None:
     """Read ava's own reporter."""
     totals = [
         (number, match) for number, line in enumerate(lines) if line[:2] == "  " and (match := _AVA_TOTAL.match(line))
@@ -215,7 +215,9 @@ def read_ava(lines: Sequence[str]) -> Reading | None:
     files = [line_number for line_number, line in enumerate(lines) if line[:2] == "  " and _AVA_FILE.match(line)]
     if not totals and not any("No tests found in" in lines[number] for number in files):
         return None
-    reading = Reading("ava", unique=True, begin=len(lines), end=max([number for number, _ in totals] + files) + 1)
+    reading = RunnerReading(
+        "ava", has_unique_names=True, begin=len(lines), end=max([number for number, _ in totals] + files) + 1
+    )
     numbers: dict[str, int] = {}
     for _, match in totals:
         word = match["word"].removeprefix("tests ").removeprefix("test ")
@@ -225,7 +227,7 @@ def read_ava(lines: Sequence[str]) -> Reading | None:
             continue
         if match := _AVA_FILE.match(line):
             name = match["thrown"] or match["exited"] or match["empty"]
-            message = one_line(following(lines, number + 1, _AVA_CODE, 1)) if match["thrown"] else one_line(line)
+            message = one_line(next_lines(lines, number + 1, _AVA_CODE, 1)) if match["thrown"] else one_line(line)
             reading.tests.append(Test(stable_name(name), UNLOADED, message))
         elif (match := _AVA_LINE.match(line)) and not match["name"].startswith(("Exiting due", "Timed out", "Couldn")):
             reading.tests.append(_ava_test(match, lines))
@@ -249,6 +251,8 @@ def _ava_test(match: re.Match[str], lines: Sequence[str]) -> Test:
     if state == FAILED:
         heading = f"  {title}"
         heading_number = next((number for number, line in enumerate(lines) if line == heading), None)
-        detail_lines = following(lines, heading_number + 1, re.compile(r"^─"), 12) if heading_number is not None else []
+        detail_lines = (
+            next_lines(lines, heading_number + 1, re.compile(r"^─"), 12) if heading_number is not None else []
+        )
         message = one_line([text for text in detail_lines if not _AVA_CODE.match(text)][:4])
     return Test(stable_name(title.replace(" › ", " > ")), state, message)

@@ -10,7 +10,7 @@ from agent_orchestrator.changes.checks.runners.common import (
     FAILED,
     PASSED,
     SKIPPED,
-    Reading,
+    RunnerReading,
     Test,
     one_line,
     stable_name,
@@ -22,7 +22,7 @@ _CTEST_LISTED = re.compile(r"^\t +\d+ - (?P<name>.*) \((?P<state>[^()]*)\)$")
 _CTEST_END = re.compile(r"^\d+% tests passed, (?P<failed>\d{1,9}) tests? failed out of (?P<total>\d{1,9})$")
 
 
-def read_ctest(lines: Sequence[str]) -> Reading | None:
+def read_ctest(lines: Sequence[str]) -> RunnerReading | None:
     """Read `ctest`."""
     ends = [
         (line_number, match)
@@ -31,7 +31,7 @@ def read_ctest(lines: Sequence[str]) -> Reading | None:
     ]
     if not ends:
         return None
-    reading = Reading("ctest", unique=True, begin=ends[0][0], end=ends[-1][0] + 1)
+    reading = RunnerReading("ctest", has_unique_names=True, begin=ends[0][0], end=ends[-1][0] + 1)
     for number, line in enumerate(lines):
         if " Test " in line and (match := _CTEST_LINE.match(line)):
             state = _ctest_state(match["state"])
@@ -64,7 +64,7 @@ _MESON_END = re.compile(r"^Ok: +\d+ *$")
 _MESON_STATES = {"OK": PASSED, "SKIP": SKIPPED, "EXPECTEDFAIL": SKIPPED}
 
 
-def read_meson(lines: Sequence[str]) -> Reading | None:
+def read_meson(lines: Sequence[str]) -> RunnerReading | None:
     """Read `meson test`."""
     ends = [number for number, line in enumerate(lines) if line[:3] == "Ok:" and _MESON_END.match(line)]
     matches = [
@@ -78,7 +78,7 @@ def read_meson(lines: Sequence[str]) -> Reading | None:
         Test(stable_name(match["name"]), _MESON_STATES.get(match["state"], FAILED), one_line(match["more"]))
         for _, match in matches
     ]
-    return Reading("meson", tests, begin=matches[0][0], end=ends[-1] + 7)
+    return RunnerReading("meson", tests, begin=matches[0][0], end=ends[-1] + 7)
 
 
 _AUTOMAKE_LINE = re.compile(r"^(?P<state>PASS|FAIL|SKIP|XFAIL|XPASS|ERROR): (?P<name>\S.*)$")
@@ -86,7 +86,7 @@ _AUTOMAKE_END = re.compile(r"^# TOTAL: +\d+$")
 _AUTOMAKE_STATES = {"PASS": PASSED, "SKIP": SKIPPED, "XFAIL": SKIPPED}
 
 
-def read_automake(lines: Sequence[str]) -> Reading | None:
+def read_automake(lines: Sequence[str]) -> RunnerReading | None:
     """Read Automake's `make check`."""
     ends = [number for number, line in enumerate(lines) if line[:8] == "# TOTAL:" and _AUTOMAKE_END.match(line)]
     matches = [
@@ -97,7 +97,7 @@ def read_automake(lines: Sequence[str]) -> Reading | None:
     if not ends or not matches:
         return None
     tests = [Test(stable_name(match["name"]), _AUTOMAKE_STATES.get(match["state"], FAILED)) for _, match in matches]
-    return Reading("automake", tests, unique=True, begin=matches[0][0], end=ends[-1] + 1)
+    return RunnerReading("automake", tests, has_unique_names=True, begin=matches[0][0], end=ends[-1] + 1)
 
 
 _PROVE_END = re.compile(r"^Files=\d+, Tests=\d+,")
@@ -107,12 +107,12 @@ _PROVE_TEST = re.compile(r"^\s*# +Failed test '(?P<name>.*)'(?: at (?P<file>\S+)
 _PROVE_LOCATION = re.compile(r"^\s*# +at (?P<file>\S+) line \d+\.$")
 
 
-def read_prove(lines: Sequence[str]) -> Reading | None:
+def read_prove(lines: Sequence[str]) -> RunnerReading | None:
     """Read Perl's `prove`: passed tests are files; failed tests are named inside their files."""
     ends = [number for number, line in enumerate(lines) if line[:6] == "Files=" and _PROVE_END.match(line)]
     if not ends:
         return None
-    reading = Reading("prove", unique=True, begin=ends[0], end=ends[-1] + 2)
+    reading = RunnerReading("prove", has_unique_names=True, begin=ends[0], end=ends[-1] + 2)
     file, files, failed_files, failed_tests = "", dict[str, str](), list[str](), list[Test]()
     for number, line in enumerate(lines[: reading.end]):
         if "Failed test" in line and (match := _PROVE_TEST.match(line)):

@@ -11,7 +11,7 @@ from agent_orchestrator.changes.checks.runners.common import (
     PASSED,
     SKIPPED,
     UNLOADED,
-    Reading,
+    RunnerReading,
     Test,
     one_line,
     stable_name,
@@ -39,7 +39,7 @@ _STOPPED = re.compile(r"^!+ (?:Interrupted: |stopping after |_pytest\.outcomes\.
 _CONFTEST = re.compile(r"^ImportError while loading conftest '([^']+)'")
 
 
-def read_pytest(lines: Sequence[str]) -> Reading | None:
+def read_pytest(lines: Sequence[str]) -> RunnerReading | None:
     """Read the output of pytest, at any verbosity."""
     ends = [number for number, line in enumerate(lines) if " in " in line and _CLOSING.match(line)]
     summary_matches = [
@@ -48,7 +48,7 @@ def read_pytest(lines: Sequence[str]) -> Reading | None:
     conftest = next((match for line in lines if line[:5] == "Impor" and (match := _CONFTEST.match(line))), None)
     if not ends and not summary_matches and not conftest:
         return None
-    reading = Reading("pytest", unique=True, runs=len(ends))
+    reading = RunnerReading("pytest", has_unique_names=True, runs=len(ends))
     begin = next(
         (line_number for line_number, line in enumerate(lines) if line and _BEGINNING.match(line)),
         ends[0] if ends else 0,
@@ -87,7 +87,7 @@ def _split_summary(text: str) -> tuple[str, str]:
     return name, message
 
 
-def _read_verbose_tests(reading: Reading, lines: Sequence[str]) -> int:
+def _read_verbose_tests(reading: RunnerReading, lines: Sequence[str]) -> int:
     """Add the tests of a verbose run and return the number of its first line."""
     known_names, first = {test.name for test in reading.tests}, len(lines)
     for number, line in enumerate(lines):
@@ -130,12 +130,12 @@ _ALONE = re.compile(r"^(?:ok|FAIL|ERROR|skipped .*|expected failure|unexpected s
 _LOADER = "unittest.loader._FailedTest"
 
 
-def read_unittest(lines: Sequence[str]) -> Reading | None:
+def read_unittest(lines: Sequence[str]) -> RunnerReading | None:
     """Read the output of unittest, verbose or not."""
     total_numbers = [number for number, line in enumerate(lines) if line[:4] == "Ran " and _RAN.match(line)]
     if not total_numbers:
         return None
-    reading = Reading("unittest", unique=True)
+    reading = RunnerReading("unittest", has_unique_names=True)
     problems = [number for number, line in enumerate(lines) if line[:1] in "FEU" and _PROBLEM.match(line)]
     for number in problems:
         if number and lines[number - 1].startswith("====="):

@@ -13,7 +13,7 @@ from agent_orchestrator.changes.checks.runners.common import (
     FAILED,
     SKIPPED,
     UNLOADED,
-    Reading,
+    RunnerReading,
     Test,
     one_line,
     stable_name,
@@ -24,9 +24,9 @@ _NOT_COLLECTED = "collection failure"
 _FILE = re.compile(r"\.[cm]?[jt]sx?$")
 
 
-def read_reports(files: Sequence[Path], top: Path | None = None) -> Reading | None:
+def read_reports(files: Sequence[Path], top: Path | None = None) -> RunnerReading | None:
     """Read every test of these reports; return None if none of the files is a report."""
-    reading, has_report = Reading("junit"), False
+    reading, has_report = RunnerReading("junit"), False
     for file in files:
         try:
             cases = junit.read_cases(file)
@@ -38,11 +38,11 @@ def read_reports(files: Sequence[Path], top: Path | None = None) -> Reading | No
     return reading if has_report else None
 
 
-def _add_case(reading: Reading, case: Case, top: Path | None) -> None:
+def _add_case(reading: RunnerReading, case: Case, top: Path | None) -> None:
     """Add a test case to the reading."""
     file = _relative_file(case.file, top)
     if case.suites and case.suites[-1] == "pytest":
-        reading.runner, reading.unique = "pytest", True
+        reading.runner, reading.has_unique_names = "pytest", True
         test = _pytest_test(case, file)
     else:
         name = stable_name(_test_name(case, file)) or "a test without a name"

@@ -12,10 +12,10 @@ from agent_orchestrator.changes.checks.runners.common import (
     PASSED,
     SKIPPED,
     UNLOADED,
-    Reading,
+    RunnerReading,
     Test,
-    following,
     indent,
+    next_lines,
     one_line,
     stable_name,
 )
@@ -35,7 +35,7 @@ _EXITED = re.compile(
 
 
 @dataclass(slots=True)
-class _State:
+class _TapState:
     """What has been read so far."""
 
     pending: dict[int, list[Test]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class _State:
     numbers: dict[str, int] = field(default_factory=dict)
 
 
-def read_tap(lines: Sequence[str]) -> Reading | None:
+def read_tap(lines: Sequence[str]) -> RunnerReading | None:
     """Read TAP; a version or a plan is required, because a line with `ok` can occur in any output."""
     mark_numbers = [
         line_number
@@ -54,7 +54,7 @@ def read_tap(lines: Sequence[str]) -> Reading | None:
     ]
     if not mark_numbers:
         return None
-    state, reading = _State(), Reading("tap")
+    state, reading = _TapState(), RunnerReading("tap")
     number, last = 0, mark_numbers[-1]
     first = mark_numbers[0]
     while number < len(lines):
@@ -81,7 +81,7 @@ def read_tap(lines: Sequence[str]) -> Reading | None:
     return reading
 
 
-def _read_comment(state: _State, line: str) -> bool:
+def _read_comment(state: _TapState, line: str) -> bool:
     """Read a comment and return whether it belongs to the protocol."""
     if match := _TOTAL.match(line):
         state.numbers[match["word"]] = state.numbers.get(match["word"], 0) + int(match["number"])
@@ -91,7 +91,7 @@ def _read_comment(state: _State, line: str) -> bool:
     return False
 
 
-def _add_result(state: _State, match: re.Match[str], depth: int, lines: Sequence[str], number: int) -> None:
+def _add_result(state: _TapState, match: re.Match[str], depth: int, lines: Sequence[str], number: int) -> None:
     """Add a result: with subtests, these are added under its name; without, the result itself."""
     text, outcome = match["name"], FAILED if match["no"] else PASSED
     if directive := _DIRECTIVE.search(text):
@@ -152,7 +152,7 @@ def _error_message(lines: Sequence[str], number: int) -> str:
                 value = value[1:-1]
             if value and value[0] not in "|>":
                 return one_line(value)
-            text_lines = following(lines, after + 1, _END, 3)
+            text_lines = next_lines(lines, after + 1, _END, 3)
             if text_lines:
                 return one_line(text_lines)
     return ""

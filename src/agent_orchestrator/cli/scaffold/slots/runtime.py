@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from agent_orchestrator.errors import Missing
-from agent_orchestrator.plugins.runtimes.process import Process
+from agent_orchestrator.plugins.runtimes.process import ProcessRuntime
 from agent_orchestrator.protocols import Handle, Host, LaunchSpec
 
 
-class TheClass(Process):
+class TheClass(ProcessRuntime):
     """The `process` runtime with `nice` before each command. Another kind implements all methods of `Runtime` itself."""
 
     name = "the-name"
-    sockets = "the-name"
+    socket_prefix = "the-name"
     permissions = ("processes",)
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:

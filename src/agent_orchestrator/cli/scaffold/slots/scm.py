@@ -14,14 +14,14 @@ from agent_orchestrator.protocols import (
     Author,
     Hint,
     Host,
-    KnownPull,
+    KnownPullRequest,
     Merged,
-    Merging,
-    PullComment,
-    PullSpec,
-    PullState,
+    MergeOptions,
+    MergeQueued,
+    PullRequestComment,
+    PullRequestSpec,
+    PullRequestState,
     Unmergeable,
-    Waiting,
 )
 
 
@@ -63,21 +63,21 @@ class TheClass(SCM):
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
-    async def find(self, branch: str) -> PullState | None:
+    async def find(self, branch: str) -> PullRequestState | None:
         """Return the open pull request of a branch, else its newest one, else None."""
         pull_requests = [pull_request for pull_request in self._load() if pull_request["branch"] == branch]
         pull_requests.sort(key=lambda pull_request: (pull_request["state"] == "open", pull_request["number"]))
         return await self._state(pull_requests[-1]) if pull_requests else None
 
-    async def get(self, number: int) -> PullState:
+    async def get(self, number: int) -> PullRequestState:
         """Return a pull request by its number."""
         return await self._state(self._find(self._load(), number))
 
-    async def read(self, ids: Sequence[str]) -> list[PullState]:
+    async def read(self, ids: Sequence[str]) -> list[PullRequestState]:
         """Return the current state of these pull requests, without those that do not exist."""
         return [await self._state(pull_request) for pull_request in self._load() if str(pull_request["number"]) in ids]
 
-    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:
+    async def changed(self, pulls: Sequence[KnownPullRequest]) -> Hint:
         """Return which pull requests to read; reading files costs nothing, so all of them."""
         return Hint(self.repo, pulls=tuple(pull.number for pull in pulls))
 
@@ -87,7 +87,7 @@ class TheClass(SCM):
 
     # -- change --------------------------------------------------------------------------------------------------------
 
-    async def open(self, spec: PullSpec) -> PullState:
+    async def open(self, spec: PullRequestSpec) -> PullRequestState:
         """Open a pull request for a branch; return the existing one if it is open already."""
         existing = await self.find(spec.branch)
         if existing is not None and existing.state == "open":
@@ -106,16 +106,16 @@ class TheClass(SCM):
         self._save([*pulls, pull_request])
         return await self._state(pull_request)
 
-    async def ready(self, pull: PullState) -> None:
+    async def ready(self, pull: PullRequestState) -> None:
         """Mark the pull request as ready for review."""
         self._update(pull, draft=False)
 
-    async def close(self, pull: PullState) -> None:
+    async def close(self, pull: PullRequestState) -> None:
         """Close the pull request without merging it."""
         if self._find(self._load(), pull.number)["state"] == "open":
             self._update(pull, state="closed", head=await self._head(pull.branch))
 
-    async def merge(self, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+    async def merge(self, pull: PullRequestState, how: MergeOptions) -> Merged | MergeQueued | Unmergeable:
         """Merge exactly the given head commit; a pull request that is merged already is returned."""
         now = self._find(self._load(), pull.number)
         if now["merged"]:
@@ -134,24 +134,24 @@ class TheClass(SCM):
             await self._git("update-ref", "-d", f"refs/heads/{pull.branch}", head)
         return Merged(commit)
 
-    async def call_off(self, pull: PullState) -> None:
+    async def cancel_merge(self, pull: PullRequestState) -> None:
         """Do nothing: no merge waits here."""
 
-    async def rerun(self, pull: PullState) -> int:
+    async def rerun(self, pull: PullRequestState) -> int:
         """Return how many checks run again; here there are none."""
         del pull
         return 0
 
-    async def request_review(self, pull: PullState, people: Sequence[str]) -> None:
+    async def request_review(self, pull: PullRequestState, people: Sequence[str]) -> None:
         """Do nothing: there are no reviewers here."""
 
     # -- say -----------------------------------------------------------------------------------------------------------
 
-    async def comment(self, pull: PullState, text: str, key: str) -> str:
+    async def comment(self, pull: PullRequestState, text: str, key: str) -> str:
         """Comment on the pull request, once per key."""
         return self._add_comment(pull, None, text, key)
 
-    async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
+    async def reply(self, pull: PullRequestState, thread: str, text: str, key: str) -> str:
         """Reply in a discussion, once per key."""
         return self._add_comment(pull, thread, text, key)
 
@@ -164,7 +164,7 @@ class TheClass(SCM):
             comment["resolved"] = True
         self._save(pulls)
 
-    def _add_comment(self, pull: PullState, thread: str | None, text: str, key: str) -> str:
+    def _add_comment(self, pull: PullRequestState, thread: str | None, text: str, key: str) -> str:
         pulls = self._load()
         comments = self._find(pulls, pull.number)["comments"]
         for existing in comments:
@@ -177,13 +177,13 @@ class TheClass(SCM):
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    async def _state(self, pull_request: Mapping[str, Any]) -> PullState:
+    async def _state(self, pull_request: Mapping[str, Any]) -> PullRequestState:
         """Return the state of a stored pull request; an open one's head is its branch's."""
         head = pull_request["head"] or await self._head(pull_request["branch"])
         base, author = await self._head(pull_request["base"]), await self.login()
         is_mergeable = pull_request["state"] != "open" or await self._merged_tree(base, head) is not None
         comments = [
-            PullComment(
+            PullRequestComment(
                 comment["id"],
                 comment["text"],
                 author,
@@ -194,7 +194,7 @@ class TheClass(SCM):
             )
             for comment in pull_request["comments"]
         ]
-        return PullState(
+        return PullRequestState(
             number=pull_request["number"],
             id=str(pull_request["number"]),
             url=f"{self._url}/{self.repo}/{pull_request['number']}",
@@ -234,7 +234,7 @@ class TheClass(SCM):
                 return pull_request
         raise NotFound(f"{self.repo} has no pull request {number}", "check its number")
 
-    def _update(self, pull: PullState, **changes: Any) -> None:
+    def _update(self, pull: PullRequestState, **changes: Any) -> None:
         pulls = self._load()
         self._find(pulls, pull.number).update(changes)
         self._save(pulls)

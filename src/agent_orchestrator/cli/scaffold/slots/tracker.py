@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import NotFound
-from agent_orchestrator.protocols import Author, Host, Issue, IssueChange, Tracker, TrackerComment
+from agent_orchestrator.protocols import Author, Host, IssueChange, Tracker, TrackerComment, TrackerIssue
 
 Issues = list[dict[str, Any]]
 
@@ -24,13 +24,13 @@ class TheClass(Tracker):
         del host  # nothing of this machine is needed
         self._file = Path(str(config.get("path") or "."), str(config.get("file") or "issues.json")).expanduser()
 
-    async def get(self, issue: str) -> Issue:
+    async def get(self, issue: str) -> TrackerIssue:
         """Return an issue with its comments."""
         return self._issue(self._find(self._load(), issue))
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
-    ) -> list[Issue]:
+    ) -> list[TrackerIssue]:
         """Return issues without their comments, the newest first."""
         assignee_name = None if assignee == "none" else assignee
         issues = [
@@ -41,7 +41,7 @@ class TheClass(Tracker):
         ]
         return [self._issue({**issue, "comments": []}) for issue in reversed(issues)]
 
-    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
+    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> TrackerIssue:
         """Create an issue."""
         issues = self._load()
         issue = {"id": str(len(issues) + 1), "title": title, "body": body, "labels": list(labels), "state": "open"}
@@ -81,7 +81,7 @@ class TheClass(Tracker):
                 return stored
         raise NotFound(f"{self._file} has no issue {issue}", "see those that there are: ao issues")
 
-    def _issue(self, stored: Mapping[str, Any]) -> Issue:
+    def _issue(self, stored: Mapping[str, Any]) -> TrackerIssue:
         """Convert a stored issue.
 
         All comments here are ours; another tracker decides by login and mark whose they are, and who may write.
@@ -90,7 +90,7 @@ class TheClass(Tracker):
         comments = tuple(
             TrackerComment(comment["id"], author, comment["text"], comment["at"]) for comment in stored["comments"]
         )
-        return Issue(
+        return TrackerIssue(
             id=stored["id"],
             title=stored["title"],
             body=stored["body"],

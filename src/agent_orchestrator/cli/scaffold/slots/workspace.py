@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agent_orchestrator.plugins.workspaces.worktree import Worktree
-from agent_orchestrator.protocols import Report, WorkspaceInfo, WorkspaceSpec
+from agent_orchestrator.plugins.workspaces.worktree import WorktreeWorkspace
+from agent_orchestrator.protocols import LineCallback, WorkspaceInfo, WorkspaceSpec
 
 
-class TheClass(Worktree):
+class TheClass(WorktreeWorkspace):
     """The `worktree` workspace with a note. Another kind of folder implements all methods of `Workspace` itself."""
 
     name = "the-name"
     permissions = ("files", "processes")
 
-    async def create(self, spec: WorkspaceSpec, report: Report) -> WorkspaceInfo:
+    async def create(self, spec: WorkspaceSpec, report: LineCallback) -> WorkspaceInfo:
         """Create the workspace, or finish what an earlier attempt began. This must be repeatable after a crash."""
         return _with_note(await super().create(spec, report), spec)
 

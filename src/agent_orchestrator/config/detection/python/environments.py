@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_orchestrator.config.detection.commands import Words
-from agent_orchestrator.config.detection.files import texts
+from agent_orchestrator.config.detection.files import strings_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ _IRRELEVANT = re.compile(
 )
 
 
-def settings(env: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def test_variables(env: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Yield the environment variables that matter for tests, with paths resolved; unresolved or irrelevant ones are left out."""
     for key, value in env:
         text = re.sub(r"\{(?:tox_?ini_?dir|tox_?root)\}", ".", value).replace("{/}", "/").replace("{:}", ":")
@@ -50,7 +50,7 @@ def flat_texts(value: Any) -> list[str]:
     """Return the non-empty lines of a text or of a list of texts."""
     return [
         line.strip()
-        for text in ([value] if isinstance(value, str) else texts(value))
+        for text in ([value] if isinstance(value, str) else strings_in(value))
         for line in text.splitlines()
         if line.strip()
     ]
@@ -68,17 +68,17 @@ def requirements_of(deps: Iterable[str]) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstallArguments:
     """What a `pip install` or `uv sync` command installs."""
 
     extras: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
-    project: bool = False
+    installs_project: bool = False
 
     @staticmethod
-    def read(words: list[str] | Words) -> Installed:
+    def parse(words: list[str] | Words) -> InstallArguments:
         """Return what a `pip install` with these arguments installs."""
         extras, groups, files, packages = list[str](), list[str](), list[str](), list[str]()
         installs_project = False
@@ -122,7 +122,7 @@ class Installed:
             ):
                 rest.pop(0)
         readable_files = [name for name in files if name and "{" not in name and "$" not in name]
-        return Installed(
+        return InstallArguments(
             tuple(item for item in extras if item),
             tuple(item for item in groups if item),
             tuple(readable_files),
@@ -131,7 +131,7 @@ class Installed:
         )
 
 
-def installs(words: Words) -> Installed | None:
+def parse_install(words: Words) -> InstallArguments | None:
     """Return what a shell command installs with pip or uv, or None if it is no such command."""
     rest = list(words)
     if rest[:1] and re.fullmatch(r"(?:.*/)?(?:python|pypy)[\d.]*", rest[0]) and rest[1:2] == ["-m"]:
@@ -139,7 +139,7 @@ def installs(words: Words) -> Installed | None:
     if rest[:2] == ["uv", "pip"]:
         rest = rest[1:]
     if rest[:1] and re.fullmatch(r"(?:.*/)?pip[\d.]*", rest[0]) and rest[1:2] == ["install"]:
-        return Installed.read(rest[2:])
+        return InstallArguments.parse(rest[2:])
     if rest[:2] in (["uv", "sync"], ["pdm", "install"], ["pdm", "sync"], ["poetry", "install"], ["uv", "run"]):
-        return Installed.read([word for word in rest[2:] if word.startswith("-") or rest[1] != "run"])
+        return InstallArguments.parse([word for word in rest[2:] if word.startswith("-") or rest[1] != "run"])
     return None

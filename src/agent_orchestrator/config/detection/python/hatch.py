@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent_orchestrator.config.detection.commands import Words, plain_words
-from agent_orchestrator.config.detection.files import Repository, table, texts
+from agent_orchestrator.config.detection.files import RepositoryFiles, strings_in, table
 from agent_orchestrator.config.detection.python.environments import (
     Environment,
     flat_texts,
     requirements_of,
-    settings,
+    test_variables,
 )
 
 
-def environments(repo: Repository) -> Iterator[Environment]:
+def environments(repo: RepositoryFiles) -> Iterator[Environment]:
     """Yield the environments of hatch."""
-    hatch_toml = repo.toml("hatch.toml") if "hatch.toml" in repo.names else {}
+    hatch_toml = repo.toml("hatch.toml") if "hatch.toml" in repo.top_level_names else {}
     envs = table(hatch_toml, "envs") or table(repo.pyproject, "tool", "hatch", "envs")
     source = "hatch.toml" if hatch_toml else "pyproject.toml"
     default = table(envs, "default")
@@ -34,14 +34,18 @@ def environments(repo: Repository) -> Iterator[Environment]:
         yield Environment(
             source=source,
             name=name,
-            extras=tuple(texts(values.get("features"))),
-            groups=tuple(texts(values.get("dependency-groups"))),
+            extras=tuple(strings_in(values.get("features"))),
+            groups=tuple(strings_in(values.get("dependency-groups"))),
             packages=tuple(
-                requirements_of([*texts(values.get("dependencies")), *texts(values.get("extra-dependencies"))])
+                requirements_of(
+                    [*strings_in(values.get("dependencies")), *strings_in(values.get("extra-dependencies"))]
+                )
             ),
             commands=tuple(words for script in ordered for words in _script_commands(scripts, script, 3)),
             env=tuple(
-                settings([(key, value) for key, value in table(values, "env-vars").items() if isinstance(value, str)])
+                test_variables(
+                    [(key, value) for key, value in table(values, "env-vars").items() if isinstance(value, str)]
+                )
             ),
             installs_project=not (values.get("skip-install") or values.get("detached")),
         )

@@ -6,10 +6,10 @@ import re
 import shutil
 from pathlib import Path
 
-from agent_orchestrator.config.detection.files import Repository, table
+from agent_orchestrator.config.detection.files import RepositoryFiles, table
 
 
-def interpreter(repo: Repository) -> str:
+def choose_interpreter(repo: RepositoryFiles) -> str:
     """Return `python3`, or another `python3.X` of this machine if the project excludes the version of `python3`."""
     specifier = _requires_python(repo)
     python3_path = shutil.which("python3")
@@ -22,7 +22,7 @@ def interpreter(repo: Repository) -> str:
     return f"python3.{allowed_minors[0]}" if allowed_minors else "python3"
 
 
-def _requires_python(repo: Repository) -> str:
+def _requires_python(repo: RepositoryFiles) -> str:
     declared = table(repo.pyproject, "project").get("requires-python") or repo.ini("setup.cfg").get("options", {}).get(
         "python_requires"
     )

@@ -6,11 +6,11 @@ import ast
 from collections.abc import Iterator
 
 from agent_orchestrator.config.detection.commands import Words
-from agent_orchestrator.config.detection.files import Repository
-from agent_orchestrator.config.detection.python.environments import Environment, Installed
+from agent_orchestrator.config.detection.files import RepositoryFiles
+from agent_orchestrator.config.detection.python.environments import Environment, InstallArguments
 
 
-def environments(repo: Repository) -> Iterator[Environment]:
+def environments(repo: RepositoryFiles) -> Iterator[Environment]:
     """Yield the sessions of nox, as far as they are written as literals."""
     text = repo.text("noxfile.py", 200_000)
     try:
@@ -42,14 +42,14 @@ def _session_environment(function: ast.FunctionDef) -> Environment:
         elif node.func.attr == "dependency_groups":
             groups += words
         elif node.func.attr == "install":
-            installed = Installed.read(words)
+            installed = InstallArguments.parse(words)
             extras, groups, files = (
                 extras + list(installed.extras),
                 groups + list(installed.groups),
                 files + list(installed.files),
             )
             packages += installed.packages
-            installs_project = installs_project or installed.project
+            installs_project = installs_project or installed.installs_project
     return Environment(
         "noxfile.py",
         function.name,

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator
 
-from agent_orchestrator.config.detection.files import Repository, requirement_name, table, texts
+from agent_orchestrator.config.detection.files import RepositoryFiles, requirement_name, strings_in, table
 from agent_orchestrator.config.detection.python.environments import requirements_of
 
 MAX_INCLUDED = 20
@@ -24,12 +24,12 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def extras(repo: Repository) -> dict[str, list[str]]:
+def extras(repo: RepositoryFiles) -> dict[str, list[str]]:
     """Return the extras that a project declares, with their requirements as far as they can be read."""
     project = table(repo.pyproject, "project", "optional-dependencies")
-    extras_by_name = {name: texts(value) for name, value in project.items()}
+    extras_by_name = {name: strings_in(value) for name, value in project.items()}
     poetry = table(repo.pyproject, "tool", "poetry", "extras")
-    extras_by_name |= {name: texts(value) for name, value in poetry.items()}
+    extras_by_name |= {name: strings_in(value) for name, value in poetry.items()}
     for name, lines in repo.ini("setup.cfg").get("options.extras_require", {}).items():
         extras_by_name.setdefault(name, [line.strip() for line in lines.splitlines() if line.strip()])
     for name, extra_requirements in _setup_py_extras(repo.text("setup.py")):
@@ -50,7 +50,7 @@ def _setup_py_extras(setup: str) -> Iterator[tuple[str, list[str]]]:
             yield name, []
 
 
-def groups(repo: Repository) -> dict[str, list[str]]:
+def groups(repo: RepositoryFiles) -> dict[str, list[str]]:
     """Return the dependency groups that a project declares, with their requirements and those of included groups."""
     declared = table(repo.pyproject, "dependency-groups")
 
@@ -58,7 +58,7 @@ def groups(repo: Repository) -> dict[str, list[str]]:
         value = declared.get(name)
         if not isinstance(value, list) or depth == 0:
             return []
-        group_requirements = texts(value)
+        group_requirements = strings_in(value)
         included_names = [entry.get("include-group") for entry in value if isinstance(entry, dict)]
         return group_requirements + [
             text for entry in included_names if isinstance(entry, str) for text in expand(entry, depth - 1)[:200]
@@ -67,7 +67,7 @@ def groups(repo: Repository) -> dict[str, list[str]]:
     return {name: expand(name, 4) for name in list(declared)[:60]}
 
 
-def poetry_groups(repo: Repository) -> dict[str, list[str]]:
+def poetry_groups(repo: RepositoryFiles) -> dict[str, list[str]]:
     """Return Poetry's groups with the names of their packages; the old `dev-dependencies` are `dev`."""
     poetry = table(repo.pyproject, "tool", "poetry")
     packages_by_group = {name: list(table(value, "dependencies")) for name, value in table(poetry, "group").items()}
@@ -76,7 +76,7 @@ def poetry_groups(repo: Repository) -> dict[str, list[str]]:
     return packages_by_group
 
 
-def files(repo: Repository) -> list[str]:
+def find_requirements_files(repo: RepositoryFiles) -> list[str]:
     """Return the requirements files for tests, the most specific first."""
     candidates = [
         name
@@ -91,10 +91,12 @@ def files(repo: Repository) -> list[str]:
     return [path for group in (tests, dev) for path in sorted(group, key=lambda name: not name.endswith(".txt"))][:20]
 
 
-def tool_requirements(repo: Repository) -> list[str]:
+def tool_requirements(repo: RepositoryFiles) -> list[str]:
     """Return the test requirements that are declared only for Poetry, PDM, uv or setuptools, in pip's syntax."""
-    groups = {name: texts(value) for name, value in table(repo.pyproject, "tool", "pdm", "dev-dependencies").items()}
-    groups["uv"] = texts(table(repo.pyproject, "tool", "uv").get("dev-dependencies"))
+    groups = {
+        name: strings_in(value) for name, value in table(repo.pyproject, "tool", "pdm", "dev-dependencies").items()
+    }
+    groups["uv"] = strings_in(table(repo.pyproject, "tool", "uv").get("dev-dependencies"))
     poetry = table(repo.pyproject, "tool", "poetry")
     poetry_groups = {name: table(value, "dependencies") for name, value in table(poetry, "group").items()}
     poetry_groups["dev-dependencies"] = table(poetry, "dev-dependencies")
@@ -107,13 +109,13 @@ def tool_requirements(repo: Repository) -> list[str]:
     test_requirements = [
         requirement
         for name, group in groups.items()
-        if normalize(name.removeprefix("poetry ")) in TEST_NAMES or runs_tests(names(group))
+        if normalize(name.removeprefix("poetry ")) in TEST_NAMES or has_test_runner(requirement_names(group))
         for requirement in group
     ]
     return list(dict.fromkeys([*test_requirements, *_tests_require(repo)]))
 
 
-def _tests_require(repo: Repository) -> list[str]:
+def _tests_require(repo: RepositoryFiles) -> list[str]:
     """Return the requirements in `tests_require`; in `setup.py` only those written as literals."""
     lines = repo.ini("setup.cfg").get("options", {}).get("tests_require", "").splitlines()
     match = re.search(r"\btests?_requires?\w*\s*=\s*[\[(]([^\])]{0,4000})", repo.text("setup.py"), re.IGNORECASE)
@@ -129,13 +131,13 @@ def _poetry_requirement(name: str, value: object) -> Iterator[str]:
     version = options.get("version")
     if not isinstance(version, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or "||" in version:
         return
-    extras = ",".join(texts(options.get("extras")))
-    bounds = ",".join(bound for part in version.split(",") for bound in _bounds(part.strip()))
+    extras = ",".join(strings_in(options.get("extras")))
+    bounds = ",".join(bound for part in version.split(",") for bound in _version_specifiers(part.strip()))
     marker = options.get("markers")
     yield name + (f"[{extras}]" if extras else "") + bounds + (f"; {marker}" if isinstance(marker, str) else "")
 
 
-def _bounds(version: str) -> Iterator[str]:
+def _version_specifiers(version: str) -> Iterator[str]:
     """Yield pip's version specifiers for `^1.2`, `~1.2`, `1.2`, `*` and comparisons."""
     match = re.fullmatch(r"([\^~]?)\s*(\d+(?:\.\d+)*)", version)
     if match is None:
@@ -157,7 +159,7 @@ def _bounds(version: str) -> Iterator[str]:
     yield "<" + ".".join(map(str, [*parts[:significant], parts[significant] + 1]))
 
 
-def names_in_file(repo: Repository, name: str) -> set[str]:
+def names_in_file(repo: RepositoryFiles, name: str) -> set[str]:
     """Return the names of the packages in a requirements file and the files that it includes."""
     packages: set[str] = set()
     queue = [name]
@@ -172,12 +174,12 @@ def names_in_file(repo: Repository, name: str) -> set[str]:
     return packages
 
 
-def names(requirements: Iterable[str]) -> set[str]:
+def requirement_names(requirements: Iterable[str]) -> set[str]:
     """Return the names of requirements."""
     return {name for requirement in requirements if (name := requirement_name(requirement))}
 
 
-def runs_tests(names: set[str]) -> bool:
+def has_test_runner(names: set[str]) -> bool:
     """Return whether a test runner is among these packages."""
     return bool(names & {"pytest", "nose2", "ward", "twisted", "zope-testrunner", "stestr"}) or any(
         package.startswith("pytest-") for package in names

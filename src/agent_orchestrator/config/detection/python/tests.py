@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from agent_orchestrator.config.detection import makefile
-from agent_orchestrator.config.detection.ci_files import Job
-from agent_orchestrator.config.detection.commands import Words, as_test, split
-from agent_orchestrator.config.detection.files import Repository, table
+from agent_orchestrator.config.detection.ci_files import CiJob
+from agent_orchestrator.config.detection.commands import Words, split_commands, test_command
+from agent_orchestrator.config.detection.files import RepositoryFiles, table
 from agent_orchestrator.config.detection.python.environments import Environment
 
-PYTEST: Words = ("python", "-m", "pytest")
+PYTEST_COMMAND: Words = ("python", "-m", "pytest")
 _SETTINGS = (
     "tests/settings.py",
     "tests/test_settings.py",
@@ -23,25 +23,25 @@ _SETTINGS = (
 )
 _DJANGO_SETTING = re.compile(r"^(?:SECRET_KEY|INSTALLED_APPS|DATABASES)\b", re.MULTILINE)
 """A file named `settings.py` may be anything, so its content is checked."""
-_READ_TESTS = 60
+_MAX_READ_TESTS = 60
 _SITE_PACKAGES_PATH = re.compile(r"\{env_?site_?packages_?dir\}/([\w./-]+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Tests:
+class TestCommands:
     """How the tests are run."""
 
     commands: tuple[Words, ...]
     source: str
     environment: Environment | None = None
-    job: Job | None = None
+    job: CiJob | None = None
     variables: tuple[tuple[str, str], ...] = ()
     """Environment variables set for the commands."""
 
     @property
     def is_pytest(self) -> bool:
         """Whether pytest runs any of the commands."""
-        return any(words[:3] == PYTEST for words in self.commands)
+        return any(words[:3] == PYTEST_COMMAND for words in self.commands)
 
 
 _SECONDARY_JOBS = re.compile(
@@ -50,7 +50,7 @@ _SECONDARY_JOBS = re.compile(
 )
 
 
-def find_tests(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
+def find_tests(repo: RepositoryFiles, envs: Sequence[Environment], jobs: Sequence[CiJob]) -> TestCommands | None:
     """Return how the tests are run, or None if there are none."""
     tests = _detect_tests(repo, envs, jobs)
     if tests is None:
@@ -59,10 +59,10 @@ def find_tests(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job
     return replace(tests, variables=tuple({**dict(_makefile_variables(repo)), **dict(environment_variables)}.items()))
 
 
-def _makefile_variables(repo: Repository) -> Iterator[tuple[str, str]]:
+def _makefile_variables(repo: RepositoryFiles) -> Iterator[tuple[str, str]]:
     """Yield the variables that `make test` sets for its only command, such as `TERM=unknown`."""
-    commands = [words for line in makefile.recipe(repo, "test") for words in split(line)]
-    for words in commands if len(commands) == 1 and as_test(commands[0]) else ():
+    commands = [words for line in makefile.recipe(repo, "test") for words in split_commands(line)]
+    for words in commands if len(commands) == 1 and test_command(commands[0]) else ():
         for word in words:
             match = re.fullmatch(r"([A-Z_][A-Z0-9_]*)=([^$]*)", word)
             if match is None:
@@ -70,35 +70,35 @@ def _makefile_variables(repo: Repository) -> Iterator[tuple[str, str]]:
             yield match[1], match[2]
 
 
-def _detect_tests(repo: Repository, envs: Sequence[Environment], jobs: Sequence[Job]) -> Tests | None:
+def _detect_tests(repo: RepositoryFiles, envs: Sequence[Environment], jobs: Sequence[CiJob]) -> TestCommands | None:
     """Return how the tests are run, without environment variables: by environments, CI, scripts, else by the test files."""
     files = test_files(repo)
     env = _test_environment(envs)
     if env is not None and (commands := _test_commands(_resolve_paths(repo, words) for words in env.commands)):
-        return Tests(_in_folder(repo, env, commands), env.source, env)
-    job = next((job for job in jobs if any(as_test(words) for words in job.commands)), None)
+        return TestCommands(_in_folder(repo, env, commands), env.source, env)
+    job = next((job for job in jobs if any(test_command(words) for words in job.commands)), None)
     if job is not None and not job.has_services and not _SECONDARY_JOBS.search(job.name.lower()):
-        return Tests(_test_commands(job.commands)[:1], job.file, job=job)
+        return TestCommands(_test_commands(job.commands)[:1], job.file, job=job)
     for name in ("runtests.py", "run_tests.py", "tests/runtests.py", "test/runtests.py", "tests/run_tests.py"):
-        if name in repo.names or ("/" in name and repo.text(name)):
-            return Tests((("python", name),), name)
-    if "manage.py" in repo.names and "django" in repo.text("manage.py") and not _mentions_pytest(repo):
-        return Tests((("python", "manage.py", "test"),), "manage.py")
+        if name in repo.top_level_names or ("/" in name and repo.text(name)):
+            return TestCommands((("python", name),), name)
+    if "manage.py" in repo.top_level_names and "django" in repo.text("manage.py") and not _mentions_pytest(repo):
+        return TestCommands((("python", "manage.py", "test"),), "manage.py")
     if not files and not _configures_pytest(repo):
         return None
-    if not _mentions_pytest(repo) and any("django.test" in repo.text(name) for name in files[:_READ_TESTS]):
+    if not _mentions_pytest(repo) and any("django.test" in repo.text(name) for name in files[:_MAX_READ_TESTS]):
         settings = next((name for name in _SETTINGS if _DJANGO_SETTING.search(repo.text(name))), None)
         if settings is not None:
             module = settings.removesuffix(".py").replace("/", ".")
-            return Tests((("python", "-m", "django", "test", "--settings", module),), settings)
+            return TestCommands((("python", "-m", "django", "test", "--settings", module),), settings)
     if _mentions_pytest(repo) or not _all_unittest(repo, files):
-        return Tests((PYTEST,), _pytest_source(repo, files))
-    return Tests((_unittest(repo, files),), files[0])
+        return TestCommands((PYTEST_COMMAND,), _pytest_source(repo, files))
+    return TestCommands((_unittest_command(repo, files),), files[0])
 
 
 def _test_environment(envs: Sequence[Environment]) -> Environment | None:
     """Return the environment that runs the tests; a special one, such as coverage or oldest versions, only if there is no other."""
-    testing_environments = [env for env in envs if any(as_test(words) for words in env.commands)]
+    testing_environments = [env for env in envs if any(test_command(words) for words in env.commands)]
     main_environments = [env for env in testing_environments if not _SECONDARY_JOBS.search(env.name.lower())]
     nox_sessions = [
         env
@@ -113,25 +113,25 @@ def _test_environment(envs: Sequence[Environment]) -> Environment | None:
 
 def _test_commands(commands: Iterable[Words]) -> tuple[Words, ...]:
     """Return the commands that test. Of several pytest commands only the first is kept."""
-    test_commands = list(dict.fromkeys(test for words in commands if (test := as_test(words))))
+    test_commands = list(dict.fromkeys(test for words in commands if (test := test_command(words))))
     kinds: dict[Words, Words] = {}
     for words in test_commands:
-        kinds.setdefault(words[:3] if words[:3] == PYTEST else words, words)
+        kinds.setdefault(words[:3] if words[:3] == PYTEST_COMMAND else words, words)
     return tuple(kinds.values())
 
 
-def _in_folder(repo: Repository, env: Environment, commands: tuple[Words, ...]) -> tuple[Words, ...]:
+def _in_folder(repo: RepositoryFiles, env: Environment, commands: tuple[Words, ...]) -> tuple[Words, ...]:
     """Return the commands as they are run from the top folder."""
     if not env.folder or env.folder in (".", "./"):
         return commands
     if "{" in env.folder or not repo.list_folder(
         env.folder
     ):  # the folder is created by the tool only, so relative paths in it mean nothing here
-        return tuple(_with_known_paths(repo, words) if words[:3] == PYTEST else words for words in commands)
+        return tuple(_with_known_paths(repo, words) if words[:3] == PYTEST_COMMAND else words for words in commands)
     return (("cd", env.folder), *commands)
 
 
-def _resolve_paths(repo: Repository, words: Words) -> Words:
+def _resolve_paths(repo: RepositoryFiles, words: Words) -> Words:
     """Return a command in which installed packages of the project are replaced by their folders in the repository."""
     resolved = []
     for word in words:
@@ -143,7 +143,7 @@ def _resolve_paths(repo: Repository, words: Words) -> Words:
     return tuple(resolved)
 
 
-def _with_known_paths(repo: Repository, words: Words) -> Words:
+def _with_known_paths(repo: RepositoryFiles, words: Words) -> Words:
     """Return a pytest command with its options, and only those paths that exist in the repository."""
     known_words, follows_option = list(words[:3]), False
     for word in words[3:]:
@@ -154,14 +154,14 @@ def _with_known_paths(repo: Repository, words: Words) -> Words:
     return tuple(known_words)
 
 
-def _exists(repo: Repository, path: str) -> bool:
+def _exists(repo: RepositoryFiles, path: str) -> bool:
     path = path.rstrip("/")
     if path.startswith("/") or ".." in path.split("/"):
         return False
     return path in repo.tree or bool(repo.list_folder(path))
 
 
-def test_files(repo: Repository) -> list[str]:
+def test_files(repo: RepositoryFiles) -> list[str]:
     """Return the files that have names of tests."""
     return [
         name
@@ -172,7 +172,7 @@ def test_files(repo: Repository) -> list[str]:
     ]
 
 
-def _mentions_pytest(repo: Repository) -> bool:
+def _mentions_pytest(repo: RepositoryFiles) -> bool:
     return _configures_pytest(repo) or bool(
         re.search(
             r"\bpytest\b",
@@ -180,33 +180,33 @@ def _mentions_pytest(repo: Repository) -> bool:
         )
         or any(
             re.match(r"\s*pytest\b", line)
-            for name in repo.names
+            for name in repo.top_level_names
             if "requirements" in name and name.endswith(".txt")
             for line in repo.text(name).splitlines()
         )
     )
 
 
-def _configures_pytest(repo: Repository) -> bool:
+def _configures_pytest(repo: RepositoryFiles) -> bool:
     return bool(
         table(repo.pyproject, "tool", "pytest")
-        or repo.has("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py")
+        or repo.first_existing("pytest.ini", ".pytest.ini", "pytest.toml", "conftest.py")
         or "[tool:pytest]" in repo.text("setup.cfg")
         or re.search(r"^\[pytest\]", repo.text("tox.ini"), re.MULTILINE)
         or any(name.endswith("/conftest.py") for name in repo.tree)
     )
 
 
-def _pytest_source(repo: Repository, files: Sequence[str]) -> str:
+def _pytest_source(repo: RepositoryFiles, files: Sequence[str]) -> str:
     for name in ("pytest.ini", "pyproject.toml", "setup.cfg", "tox.ini", "setup.py"):
         if "pytest" in repo.text(name):
             return name
     return files[0] if files else "conftest.py"
 
 
-def _all_unittest(repo: Repository, files: Sequence[str]) -> bool:
+def _all_unittest(repo: RepositoryFiles, files: Sequence[str]) -> bool:
     """Return whether the test files are written for unittest, decided by the first of them."""
-    test_texts = [text for name in files[:_READ_TESTS] if "def test" in (text := repo.text(name))]
+    test_texts = [text for name in files[:_MAX_READ_TESTS] if "def test" in (text := repo.text(name))]
     return bool(test_texts) and all(
         re.search(r"^[ \t]*(?:import unittest|from unittest)|TestCase\b", text, re.MULTILINE)
         and not re.search(r"^[ \t]*(?:import pytest|from pytest)|^def test", text, re.MULTILINE)
@@ -214,7 +214,7 @@ def _all_unittest(repo: Repository, files: Sequence[str]) -> bool:
     )
 
 
-def _unittest(repo: Repository, files: Sequence[str]) -> Words:
+def _unittest_command(repo: RepositoryFiles, files: Sequence[str]) -> Words:
     """Return the command by which unittest finds the tests."""
     top_folders = {name.split("/", 1)[0] for name in files if "/" in name}
     pattern: Words = ()
@@ -246,13 +246,13 @@ _PLUGINS = (
 )
 
 
-def plugins(repo: Repository, commands: Iterable[Words]) -> list[str]:
+def used_pytest_plugins(repo: RepositoryFiles, commands: Iterable[Words]) -> list[str]:
     """Return the pytest plugins that its configuration and these commands use."""
     configured = table(repo.pyproject, "tool", "pytest", "ini_options") or table(repo.pyproject, "tool", "pytest")
     text = "\n".join([f"{key} = {value}" for key, value in configured.items()])
     for name, section in (("pytest.ini", "pytest"), ("setup.cfg", "tool:pytest"), ("tox.ini", "pytest")):
         text += "".join(f"\n{key} = {value}" for key, value in repo.ini(name).get(section, {}).items())
-    text += "".join("\n" + " ".join(words) for words in commands if words[:3] == PYTEST)
+    text += "".join("\n" + " ".join(words) for words in commands if words[:3] == PYTEST_COMMAND)
     return [name for pattern, name in _PLUGINS if name and re.search(pattern, text[:20_000], re.MULTILINE)]
 
 
@@ -296,15 +296,15 @@ KNOWN_TEST_MODULES = {
 """Packages used only in tests, by the module that test files import. They are installed if the project does not declare them."""
 
 
-def imported_test_packages(repo: Repository, files: Sequence[str]) -> set[str]:
+def imported_test_packages(repo: RepositoryFiles, files: Sequence[str]) -> set[str]:
     """Return the packages for tests that test files and `conftest.py` import at module level."""
     packages: set[str] = set()
     own_modules = {
         name.split("/")[-1].removesuffix(".py")
-        for name in (*repo.names, *(f"src/{folder}" for folder in repo.list_folder("src")))
+        for name in (*repo.top_level_names, *(f"src/{folder}" for folder in repo.list_folder("src")))
     }
     conftests = [name for name in repo.tree if name.endswith("conftest.py")][:20]
-    for name in [*files[:_READ_TESTS], *conftests]:
+    for name in [*files[:_MAX_READ_TESTS], *conftests]:
         for module in re.findall(r"^(?:import|from)\s+([A-Za-z_]\w*)", repo.text(name), re.MULTILINE):
             if module in KNOWN_TEST_MODULES and module not in own_modules:
                 packages.add(KNOWN_TEST_MODULES[module])

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from agent_orchestrator.config.detection.commands import Words, plain_words
-from agent_orchestrator.config.detection.files import Repository, parse_ini, table, texts
+from agent_orchestrator.config.detection.files import RepositoryFiles, parse_ini, strings_in, table
 from agent_orchestrator.config.detection.python.environments import (
     Environment,
     flat_texts,
     requirements_of,
-    settings,
+    test_variables,
 )
 
 
-def environments(repo: Repository) -> list[Environment]:
+def environments(repo: RepositoryFiles) -> list[Environment]:
     """Return the environments that tox runs, in tox's order."""
     return [*_ini_environments(repo), *_toml_environments(repo)]
 
 
-def _ini_environments(repo: Repository) -> Iterator[Environment]:
+def _ini_environments(repo: RepositoryFiles) -> Iterator[Environment]:
     """Yield the environments of the first INI file that has some."""
     for source, text in (
         ("tox.ini", repo.text("tox.ini")),
@@ -95,7 +95,7 @@ def _ini_environment(sections: dict[str, dict[str, str]], source: str, name: str
         files=tuple(_requirements_files(deps)),
         packages=tuple(requirements_of(deps)),
         commands=tuple(words for line in _join_continued(lines("commands")) if (words := _tox_words(line))),
-        env=tuple(settings(env)),
+        env=tuple(test_variables(env)),
         folder=_tox_path(values.get("changedir") or values.get("change_dir") or ""),
         installs_project=values.get("skip_install", "").strip().lower() not in ("true", "1", "yes"),
     )
@@ -122,13 +122,13 @@ def _applicable_lines(value: str, factors: set[str]) -> Iterator[str]:
         text = re.sub(r"(^|\s)#.*$", "", line).strip()
         match = re.match(r"([!\w.{},-]+):\s+(.*)$", text)
         if match:
-            if any(_holds(condition, factors) for condition in _expand_names(match[1])):
+            if any(_condition_applies(condition, factors) for condition in _expand_names(match[1])):
                 yield match[2].strip()
         elif text:
             yield text
 
 
-def _holds(condition: str, factors: set[str]) -> bool:
+def _condition_applies(condition: str, factors: set[str]) -> bool:
     return all((part[1:] not in factors) if part.startswith("!") else part in factors for part in condition.split("-"))
 
 
@@ -178,14 +178,14 @@ def _tox_words(line: str) -> Words:
     )
 
 
-def _toml_environments(repo: Repository) -> Iterator[Environment]:
+def _toml_environments(repo: RepositoryFiles) -> Iterator[Environment]:
     """Yield the environments of `tox.toml`, or of `pyproject.toml`."""
-    tox_toml = repo.toml("tox.toml") if "tox.toml" in repo.names else {}
+    tox_toml = repo.toml("tox.toml") if "tox.toml" in repo.top_level_names else {}
     source, data = ("tox.toml", tox_toml) if tox_toml else ("pyproject.toml", table(repo.pyproject, "tool", "tox"))
     base, envs = table(data, "env_run_base"), table(data, "env")
     if not base and not envs:
         return
-    listed_names = texts(data.get("env_list")) or ["py"]
+    listed_names = strings_in(data.get("env_list")) or ["py"]
     for name in dict.fromkeys([*listed_names, *envs][:80]):
         values = {**base, **table(envs, name)}
         deps = flat_texts(values.get("deps"))
@@ -203,7 +203,7 @@ def _toml_environments(repo: Repository) -> Iterator[Environment]:
             files=tuple(_requirements_files(deps)),
             packages=tuple(requirements_of(deps)),
             commands=tuple(words for words in commands if words),
-            env=tuple(settings(env)),
+            env=tuple(test_variables(env)),
             folder=_tox_path(str(values.get("change_dir") or "")),
             installs_project=not values.get("skip_install"),
         )
@@ -215,7 +215,7 @@ def _toml_words(value: list[Any]) -> Words:
         if isinstance(part, str):
             words += list(_tox_words(_quote_word(part)))
         elif isinstance(part, dict) and part.get("replace") == "posargs":
-            words += [word for text in texts(part.get("default")) for word in _tox_words(_quote_word(text))]
+            words += [word for text in strings_in(part.get("default")) for word in _tox_words(_quote_word(text))]
     return tuple(words)
 
 

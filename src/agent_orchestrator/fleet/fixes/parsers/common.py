@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.changes.checks.summary import strip_escapes
-from agent_orchestrator.fleet.fixes.model import LONGEST_MESSAGE, Failure, Frame, Tool, shorten_middle, stable_id
+from agent_orchestrator.fleet.fixes.model import (
+    MAX_MESSAGE_LENGTH,
+    CheckTool,
+    StackFrame,
+    ToolFailure,
+    shorten_middle,
+    stable_id,
+)
 
 _DEPENDENCY_FOLDER = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_modules|\.venv|venv|\.tox|\.nox)(?:/|$)")
 
@@ -20,7 +27,7 @@ _DEPENDENCY_FOLDER = re.compile(r"(?:^|/)(?:site-packages|dist-packages|node_mod
 class ToolOutput:
     """The output of a tool: its exit code, text and reports."""
 
-    tool: Tool
+    tool: CheckTool
     code: int
     out: str
     err: str = ""
@@ -34,7 +41,7 @@ class ToolOutput:
         """Everything that the tool printed, without terminal codes."""
         return strip_escapes(f"{self.out}\n{self.err}").split("\n")
 
-    def path(self, name: str) -> str:
+    def relative_path(self, name: str) -> str:
         """Return a file's path relative to the repository; a path outside of it stays absolute."""
         name = name.removeprefix("file://").replace("\\", "/")
         if self.top and name.startswith(f"{self.top}/"):
@@ -43,7 +50,7 @@ class ToolOutput:
             return name
         return posixpath.normpath(posixpath.join(self.tool.folder, name))
 
-    def inside(self, text: str) -> str:
+    def with_relative_paths(self, text: str) -> str:
         """Return a text with paths relative to the repository, because each checkout is in another folder."""
         return text.replace(f"{self.top}/", "") if self.top else text
 
@@ -52,7 +59,7 @@ class ToolOutput:
 class ParseResult:
     """The result of a parser."""
 
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[ToolFailure] = field(default_factory=list)
     tests: dict[str, str] = field(default_factory=dict)
     executed: int = 0
     """How many tests were run, if not all are named."""
@@ -67,18 +74,18 @@ def is_own(path: str) -> bool:
 
 def tool_failure(
     output: ToolOutput, file: str, line: int, rule: str, message: str, detail: str = "", hint: str = ""
-) -> Failure:
+) -> ToolFailure:
     """Return the failure for an error of a linter, compiler or type checker."""
-    text = output.inside(" ".join(message.split()))
-    return Failure(
+    text = output.with_relative_paths(" ".join(message.split()))
+    return ToolFailure(
         tool=output.tool.name,
         id=stable_id(file, rule, text),
-        message=text[:LONGEST_MESSAGE],
+        message=text[:MAX_MESSAGE_LENGTH],
         file=file,
         line=line,
-        detail=shorten_middle(output.inside(detail) or (f"{text}\n{hint}" if hint else text)),
+        detail=shorten_middle(output.with_relative_paths(detail) or (f"{text}\n{hint}" if hint else text)),
         rule=rule,
-        frames=(Frame(file, line),) if is_own(file) and line else (),
+        frames=(StackFrame(file, line),) if is_own(file) and line else (),
     )
 
 
@@ -89,17 +96,17 @@ def test_failure(
     message: str,
     detail: str,
     rule: str = "",
-    frames: Iterable[Frame] = (),
+    frames: Iterable[StackFrame] = (),
     line: int = 0,
-) -> Failure:
+) -> ToolFailure:
     """Return the failure for a test."""
-    return Failure(
+    return ToolFailure(
         tool=output.tool.name,
         id=name,
-        message=output.inside(" ".join(message.split()))[:LONGEST_MESSAGE],
+        message=output.with_relative_paths(" ".join(message.split()))[:MAX_MESSAGE_LENGTH],
         file=file,
         line=line,
-        detail=shorten_middle(output.inside(strip_escapes(detail))),
+        detail=shorten_middle(output.with_relative_paths(strip_escapes(detail))),
         rule=rule,
         test=True,
         frames=tuple(frames),

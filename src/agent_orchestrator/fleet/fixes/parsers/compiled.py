@@ -1,11 +1,11 @@
-"""Parse `go test` (JSON) and `cargo test` (JSON of the compiler, text of the tests)."""
+"""Parse `parse_go test` (JSON) and `parse_cargo test` (JSON of the compiler, text of the tests)."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Frame
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, StackFrame, ToolFailure
 from agent_orchestrator.fleet.fixes.parsers.common import (
     ParseResult,
     ToolOutput,
@@ -27,8 +27,8 @@ _LINE_SUFFIX = re.compile(r" \(line \d+\)")
 _PANICKED = re.compile(r"panicked at (?:'(?P<old>.*)', )?(?P<file>[^\s:']+\.rs):(?P<line>\d+)(?::\d+)?:?$")
 
 
-def go(output: ToolOutput) -> ParseResult:
-    """Parse the events of `go test -json`; compiler errors are in separate events or on stderr."""
+def parse_go(output: ToolOutput) -> ParseResult:
+    """Parse the events of `parse_go test -json`; compiler errors are in separate events or on stderr."""
     findings = ParseResult()
     text: dict[tuple[str, str], list[str]] = defaultdict(list)
     states: dict[tuple[str, str], str] = {}
@@ -82,15 +82,17 @@ def _add_go_failure(
     match = next((match for line in lines if (match := _GO_PLACE.match(line))), None)
     file, line, message = "", 0, next((line.strip() for line in lines if line.strip()), "it fails")
     panic = next((item.strip() for item in lines if item.startswith("panic: ")), "")
-    frames = [Frame(output.path(item["file"]), int(item["line"])) for item in _GO_STACK.finditer(text)]
+    frames = [StackFrame(output.relative_path(item["file"]), int(item["line"])) for item in _GO_STACK.finditer(text)]
     frames = [frame for frame in reversed(frames) if is_own(frame.file)]
     if panic:
         message = panic.removesuffix(" [recovered]")
         findings.hidden.append(package)  # the package's later tests did not run
     elif match:
-        file = output.path(f"{folder}/{match['file']}" if folder and "/" not in match["file"] else match["file"])
+        file = output.relative_path(
+            f"{folder}/{match['file']}" if folder and "/" not in match["file"] else match["file"]
+        )
         line, message = int(match["line"]), match["message"] or message
-        frames = frames or [Frame(file, line)]
+        frames = frames or [StackFrame(file, line)]
     name = f"{package}.{test}" if test else package
     rule = "panic" if panic else ""
     findings.failures.append(test_failure(output, name, file, message, "\n".join(lines), rule, frames, line))
@@ -103,7 +105,7 @@ def _add_build_errors(output: ToolOutput, text: str, findings: ParseResult) -> N
         if line.startswith("# "):
             broken_packages.append(line[2:].split(" ")[0].removesuffix(".test"))
         elif broken_packages and (match := _GO_PLACE.match(line)):
-            file = output.path(match["file"].removeprefix("./"))
+            file = output.relative_path(match["file"].removeprefix("./"))
             failure = tool_failure(output, file, int(match["line"]), "build", match["message"])
             if failure.id not in {each_failure.id for each_failure in findings.failures}:
                 findings.failures.append(failure)
@@ -123,7 +125,7 @@ def _module_of(packages: list[str]) -> str:
     return min(packages, key=len, default="")
 
 
-def cargo(output: ToolOutput) -> ParseResult:
+def parse_cargo(output: ToolOutput) -> ParseResult:
     """Parse the compiler's messages as JSON, then the tests' text."""
     findings = ParseResult()
     has_built = True
@@ -135,7 +137,7 @@ def cargo(output: ToolOutput) -> ParseResult:
             _add_compiler_error(output, message, findings)
     if not has_built:
         findings.hidden.append(EVERYTHING)
-    findings.tests, failed = cargo_text(output)
+    findings.tests, failed = parse_cargo_text(output)
     findings.failures += failed
     if output.code and not findings.failures:
         lines = [line.strip() for line in output.err.split("\n") if line.strip().startswith("error")]
@@ -151,7 +153,7 @@ def _add_compiler_error(output: ToolOutput, message: dict[str, object], findings
     span = next((item for item in spans if item.get("is_primary")), spans[0])
     code = message.get("code")
     rule = str(code.get("code")) if isinstance(code, dict) else "error"
-    file, line = output.path(str(span.get("file_name") or "")), as_number(span.get("line_start"))
+    file, line = output.relative_path(str(span.get("file_name") or "")), as_number(span.get("line_start"))
     text = str(message.get("message") or "")
     failure = tool_failure(output, file, line, rule, text, str(message.get("rendered") or text))
     if all(
@@ -160,7 +162,7 @@ def _add_compiler_error(output: ToolOutput, message: dict[str, object], findings
         findings.failures.append(failure)
 
 
-def cargo_text(output: ToolOutput) -> tuple[dict[str, str], list[Failure]]:
+def parse_cargo_text(output: ToolOutput) -> tuple[dict[str, str], list[ToolFailure]]:
     """Return the state of each test, and the failed tests with their output."""
     tests: dict[str, str] = {}
     output_of: dict[str, list[str]] = {}
@@ -188,14 +190,14 @@ def _without_line(name: str) -> str:
     return _LINE_SUFFIX.sub("", name)
 
 
-def _cargo_failure(output: ToolOutput, name: str, lines: list[str]) -> Failure:
+def _cargo_failure(output: ToolOutput, name: str, lines: list[str]) -> ToolFailure:
     """Return the failure of a test, from its panic message if there is one."""
     lines = lines[: next((n for n, line in enumerate(lines) if line == "stack backtrace:"), len(lines))]
     for number, line in enumerate(lines):
         if match := _PANICKED.search(line):
-            file = output.path(match["file"])
+            file = output.relative_path(match["file"])
             message = match["old"] or " ".join(text.strip() for text in lines[number + 1 : number + 4] if text.strip())
-            frames = [Frame(file, int(match["line"]))] if is_own(file) else []
+            frames = [StackFrame(file, int(match["line"]))] if is_own(file) else []
             return test_failure(output, name, file, message, "\n".join(lines), "panic", frames, int(match["line"]))
     message = next((line for line in lines if line.strip()), "it fails")
     return test_failure(output, name, "", message, "\n".join(lines))

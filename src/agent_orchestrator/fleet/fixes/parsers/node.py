@@ -9,7 +9,7 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.changes.checks.summary import strip_escapes
-from agent_orchestrator.fleet.fixes.model import Failure, Frame
+from agent_orchestrator.fleet.fixes.model import StackFrame, ToolFailure
 from agent_orchestrator.fleet.fixes.parsers.common import (
     ParseResult,
     ToolOutput,
@@ -28,7 +28,7 @@ _ERROR = re.compile(r"^(?P<type>\w*(?:Error|Exception))\b")
 _STATES = {"passed": "passed", "failed": "failed"}
 
 
-def eslint(output: ToolOutput) -> ParseResult:
+def parse_eslint(output: ToolOutput) -> ParseResult:
     """Parse eslint's JSON: errors, and warnings only if eslint fails because of them."""
     findings = ParseResult()
     try:
@@ -36,9 +36,9 @@ def eslint(output: ToolOutput) -> ParseResult:
     except ValueError:
         findings.problem = _first_line(output)
         return findings
-    warnings: list[Failure] = []
+    warnings: list[ToolFailure] = []
     for file in files:
-        path = output.path(str(file.get("filePath") or ""))
+        path = output.relative_path(str(file.get("filePath") or ""))
         for message in file.get("messages") or ():
             rule = str(message.get("ruleId") or "parse-error")
             failure = tool_failure(
@@ -54,18 +54,18 @@ def eslint(output: ToolOutput) -> ParseResult:
     return findings
 
 
-def tsc(output: ToolOutput) -> ParseResult:
+def parse_tsc(output: ToolOutput) -> ParseResult:
     """Parse tsc's text."""
     findings = ParseResult()
-    findings.failures = tsc_text(output)
+    findings.failures = parse_tsc_text(output)
     if output.code and not findings.failures:
         findings.problem = _first_line(output)
     return findings
 
 
-def tsc_text(output: ToolOutput) -> list[Failure]:
+def parse_tsc_text(output: ToolOutput) -> list[ToolFailure]:
     """Return tsc's errors with their continuation lines."""
-    failures: list[Failure] = []
+    failures: list[ToolFailure] = []
     lines = output.lines
     for number, line in enumerate(lines):
         if match := _TSC.match(line):
@@ -75,14 +75,14 @@ def tsc_text(output: ToolOutput) -> list[Failure]:
                     break
                 continuation.append(following)
             detail = "\n".join([match["message"], *continuation])
-            file = output.path(match["file"])
+            file = output.relative_path(match["file"])
             failures.append(tool_failure(output, file, int(match["line"]), match["code"], match["message"], detail))
         elif match := _TSC_GLOBAL.match(line):
             failures.append(tool_failure(output, "", 0, match["code"], match["message"]))
     return failures
 
 
-def jest(output: ToolOutput) -> ParseResult:
+def parse_jest(output: ToolOutput) -> ParseResult:
     """Parse the JSON report of jest, or of vitest, which has the same format."""
     findings = ParseResult()
     data = _read_report(output)
@@ -90,7 +90,7 @@ def jest(output: ToolOutput) -> ParseResult:
         findings.problem = _first_line(output)
         return findings
     for suite in data.get("testResults") or ():
-        file = output.path(str(suite.get("name") or ""))
+        file = output.relative_path(str(suite.get("name") or ""))
         for assertion in suite.get("assertionResults") or ():
             name = (
                 f"{file} > {' > '.join([*(assertion.get('ancestorTitles') or ()), str(assertion.get('title') or '')])}"
@@ -110,7 +110,7 @@ def jest(output: ToolOutput) -> ParseResult:
     return findings
 
 
-def _suite_failure(output: ToolOutput, name: str, file: str, text: str, line: int) -> Failure:
+def _suite_failure(output: ToolOutput, name: str, file: str, text: str, line: int) -> ToolFailure:
     """Return the failure of a test or test file."""
     lines = [
         line_text.strip()
@@ -121,17 +121,17 @@ def _suite_failure(output: ToolOutput, name: str, file: str, text: str, line: in
     error = _ERROR.match(message)
     if len(lines) > 1 and "expect(" in message:  # jest prints the expected value on the lines below
         message = " ".join(line for line in lines[:4] if not line.startswith("at "))
-    frames = list(reversed(frames_in(output, text)))
+    frames = list(reversed(parse_frames(output, text)))
     return test_failure(output, name, file, message, text, error["type"] if error else "", frames, line)
 
 
-def frames_in(output: ToolOutput, text: str) -> list[Frame]:
+def parse_frames(output: ToolOutput, text: str) -> list[StackFrame]:
     """Return the project's own places in a stack trace, the innermost first."""
     frames = []
     for match in _STACK.finditer(text):
-        file = output.path(match["file"])
+        file = output.relative_path(match["file"])
         if is_own(file):
-            frames.append(Frame(file, int(match["line"]), match["function"] or ""))
+            frames.append(StackFrame(file, int(match["line"]), match["function"] or ""))
     return frames
 
 

@@ -6,7 +6,7 @@ import json
 import re
 
 from agent_orchestrator.changes.checks.junit import Case, read_cases
-from agent_orchestrator.fleet.fixes.model import EVERYTHING, Failure, Frame
+from agent_orchestrator.fleet.fixes.model import EVERYTHING, StackFrame, ToolFailure
 from agent_orchestrator.fleet.fixes.parsers.common import (
     ParseResult,
     ToolOutput,
@@ -30,7 +30,7 @@ _MYPY = re.compile(
 _COLLECTION_FAILURE = "collection failure"
 
 
-def pytest(output: ToolOutput) -> ParseResult:
+def parse_pytest(output: ToolOutput) -> ParseResult:
     """Parse the JUnit report that pytest was asked to write."""
     findings = ParseResult()
     cases: list[Case] = []
@@ -43,14 +43,14 @@ def pytest(output: ToolOutput) -> ParseResult:
         findings.problem = _error_line(output)
         return findings
     for case in cases:
-        read_case(output, case, findings)
+        add_case(output, case, findings)
     return findings
 
 
-def read_case(output: ToolOutput, case: Case, result: ParseResult) -> None:
+def add_case(output: ToolOutput, case: Case, result: ParseResult) -> None:
     """Add one test of a JUnit report of pytest; one that stands for a file is a file that could not be imported."""
     is_test = bool(case.classname) and case.message != _COLLECTION_FAILURE
-    file = output.path(case.file or _module_file(case.classname or case.name))
+    file = output.relative_path(case.file or _module_file(case.classname or case.name))
     name = _node_id(case, file) if is_test else file
     if is_test and result.tests.get(name) != "failed":
         result.tests[name] = case.state
@@ -63,17 +63,17 @@ def read_case(output: ToolOutput, case: Case, result: ParseResult) -> None:
     rule = error["type"].rpartition(".")[2] if error else ("AssertionError" if lines else case.kind)
     message = lines[0] if lines else case.message.partition("\n")[0] or rule
     result.failures.append(
-        test_failure(output, name, file, message, case.text, rule, frames_in(output, case.text), case.line)
+        test_failure(output, name, file, message, case.text, rule, parse_frames(output, case.text), case.line)
     )
 
 
-def frames_in(output: ToolOutput, text: str) -> list[Frame]:
+def parse_frames(output: ToolOutput, text: str) -> list[StackFrame]:
     """Return the project's own places in a traceback of pytest's format, the innermost last."""
-    frames: list[Frame] = []
+    frames: list[StackFrame] = []
     for match in _FRAME.finditer(text):
-        file, line = output.path(match["file"]), int(match["line"])
+        file, line = output.relative_path(match["file"]), int(match["line"])
         if is_own(file) and (not frames or (frames[-1].file, frames[-1].line) != (file, line)):
-            frames.append(Frame(file, line, match["function"] or ""))
+            frames.append(StackFrame(file, line, match["function"] or ""))
     return frames
 
 
@@ -104,7 +104,7 @@ def _error_line(output: ToolOutput) -> str:
     return (error_lines or lines or [f"it ended with exit code {output.code}"])[0 if error_lines else -1][:300]
 
 
-def ruff(output: ToolOutput) -> ParseResult:
+def parse_ruff(output: ToolOutput) -> ParseResult:
     """Parse ruff's JSON."""
     findings = ParseResult()
     try:
@@ -114,7 +114,7 @@ def ruff(output: ToolOutput) -> ParseResult:
         findings.problem = _error_line(output) if output.code else "it wrote no JSON"
         return findings
     for violation in violations:
-        file = output.path(str(violation.get("filename") or ""))
+        file = output.relative_path(str(violation.get("filename") or ""))
         line = as_number((violation.get("location") or {}).get("row"))
         rule = str(violation.get("code") or violation.get("name") or "invalid-syntax")
         findings.failures.append(
@@ -125,12 +125,12 @@ def ruff(output: ToolOutput) -> ParseResult:
     return findings
 
 
-def mypy(output: ToolOutput) -> ParseResult:
+def parse_mypy(output: ToolOutput) -> ParseResult:
     """Parse mypy's JSON lines, or its text if there is no JSON."""
     findings = ParseResult()
     notes: dict[tuple[str, int], list[str]] = {}
     for entry in json_lines(output.out):
-        file, line = output.path(str(entry.get("file") or "")), as_number(entry.get("line"))
+        file, line = output.relative_path(str(entry.get("file") or "")), as_number(entry.get("line"))
         message, hint = str(entry.get("message") or ""), str(entry.get("hint") or "")
         if entry.get("severity") == "error":
             findings.failures.append(
@@ -139,7 +139,7 @@ def mypy(output: ToolOutput) -> ParseResult:
         else:
             notes.setdefault((file, line), []).append(message)
     if not findings.failures:
-        findings.failures += mypy_text(output)
+        findings.failures += parse_mypy_text(output)
     if output.code == 2:
         blocking_errors = [entry for entry in findings.failures if entry.rule in ("syntax", "misc")]
         if not blocking_errors:
@@ -152,11 +152,13 @@ def mypy(output: ToolOutput) -> ParseResult:
     return findings
 
 
-def mypy_text(output: ToolOutput) -> list[Failure]:
+def parse_mypy_text(output: ToolOutput) -> list[ToolFailure]:
     """Return mypy's errors from its text, which has one error per line."""
     matches = (_MYPY.match(line) for line in output.lines)
     return [
-        tool_failure(output, output.path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"])
+        tool_failure(
+            output, output.relative_path(match["file"]), int(match["line"]), match["code"] or "misc", match["message"]
+        )
         for match in matches
         if match
     ]

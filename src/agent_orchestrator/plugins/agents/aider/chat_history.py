@@ -11,7 +11,12 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, relative_to_workspace
+from agent_orchestrator.plugins.agents.shared.input_prompts import (
+    InputPrompt,
+    OpenTurn,
+    PromptLog,
+    resolve_in_workspace,
+)
 from agent_orchestrator.plugins.agents.shared.spool import SpoolReader, clean_text
 from agent_orchestrator.protocols import Activity, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import (
@@ -24,8 +29,8 @@ from agent_orchestrator.protocols.reports import (
     UsageReport,
 )
 
-LONGEST_LINE = 32 * 1024 * 1024
-ASKS = {
+MAX_LINE_BYTES = 32 * 1024 * 1024
+QUESTION_TOOLS = {
     "Run shell command?": "shell",
     "Create new file?": "edit",
     "Allow edits to file that has not been added to the chat?": "edit",
@@ -35,7 +40,7 @@ ASKS = {
 """The questions about what aider names in the line before, with the tool; all others are about going on: "Attempt to fix lint
 errors?".
 """
-SEVERAL = "Run shell commands?"
+SEVERAL_COMMANDS_QUESTION = "Run shell commands?"
 MAIN_PROMPT = re.compile(r"^(?:[\w-]+ ?)?(?:multi)?>(?: |$)", re.MULTILINE)
 _CHOICES = "(Y)es/(N)o"
 _ERROR_LINE = re.compile(r"litellm\.\w+: |Model \S+ has hit a token limit|No LLM model was specified and no API keys")
@@ -55,7 +60,7 @@ class TurnHistory:
 
     def begin(self) -> None:
         """Begin a new turn."""
-        self.words: list[str] = []
+        self.answer_lines: list[str] = []
         self.subject: list[str] = []
         self.error = ""
         self.interrupted = False
@@ -63,7 +68,7 @@ class TurnHistory:
         self.cached: dict[str, int] = {}
         self._speaker = ""
 
-    def line(self, text: str, *, gap: bool) -> Report | None:
+    def read_line(self, text: str, *, gap: bool) -> Report | None:
         """Read one line and return a report if a retry begins or ends; `gap` means that a blank line is before it."""
         previous_speaker = "" if gap else self._speaker
         if text.startswith("> ") and not (previous_speaker == "model" and not text.endswith("  ")):
@@ -75,7 +80,7 @@ class TurnHistory:
         if not text.strip() or text.startswith(("# aider chat started at ", _USER_PREFIX)):
             return None
         self._speaker = "model"
-        self.words.append(text)
+        self.answer_lines.append(text)
         self.error = ""
         return self._end_retry()
 
@@ -101,7 +106,7 @@ class TurnHistory:
         was_retrying, self.retrying = self.retrying, False
         return ActivityReport(Activity.ACTIVE) if was_retrying else None
 
-    def ended(self) -> Report:
+    def end_report(self) -> Report:
         """Return how the turn ended: interrupted, usage limit, failed, or answered."""
         if self.interrupted:
             return ActivityReport(Activity.INTERRUPTED)
@@ -109,11 +114,11 @@ class TurnHistory:
             return LimitReport(_resets_at(self.error))
         if self.error:
             return ActivityReport(Activity.WAITING_INPUT, self.error)
-        return TurnReport(_without_edits(self.words))
+        return TurnReport(_without_edits(self.answer_lines))
 
 
 @dataclass(slots=True)
-class _Message:
+class _UnfinishedMessage:
     """A message of the user, as far as it was read."""
 
     start: int
@@ -126,26 +131,26 @@ class _Message:
         return "\n".join(self.lines)
 
 
-class Chat:
+class ChatHistory:
     """A launch's part of the chat history, and the turn it is in."""
 
     def __init__(self, path: Path, run: RunningLaunch) -> None:
         self._cursor_name = path.name
         self._cursor = run.cursors.get(self._cursor_name, 0)
-        self._reader = SpoolReader(path, int(run.plugin_data.get("chat", "0")), LONGEST_LINE)
+        self._reader = SpoolReader(path, int(run.plugin_data.get("chat", "0")), MAX_LINE_BYTES)
         run.changes.watch(path)
-        self.story = TurnHistory()
+        self.turn_history = TurnHistory()
         self.turn: OpenTurn | None = None
         self.turns = 0
-        self.answering = False
+        self.is_model_answering = False
         """Whether a request to the model runs: what looks like a question of aider may then be the model's text."""
-        self.idle_first = "task" not in run.plugin_data
-        self._open_message: _Message | None = None
+        self.is_idle_at_start = "task" not in run.plugin_data
+        self._open_message: _UnfinishedMessage | None = None
         self._last_end = 0
         self._has_caught_up = False
 
     @property
-    def unsettled(self) -> bool:
+    def has_open_message(self) -> bool:
         """Return whether the last message may still continue."""
         return self._open_message is not None
 
@@ -157,7 +162,7 @@ class Chat:
                 has_lines = True
                 for heard in self._read_line(start, line, prompts):
                     yield heard
-            if not self._reader.more:
+            if not self._reader.has_more:
                 break
             await asyncio.sleep(0)
         if not has_lines or final:
@@ -175,10 +180,10 @@ class Chat:
                 self._open_message.end = end
                 return
             yield from self._take_message(prompts)
-            self._open_message = _Message(start, end, [text[len(_USER_PREFIX) : -2]])
+            self._open_message = _UnfinishedMessage(start, end, [text[len(_USER_PREFIX) : -2]])
             return
         yield from self._take_message(prompts)
-        if (report := self.story.line(text, gap=gap)) is not None and end > self._cursor:
+        if (report := self.turn_history.read_line(text, gap=gap)) is not None and end > self._cursor:
             yield ReportBatch((report,), "transcript", self._cursor_name, start, end)
 
     def _take_message(self, prompts: PromptLog) -> Iterator[ReportBatch]:
@@ -190,39 +195,39 @@ class Chat:
         reports += [MessageTakenReport(message.text), ActivityReport(Activity.ACTIVE)]
         self.turn = prompts.turn(has_caught_up=self._has_caught_up)
         self.turns += 1
-        self.story.begin()
+        self.turn_history.begin()
         if message.end > self._cursor:
             yield ReportBatch(tuple(reports), "transcript", self._cursor_name, message.start, message.end)
 
     def end_turn(self) -> Report:
         """End the turn and return how it ended."""
         self.turn = None
-        return self.story.ended()
+        return self.turn_history.end_report()
 
 
-def report_of_prompt(prompt: Prompt, chat: Chat, workspace: Path) -> Report | None:
+def report_of_prompt(prompt: InputPrompt, chat: ChatHistory, workspace: Path) -> Report | None:
     """Return what an open prompt means; None if it is not drawn yet or has no news."""
     prompt_text = prompt.text.replace("\n", "")
     question, choices, _ = prompt_text.partition(_CHOICES)
     if choices and (question := question.strip()):
-        if question == SEVERAL or (chat.answering and not chat.story.error):
+        if question == SEVERAL_COMMANDS_QUESTION or (chat.is_model_answering and not chat.turn_history.error):
             # Without command, so that no rule answers: a command's lines can hide others, and a model's text can look like a question.
-            prompt_text = "\n".join([question, *chat.story.subject])
+            prompt_text = "\n".join([question, *chat.turn_history.subject])
             return PermissionReport(f"aider {prompt.start}", "", prompt_text)
-        if question in ASKS:
-            subject = "\n".join(chat.story.subject)
-            if ASKS[question] in ("edit", "read"):
-                subject = relative_to_workspace(workspace, subject)
-            return PermissionReport(ASKS[question], subject, question, str(prompt.start))
+        if question in QUESTION_TOOLS:
+            subject = "\n".join(chat.turn_history.subject)
+            if QUESTION_TOOLS[question] in ("edit", "read"):
+                subject = resolve_in_workspace(workspace, subject)
+            return PermissionReport(QUESTION_TOOLS[question], subject, question, str(prompt.start))
         return PermissionReport("continue", question, request=str(prompt.start))
     if not MAIN_PROMPT.search(prompt.text):
         return None
     if chat.turn is not None:
-        return chat.end_turn() if chat.turn.over(prompt, monotonic()) else None
-    return ActivityReport(Activity.IDLE) if chat.idle_first and not chat.turns else None
+        return chat.end_turn() if chat.turn.is_ended_by(prompt, monotonic()) else None
+    return ActivityReport(Activity.IDLE) if chat.is_idle_at_start and not chat.turns else None
 
 
-def usage(record: Mapping[str, Any], story: TurnHistory) -> UsageReport | None:
+def parse_usage(record: Mapping[str, Any], story: TurnHistory) -> UsageReport | None:
     """Return the usage of a request, or None. aider's input count includes cached tokens, and those written to the cache twice."""
     counts = record.get("properties")
     if record.get("event") != "message_send" or not isinstance(counts, dict):
@@ -248,9 +253,9 @@ def _parse_count(text: str) -> int:
     return round(float(text.rstrip("k")) * (1000 if text.endswith("k") else 1))
 
 
-def as_turn(story: TurnHistory) -> Report:
+def headless_end_report(story: TurnHistory) -> Report:
     """Return how a headless turn ended; a failure becomes a question, since no prompt waits for an answer."""
-    report = story.ended()
+    report = story.end_report()
     if isinstance(report, ActivityReport) and report.state == Activity.WAITING_INPUT:
         return TurnReport(f"The model could not be asked ({report.detail}). Shall it be tried again?")
     return report if isinstance(report, TurnReport | LimitReport) else TurnReport()

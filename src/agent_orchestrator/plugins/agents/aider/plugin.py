@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from agent_orchestrator.base.git.refs import find_layout
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.aider import chat_history
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, log_size
 from agent_orchestrator.plugins.agents.shared.journals import Journal
-from agent_orchestrator.plugins.workspaces.contents import exclude
+from agent_orchestrator.plugins.workspaces.git_exclude import exclude
 from agent_orchestrator.protocols import (
     Activity,
     Agent,
@@ -33,7 +33,7 @@ from agent_orchestrator.protocols import (
     ReportBatch,
     RunningLaunch,
     ScreenRules,
-    Turn,
+    TurnCommand,
     TurnLine,
 )
 from agent_orchestrator.protocols.host import ProcessId
@@ -42,14 +42,14 @@ from agent_orchestrator.protocols.reports import ActivityReport, PermissionRepor
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-LONGEST_TASK = 100_000
+MAX_TYPED_TASK_BYTES = 100_000
 """The number of bytes of a task that are typed; a longer one is given as a file to read."""
-SETTLED = 0.2
+SETTLE_SECONDS = 0.2
 """Seconds without change after which a message at the end of the chat history is complete."""
-DOUBLE_INTERRUPT_WITHIN = 3.0
+DOUBLE_INTERRUPT_SECONDS = 3.0
 """Seconds within which a second interrupt makes aider exit, with a margin."""
 TAGS_CACHE = ".aider.tags.cache.v*"
-QUIET = (
+QUIET_OPTIONS = (
     "--no-check-update",
     "--no-show-release-notes",
     "--no-show-model-warnings",
@@ -60,16 +60,16 @@ QUIET = (
     "--auto-commits",
 )
 """Options with which aider asks nothing at its start, fetches no address that a message contains, and sends no analytics."""
-YES = ("--yes-always", "--no-suggest-shell-commands")
+UNATTENDED_OPTIONS = ("--yes-always", "--no-suggest-shell-commands")
 """Options with which aider edits without asking and runs no commands of the model: the only way where no person can be asked."""
-PLAN = ("--chat-mode", "ask", *YES)
+PLAN_OPTIONS = ("--chat-mode", "ask", *UNATTENDED_OPTIONS)
 
 _EVENT_MARK, _CHAT_MARK = "\x1ee", "\x1ec"
 """The marks before lines of the event log and of the chat history in the output of a headless turn."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Files:
+class _AiderFiles:
     """The files that aider keeps for one session, outside of the workspace."""
 
     folder: Path
@@ -95,14 +95,14 @@ class _Files:
         return self.folder / "task.md"
 
     @property
-    def interrupted(self) -> Path:
+    def interrupting_message(self) -> Path:
         """Return the path of the file with the id of the message that last interrupted a turn."""
         return self.folder / "interrupted"
 
 
-def _files(private: Path) -> _Files:
+def _files(private: Path) -> _AiderFiles:
     """Return the paths of a session's files."""
-    return _Files(private / "aider")
+    return _AiderFiles(private / "aider")
 
 
 class Aider(Agent):
@@ -115,7 +115,7 @@ class Aider(Agent):
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         self._host = host
         self._stream = bool(config.get("stream"))
-        self._story = chat_history.TurnHistory()
+        self._turn_history = chat_history.TurnHistory()
         self._is_blank_before = False
 
     def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
@@ -135,7 +135,7 @@ class Aider(Agent):
 
     def escape_input(self, text: str) -> str:
         """Return the text as it must be typed, so that it is never a command."""
-        return _as_message(text)
+        return _escape_command(text)
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command; aider takes no first prompt, so the task is typed once it is ready, and the rules are a file that
@@ -148,7 +148,7 @@ class Aider(Agent):
         argv.append("--stream" if self._stream else "--no-stream")
         _exclude_cache(context.workspace)
         text = context.message if context.resume is not None else context.task or context.prompt
-        if len(text.encode()) > LONGEST_TASK:
+        if len(text.encode()) > MAX_TYPED_TASK_BYTES:
             files.task.write_text(text, encoding="utf-8")
             argv += ["--read", str(files.task)]
             text = f"Your task is in the read-only file {files.task.name}. Do what it says."
@@ -180,7 +180,7 @@ class Aider(Agent):
 
     def _program(self, context: AgentContext) -> str:
         """Return the path of `aider`; raise `Missing` if it is not installed."""
-        return cli.program(self._host, "aider", context, "install it: python -m pip install aider-chat")
+        return agent_cli.find_program(self._host, "aider", context, "install it: python -m pip install aider-chat")
 
     # -- listening -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Aider(Agent):
         """Yield messages from the chat history, usage from the event log, waiting and permission requests from the terminal."""
         files = _files(run.private)
         prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
-        chat, events = chat_history.Chat(files.chat, run), Journal(files.events, run, "record")
+        chat, events = chat_history.ChatHistory(files.chat, run), Journal(files.events, run, "record")
         run.changes.watch(run.log)
         handled_prompt, is_asking, is_alive = -1, False, True
         while True:
@@ -198,9 +198,9 @@ class Aider(Agent):
             async for heard in chat.read(prompts, final=not is_alive):
                 yield heard
             async for line in events.lines():
-                chat.answering = line.data.get("event") == "message_send_starting"
-                if usage := chat_history.usage(line.data, chat.story):
-                    yield events.heard(line, usage)
+                chat.is_model_answering = line.data.get("event") == "message_send_starting"
+                if usage := chat_history.parse_usage(line.data, chat.turn_history):
+                    yield events.make_batch(line, usage)
             if prompt is None and is_asking:
                 is_asking = False
                 yield ReportBatch((ActivityReport(Activity.ACTIVE),), "mode")
@@ -214,8 +214,10 @@ class Aider(Agent):
                 yield ReportBatch((prompt_report,), "mode", place, prompt.start, prompt.end)
             if not is_alive:
                 break
-            is_pending = chat.unsettled or (chat.turn is not None and chat.turn.doubtful(prompt, monotonic()))
-            is_alive = await run.changes.next(SETTLED if is_pending else None)
+            is_pending = chat.has_open_message or (
+                chat.turn is not None and chat.turn.is_undecided(prompt, monotonic())
+            )
+            is_alive = await run.changes.next(SETTLE_SECONDS if is_pending else None)
         await asyncio.to_thread(_remove_cache, run.workspace)
 
     async def deliver(
@@ -233,7 +235,7 @@ class Aider(Agent):
                 if chat_history.MAIN_PROMPT.search(prompt.text)
                 else NotReady("the agent waits for a permission")
             )
-        if not prompts.began:
+        if not prompts.has_prompted:
             return NotReady("the agent is not ready yet")
         if interrupt:
             self._interrupt(run, message)
@@ -241,9 +243,9 @@ class Aider(Agent):
 
     def _interrupt(self, run: RunningLaunch, message: str) -> None:
         """Interrupt the turn, once per message and not twice within `ENDS_IT` seconds, which would end aider."""
-        mark = _files(run.private).interrupted
+        mark = _files(run.private).interrupting_message
         if mark.exists() and (
-            mark.read_text() == message or time.time() - mark.stat().st_mtime < DOUBLE_INTERRUPT_WITHIN
+            mark.read_text() == message or time.time() - mark.stat().st_mtime < DOUBLE_INTERRUPT_SECONDS
         ):
             return
         mark.write_text(message)
@@ -251,46 +253,46 @@ class Aider(Agent):
 
     # -- headless ------------------------------------------------------------------------------------------------------
 
-    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> TurnCommand:
         """Return a command that gives one message from a file, then prints what aider added to its chat history and event log, marked."""
         files = _files(context.private)
         files.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _copy_conversation(context, files, conversation)
         _exclude_cache(context.workspace)
-        files.task.write_text(_as_message(prompt), encoding="utf-8")
+        files.task.write_text(_escape_command(prompt), encoding="utf-8")
         command = [
             self._program(context),
             *_launch_options(context, files),
-            *YES,
+            *UNATTENDED_OPTIONS,
             "--no-pretty",
             "--no-fancy-input",
             "--no-stream",
         ]
-        argv = ("/bin/sh", "-c", HEADLESS, "sh", str(files.chat), str(files.events), *command)
-        self._story = chat_history.TurnHistory()
-        return Turn((*argv, "--message-file", str(files.task)), {"BROWSER": "true"})
+        argv = ("/bin/sh", "-c", HEADLESS_SCRIPT, "sh", str(files.chat), str(files.events), *command)
+        self._turn_history = chat_history.TurnHistory()
+        return TurnCommand((*argv, "--message-file", str(files.task)), {"BROWSER": "true"})
 
     def read_turn(self, line: str) -> TurnLine:
         """Show a line of output; read the marked lines of chat history and event log, which come after it."""
         if line.startswith(_CHAT_MARK):
             text = line[len(_CHAT_MARK) :]
-            self._story.line(text, gap=self._is_blank_before)
+            self._turn_history.read_line(text, gap=self._is_blank_before)
             self._is_blank_before = not text.strip()
         elif line.startswith(_EVENT_MARK):
             try:
                 record = json.loads(line[len(_EVENT_MARK) :])
             except ValueError:
                 return TurnLine()
-            if usage := chat_history.usage(record, self._story):
+            if usage := chat_history.parse_usage(record, self._turn_history):
                 return TurnLine(reports=(usage,))
             if record.get("event") == "exit":
-                return TurnLine(reports=(chat_history.as_turn(self._story),))
+                return TurnLine(reports=(chat_history.headless_end_report(self._turn_history),))
         else:
             return TurnLine(line)
         return TurnLine()
 
 
-HEADLESS = """\
+HEADLESS_SCRIPT = """\
 chat=$1 events=$2; shift 2; touch "$chat"; size=$(wc -c <"$chat"); : >"$events"
 "$@"; code=$?
 tail -c +$((size + 1)) "$chat" | sed "s/^/\x1ec/"; sed "s/^/\x1ee/" "$events"; exit $code"""
@@ -299,10 +301,10 @@ tail -c +$((size + 1)) "$chat" | sed "s/^/\x1ec/"; sed "s/^/\x1ee/" "$events"; e
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 
-def _launch_options(context: AgentContext, files: _Files) -> list[str]:
+def _launch_options(context: AgentContext, files: _AiderFiles) -> list[str]:
     """Write the rules and return the options of every launch."""
     files.rules.write_text(context.system, encoding="utf-8")
-    argv = [*QUIET, *(PLAN if context.permissions == "plan" else ())]
+    argv = [*QUIET_OPTIONS, *(PLAN_OPTIONS if context.permissions == "plan" else ())]
     argv += ["--chat-history-file", str(files.chat), "--input-history-file", str(files.folder / "input.history")]
     argv += ["--llm-history-file", "", "--analytics-log", str(files.events)]
     if context.system:
@@ -316,13 +318,13 @@ def _launch_options(context: AgentContext, files: _Files) -> list[str]:
     return argv
 
 
-def _as_message(text: str) -> str:
+def _escape_command(text: str) -> str:
     """Return the text with a space in front if aider would take its first character for a command or the begin of several lines."""
     text = text.replace("\0", "")
     return f" {text}" if text.startswith(("/", "!", "{")) else text
 
 
-def _copy_conversation(context: AgentContext, files: _Files, conversation: str | None) -> None:
+def _copy_conversation(context: AgentContext, files: _AiderFiles, conversation: str | None) -> None:
     """Copy the chat history of a conversation that was begun by hand, to continue it; raise `UsageError` if there is none."""
     if not conversation or files.chat.exists() or Path(conversation) == files.chat:
         return

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-LONGEST = 2000
-COMPARED = 48
+MAX_TEXT_LENGTH = 2000
+COMPARED_CHARACTERS = 48
 """The number of characters by which a dialog is matched to a command; longer commands are cut on the screen."""
 
 _CHOSEN_LINE = re.compile(r"^(?P<indent>\s*)❯\s+(?:(?P<number>\d)\.\s+)?(?P<label>\S.*)$")
@@ -29,7 +29,7 @@ program of the agent.
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class ClaudeDialogOption:
     """One option of a dialog, and the keys that choose it."""
 
     label: str
@@ -37,12 +37,12 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialog:
+class ClaudeDialog:
     """A dialog on the screen."""
 
     title: str
     text: str
-    options: tuple[Option, ...]
+    options: tuple[ClaudeDialogOption, ...]
 
 
 def permission_subject(arguments: Mapping[str, Any], workspace: Path) -> tuple[str, str]:
@@ -53,7 +53,7 @@ def permission_subject(arguments: Mapping[str, Any], workspace: Path) -> tuple[s
         subject = json.dumps(arguments, ensure_ascii=False, sort_keys=True)
     if key in _PATH_KEYS and subject.startswith(f"{workspace}/"):
         subject = subject[len(str(workspace)) + 1 :]
-    return subject, str(arguments.get("description") or "")[:LONGEST]
+    return subject, str(arguments.get("description") or "")[:MAX_TEXT_LENGTH]
 
 
 def can_be_typed(arguments: Mapping[str, Any]) -> bool:
@@ -67,10 +67,10 @@ def _is_multiple(question: object) -> bool:
     return isinstance(question, dict) and bool(question.get("multiSelect"))
 
 
-def question(arguments: Mapping[str, Any]) -> str:
+def render_questions(arguments: Mapping[str, Any]) -> str:
     """Return the text of the questions of a dialog, each with its options."""
     questions = [item for item in arguments.get("questions") or () if isinstance(item, dict)]
-    return "\n\n".join(_question_text(item) for item in questions)[:LONGEST] or "a question"
+    return "\n\n".join(_question_text(item) for item in questions)[:MAX_TEXT_LENGTH] or "a question"
 
 
 def _question_text(question: Mapping[str, Any]) -> str:
@@ -83,7 +83,7 @@ def _question_text(question: Mapping[str, Any]) -> str:
     return "\n".join([str(question.get("question") or ""), *choices])
 
 
-def read(screen: str) -> Dialog | None:
+def parse_dialog(screen: str) -> ClaudeDialog | None:
     """Return the dialog at the bottom of the screen, or None."""
     lines = [line.rstrip() for line in screen.splitlines()]
     chosen_line = next((number for number in range(len(lines) - 1, -1, -1) if _CHOSEN_LINE.match(lines[number])), None)
@@ -95,19 +95,19 @@ def read(screen: str) -> Dialog | None:
     body = [line.strip() for line in lines[start:] if line.strip() and not _RULE_LINE.match(line)]
     if not options or not body or _CHOSEN_LINE.match(lines[start]):
         return None  # this is the prompt, not a dialog
-    return Dialog(body[0], "\n".join(lines[start:]), options)
+    return ClaudeDialog(body[0], "\n".join(lines[start:]), options)
 
 
-def _numbered_options(lines: list[str], start: int) -> tuple[Option, ...]:
+def _numbered_options(lines: list[str], start: int) -> tuple[ClaudeDialogOption, ...]:
     """Return the options with a number, a key that chooses at once."""
     matches = [match for line in lines[start:] if (match := _NUMBERED_LINE.match(line))]
     first = next((number for number, match in enumerate(matches) if match["number"] == "1"), None)
     if first is None or not any("❯" in match[0] for match in matches):
         return ()
-    return tuple(Option(match["label"].strip(), (match["number"],)) for match in matches[first:])
+    return tuple(ClaudeDialogOption(match["label"].strip(), (match["number"],)) for match in matches[first:])
 
 
-def _listed_options(lines: list[str], chosen_line: int) -> tuple[Option, ...]:
+def _listed_options(lines: list[str], chosen_line: int) -> tuple[ClaudeDialogOption, ...]:
     """Return the options without numbers, one per line: arrow keys move to one, Enter chooses it."""
     column = re.search(r"❯\s+", lines[chosen_line])
     assert column is not None
@@ -120,7 +120,7 @@ def _listed_options(lines: list[str], chosen_line: int) -> tuple[Option, ...]:
     if first == last:
         return ()
     return tuple(
-        Option(lines[number][column.end() :].strip(), (*_arrow_keys(number - chosen_line), "Enter"))
+        ClaudeDialogOption(lines[number][column.end() :].strip(), (*_arrow_keys(number - chosen_line), "Enter"))
         for number in range(first, last + 1)
     )
 
@@ -130,7 +130,7 @@ def _arrow_keys(distance: int) -> tuple[str, ...]:
     return ("Down",) * distance if distance >= 0 else ("Up",) * -distance
 
 
-def key_for(dialog: Dialog, command: str, decision: str) -> tuple[str, ...] | None:
+def key_for(dialog: ClaudeDialog, command: str, decision: str) -> tuple[str, ...] | None:
     """Return the keys that give this answer, or None if the dialog is about another command or has no such answer."""
     if command and not _is_about(dialog, command):
         return None
@@ -143,11 +143,11 @@ def key_for(dialog: Dialog, command: str, decision: str) -> tuple[str, ...] | No
     return once_options[0].keys if once_options else None
 
 
-def _is_about(dialog: Dialog, command: str) -> bool:
+def _is_about(dialog: ClaudeDialog, command: str) -> bool:
     """Return whether the dialog shows the command, or the name of its file."""
     dialog_text, first_line = _squeeze(dialog.text), next((line for line in command.splitlines() if line.strip()), "")
     name = _squeeze(Path(first_line).name) if "/" in first_line and " " not in first_line.strip() else ""
-    return _squeeze(first_line)[:COMPARED] in dialog_text or bool(name and name in dialog_text)
+    return _squeeze(first_line)[:COMPARED_CHARACTERS] in dialog_text or bool(name and name in dialog_text)
 
 
 def _squeeze(text: str) -> str:
@@ -155,7 +155,7 @@ def _squeeze(text: str) -> str:
     return re.sub(r"\s+", "", text)
 
 
-def draft(screen: str) -> str:
+def prompt_text(screen: str) -> str:
     """Return the first line of the text in the prompt."""
     lines = screen.splitlines()
     edges = [number for number, line in enumerate(lines) if _EDGE_LINE.match(line)]
@@ -165,11 +165,11 @@ def draft(screen: str) -> str:
 
 def is_put_back(screen_text: str, message: str) -> bool:
     """Return whether the text in the prompt is the interrupted message; a long one is shown as a mark."""
-    beginning = _squeeze(screen_text)[:COMPARED]
+    beginning = _squeeze(screen_text)[:COMPARED_CHARACTERS]
     return bool(beginning) and (beginning.startswith("[Pastedtext") or _squeeze(message).startswith(beginning))
 
 
-def retry(screen: str) -> str:
+def retried_error(screen: str) -> str:
     """Return the error that is being retried, from the line above the prompt, or ""."""
     lines = list(_RETRY_LINE.finditer(screen))
     if not lines:

@@ -11,11 +11,11 @@ from agent_orchestrator.plugins.agents.claude_code.transcript import limited_mod
 from agent_orchestrator.protocols import Activity, TurnLine
 from agent_orchestrator.protocols import reports as r
 
-MAX_SHOWN_RESULT = 2000
+MAX_SHOWN_CHARACTERS = 2000
 """The number of characters of a tool's output that the terminal shows."""
 
 
-def read(line: str) -> TurnLine:
+def parse_line(line: str) -> TurnLine:
     """Parse one line of a turn; a line that is no JSON object is shown as it is."""
     try:
         data = json.loads(line)
@@ -78,7 +78,7 @@ def _render_results(data: Mapping[str, Any]) -> str:
     for block in _blocks(data):
         content = block.get("content")
         if block.get("type") == "tool_result" and isinstance(content, str) and content.strip():
-            parts.append("\n".join(f"  {line}" for line in content[:MAX_SHOWN_RESULT].splitlines()))
+            parts.append("\n".join(f"  {line}" for line in content[:MAX_SHOWN_CHARACTERS].splitlines()))
     return "\n".join(parts)
 
 

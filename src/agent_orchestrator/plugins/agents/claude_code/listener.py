@@ -20,51 +20,57 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from agent_orchestrator.base.files.safe import open_regular_file, read_regular_file
-from agent_orchestrator.base.tolerant import skip_malformed
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.plugins.agents.claude_code import dialogs
-from agent_orchestrator.plugins.agents.claude_code.transcript import Ending, TranscriptState, unanswered
-from agent_orchestrator.plugins.agents.shared.journals import Journal, Line, escape_for_glob, journals_in, parse_time
+from agent_orchestrator.plugins.agents.claude_code.transcript import TranscriptState, TurnEnding, unanswered_message
+from agent_orchestrator.plugins.agents.shared.journals import (
+    Journal,
+    JournalLine,
+    escape_for_glob,
+    journals_in,
+    parse_time,
+)
 from agent_orchestrator.protocols import Activity, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 
-HOOKS = ("SessionStart", "PermissionRequest")
+HOOK_EVENTS = ("SessionStart", "PermissionRequest")
 """The hooks of Claude Code that are used: where its transcript is, and what it asks permission for."""
 
-RECORDS = "claude-records"
+RECORDS_FOLDER = "claude-records"
 """The name of a session's own folder of status records."""
-SETTLES_WITHIN = 0.6
+SETTLE_SECONDS = 0.6
 """Seconds to wait for the transcript's end of turn, or for a hook's request, before the record alone counts."""
-STARTS_WITHIN = 5.0
+SILENT_START_SECONDS = 5.0
 """Seconds without any report after which the screen of a starting agent is read: a login or a notice may block it."""
-RETRY_PAUSE = 1.0
-LOG_STEP = 256 * 1024
-PROMPT_WITHIN = 15.0
+RETRY_RECHECK_SECONDS = 1.0
+MAX_LOG_READ_BYTES = 256 * 1024
+FIRST_TURN_SECONDS = 15.0
 """Seconds after the launch in which a prompt on the command line may not have become a turn yet."""
-LATE_BY = 5.0
+MAX_REQUEST_LAG_SECONDS = 5.0
 """Seconds that a request may be older than its dialog."""
 
-SEVERAL = "several questions at once: answer them in its terminal, or deny with the answers as text"
+SEVERAL_QUESTIONS_REASON = "several questions at once: answer them in its terminal, or deny with the answers as text"
 
 _CONVERSATION_ID = re.compile(r"[\w-]{1,200}", re.ASCII)
 """A conversation's id, which becomes part of a file name."""
-_JUST_BEFORE = timedelta(milliseconds=1)
+_ONE_MILLISECOND = timedelta(milliseconds=1)
 _WORKING_STATES = (Activity.ACTIVE, Activity.RETRYING, Activity.BLOCKED, Activity.WAITING_INPUT)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StatusRecord:
     """The status that Claude Code records of itself."""
 
     status: str
     waits_for: str
     session: str
     started: datetime
-    at: datetime
+    changed_at: datetime
     """The time at which the status became so."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DialogRequest:
     """A request of a dialog, from a hook or the transcript."""
 
     tool: str
@@ -73,7 +79,7 @@ class Request:
     received_at: float
 
 
-class Listener:
+class ClaudeListener:
     """A reader of one launch, which yields its reports."""
 
     def __init__(self, run: RunningLaunch, folder: Path, clock: Callable[[], float] = time.time) -> None:
@@ -82,15 +88,15 @@ class Listener:
         self.folder = folder
         self._record_file = record_file(run, folder)
         self._hooks = Journal(run.private / run.plugin_data.get("hooks", "claude-hooks.jsonl"), run, "hooks")
-        self._launched = parse_time(run.plugin_data.get("launched"))
+        self._launched_at = parse_time(run.plugin_data.get("launched"))
         self._journals: dict[Path, Journal] = {}
-        self._story = TranscriptState()
+        self._transcript_state = TranscriptState()
         self._subagents: dict[Path, tuple[Journal, TranscriptState]] = {}
         self._conversation = run.conversation or ""
         self._transcript: Path | None = None
-        self._request: Request | None = None
+        self._request: DialogRequest | None = None
         self._last_report: tuple[Activity, str] | None = None
-        self._record: Record | None = None
+        self._record: StatusRecord | None = None
         self._record_changed_at = self._clock()
         self._is_first_read = True
         self._is_settling = False
@@ -106,13 +112,13 @@ class Listener:
                 yield heard
             self._is_first_read = False
             if not await self.run.changes.next(self._wait_time()):
-                for heard in [*[report async for report in self._read()], *self._report_end()]:
+                for heard in [*[report async for report in self._read_files()], *self._report_end()]:
                     yield heard
                 return
 
     async def _read_all(self) -> list[ReportBatch]:
         """Return the reports of everything new, the state last."""
-        heard = [report async for report in self._read()]
+        heard = [report async for report in self._read_files()]
         await self._find_retries()
         return heard + await self._state_reports()
 
@@ -121,17 +127,17 @@ class Listener:
         if self._is_settling:
             return 0.1
         if self._retried_error:
-            return RETRY_PAUSE
+            return RETRY_RECHECK_SECONDS
         if self._record is None and self._last_report is None:
-            return STARTS_WITHIN / 5
+            return SILENT_START_SECONDS / 5
         return None
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    async def _read(self) -> AsyncIterator[ReportBatch]:
+    async def _read_files(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new hook lines, a changed record and new transcript lines."""
         async for line in self._hooks.lines():
-            for heard in self._hook(line):
+            for heard in self._read_hook_line(line):
                 yield heard
         earlier, record = self._record, self._current_record()
         if record and record != earlier:
@@ -144,24 +150,24 @@ class Listener:
         async for heard in self._read_transcript():
             yield heard
 
-    def _current_record(self) -> Record | None:
+    def _current_record(self) -> StatusRecord | None:
         """Return the record of the process, or None. Where `claude` is a wrapper script with another pid, it is found by the
         conversation.
         """
         if record := read_record(self._record_file, "" if self.run.container_pid else self.run.started):
             return record
-        if self._last_report or not self._launched or not self._conversation:
+        if self._last_report or not self._launched_at or not self._conversation:
             return None
         for path in self._record_file.parent.glob("*.json"):
             record = read_record(path) if path != self._record_file else None
-            if record and record.session == self._conversation and record.started > self._launched:
+            if record and record.session == self._conversation and record.started > self._launched_at:
                 self._record_file = path
                 self.run.changes.watch(path)
                 return record
         return None
 
     @skip_malformed
-    def _hook(self, line: Line) -> Iterator[ReportBatch]:
+    def _read_hook_line(self, line: JournalLine) -> Iterator[ReportBatch]:
         """Yield the conversation that a hook reports, or remember its permission request."""
         data = line.data
         match data.get("hook_event_name"):
@@ -171,14 +177,14 @@ class Listener:
                     self._transcript = Path(path)
                 if isinstance(session, str) and _CONVERSATION_ID.fullmatch(session):
                     self._conversation = session
-                    yield self._hooks.heard(line, r.ConversationReport(session))
+                    yield self._hooks.make_batch(line, r.ConversationReport(session))
             case "PermissionRequest":
                 arguments = data.get("tool_input")
                 tool = str(data.get("tool_name") or "")
-                self._request = Request(
+                self._request = DialogRequest(
                     tool,
                     arguments if isinstance(arguments, dict) else {},
-                    f"{self._hooks.place}@{line.start}",
+                    f"{self._hooks.cursor_name}@{line.start}",
                     self._clock(),
                 )
 
@@ -198,17 +204,17 @@ class Listener:
         if path not in self._journals:
             self._journals[path] = Journal(path, self.run)
             self.run.changes.watch(path.with_suffix("") / "subagents")
-            self._story = TranscriptState()
+            self._transcript_state = TranscriptState()
         journal = self._journals[path]
         async for line in journal.lines():
-            if self._is_old(journal, line):
+            if self._predates_session(journal, line):
                 continue
-            reports = self._story.take(line)
-            for finished in self._story.over:
+            reports = self._transcript_state.read_line(line)
+            for finished in self._transcript_state.ended_turns:
                 yield self._end_report(journal, finished)
-            self._story.over.clear()
+            self._transcript_state.ended_turns.clear()
             if reports:
-                heard, ending = journal.heard(line, *reports), self._story.ending
+                heard, ending = journal.make_batch(line, *reports), self._transcript_state.ending
                 # The line is read again after a restart if the end of the turn was not reported by then.
                 yield replace(heard, end=line.start) if ending and ending.line is line else heard
         async for heard in self._read_subagents(path.with_suffix("") / "subagents"):
@@ -218,7 +224,7 @@ class Listener:
         """Return the path of the conversation's transcript, in another folder if it is there; None without a conversation."""
         if not self._conversation:
             return None
-        expected = transcript_of(self.folder, self.run.workspace, self._conversation)
+        expected = transcript_path(self.folder, self.run.workspace, self._conversation)
         if expected.exists():
             return expected
         matches = (self.folder / "projects").glob(f"*/{escape_for_glob(self._conversation)}.jsonl")
@@ -232,14 +238,17 @@ class Listener:
                 self._subagents[path] = (Journal(path, self.run), TranscriptState())
             journal, story = self._subagents[path]
             async for line in journal.lines():
-                if not self._is_old(journal, line) and (reports := story.usage_only(line)):
-                    yield journal.heard(line, *reports)
+                if not self._predates_session(journal, line) and (reports := story.read_usage(line)):
+                    yield journal.make_batch(line, *reports)
 
-    def _is_old(self, journal: Journal, line: Line) -> bool:
+    def _predates_session(self, journal: Journal, line: JournalLine) -> bool:
         """Return whether a line is from before this launch and not of an earlier launch of the session, so from a person's own use."""
         timestamp = parse_time(line.data.get("timestamp"))
         return bool(
-            self._launched and timestamp and timestamp < self._launched and journal.place not in self.run.cursors
+            self._launched_at
+            and timestamp
+            and timestamp < self._launched_at
+            and journal.cursor_name not in self.run.cursors
         )
 
     # -- state ---------------------------------------------------------------------------------------------------------
@@ -271,31 +280,31 @@ class Listener:
 
     async def _state_by_transcript(self) -> list[ReportBatch]:
         """Return the state by transcript, or by screen if nothing was reported at the start."""
-        if self._story.ending:
+        if self._transcript_state.ending:
             return self._report_end()
-        if self._story.in_turn:
+        if self._transcript_state.is_in_turn:
             return self._report_working("transcript")
-        if self._last_report is None and self._clock() - self._record_changed_at > STARTS_WITHIN:
-            dialog = dialogs.read(await self.run.screen())
+        if self._last_report is None and self._clock() - self._record_changed_at > SILENT_START_SECONDS:
+            dialog = dialogs.parse_dialog(await self.run.screen())
             if dialog:
                 return self._report_state(Activity.BLOCKED, dialog.title, source="screen")
         return []
 
-    def _report_idle(self, record: Record) -> list[ReportBatch]:
+    def _report_idle(self, record: StatusRecord) -> list[ReportBatch]:
         """Report what an idle record means: the end of a turn, an interruption, or idle; nothing while that may still change."""
         if self._is_prompt_due():
             self._is_settling = True
             return []
-        if self._story.ending:
+        if self._transcript_state.ending:
             return self._report_end()
-        if self._story.began and self._story.began > record.at:
+        if self._transcript_state.turn_began_at and self._transcript_state.turn_began_at > record.changed_at:
             return self._report_state(Activity.ACTIVE, source="transcript")  # the record will follow
-        if self._story.in_turn or (self._last_report and self._last_report[0] in _WORKING_STATES):
+        if self._transcript_state.is_in_turn or (self._last_report and self._last_report[0] in _WORKING_STATES):
             if not self._is_settled():
                 self._is_settling = True
                 return []
-            if self._story.in_turn:  # Escape before the model answered leaves nothing in the transcript
-                self._story.settle()
+            if self._transcript_state.is_in_turn:  # Escape before the model answered leaves nothing in the transcript
+                self._transcript_state.end_turn()
                 return self._report_state(Activity.INTERRUPTED, "its turn was interrupted")
         if self._last_report and self._last_report[0] in (Activity.IDLE, Activity.INTERRUPTED, Activity.LIMITED):
             return []
@@ -303,19 +312,24 @@ class Listener:
 
     def _is_prompt_due(self) -> bool:
         """Return whether the first prompt may still be on its way: the record says idle for a moment before it is taken."""
-        if self._last_report or self._story.in_turn or self._story.ending or not self.run.plugin_data.get("prompt"):
+        if (
+            self._last_report
+            or self._transcript_state.is_in_turn
+            or self._transcript_state.ending
+            or not self.run.plugin_data.get("prompt")
+        ):
             return False
-        return self._launched is not None and self._clock() < self._launched.timestamp() + PROMPT_WITHIN
+        return self._launched_at is not None and self._clock() < self._launched_at.timestamp() + FIRST_TURN_SECONDS
 
     def _report_end(self) -> list[ReportBatch]:
         """Report the end of the turn, if the transcript has it."""
-        ending = self._story.settle()
+        ending = self._transcript_state.end_turn()
         if ending is None:
             return []
         assert self._transcript is not None
         return [self._end_report(self._journals[self._transcript], ending)]
 
-    def _end_report(self, journal: Journal, ending: Ending) -> ReportBatch:
+    def _end_report(self, journal: Journal, ending: TurnEnding) -> ReportBatch:
         """Report how a turn ended; with the time of the event if this is the first read after a restart."""
         self._last_report = (Activity.IDLE, "")
         self._retried_error = ""
@@ -323,13 +337,13 @@ class Listener:
         if self._is_first_read:
             timestamp = parse_time(ending.line.data.get("timestamp"))
             if timestamp and self._record and self._record.status == "idle":
-                timestamp = max(timestamp, self._record.at)
-        return journal.heard(ending.line, replace(ending.report, time=timestamp))
+                timestamp = max(timestamp, self._record.changed_at)
+        return journal.make_batch(ending.line, replace(ending.report, time=timestamp))
 
-    async def _report_waiting(self, record: Record) -> list[ReportBatch]:
+    async def _report_waiting(self, record: StatusRecord) -> list[ReportBatch]:
         """Report the request or dialog that the agent waits on."""
         request = self._request
-        if request is None or request.received_at < record.at.timestamp() - LATE_BY:
+        if request is None or request.received_at < record.changed_at.timestamp() - MAX_REQUEST_LAG_SECONDS:
             request = self._waiting_call()
             if not self._is_settled():
                 self._is_settling = True
@@ -338,30 +352,30 @@ class Listener:
             return self._report_question(request)
         if request and record.waits_for in ("", "permission prompt"):
             return self._report_permission(request, *dialogs.permission_subject(request.arguments, self.run.workspace))
-        dialog = dialogs.read(await self.run.screen())
+        dialog = dialogs.parse_dialog(await self.run.screen())
         return self._report_state(Activity.BLOCKED, dialog.title if dialog else record.waits_for or "a dialog")
 
-    def _waiting_call(self) -> Request | None:
+    def _waiting_call(self) -> DialogRequest | None:
         """Return the oldest tool call without a result, which is the one that waits, or None."""
         return next(
             (
-                Request(tool, arguments, call, self._clock())
-                for call, (tool, arguments) in self._story.open_calls.items()
+                DialogRequest(tool, arguments, call, self._clock())
+                for call, (tool, arguments) in self._transcript_state.open_calls.items()
             ),
             None,
         )
 
-    def _report_question(self, request: Request) -> list[ReportBatch]:
+    def _report_question(self, request: DialogRequest) -> list[ReportBatch]:
         """Report a question; one that cannot be answered by typing is reported as a permission request."""
-        question = dialogs.question(request.arguments)
+        question = dialogs.render_questions(request.arguments)
         if not dialogs.can_be_typed(request.arguments):
-            return self._report_permission(request, question, SEVERAL)
+            return self._report_permission(request, question, SEVERAL_QUESTIONS_REASON)
         if self._last_report == (Activity.WAITING_INPUT, request.id):
             return []
         self._last_report = (Activity.WAITING_INPUT, request.id)
         return [ReportBatch((r.AskReport(question, self._state_time()),), "hooks")]
 
-    def _report_permission(self, request: Request, command: str, reason: str) -> list[ReportBatch]:
+    def _report_permission(self, request: DialogRequest, command: str, reason: str) -> list[ReportBatch]:
         """Report a permission request, once."""
         if self._last_report == (Activity.BLOCKED, request.id):
             return []
@@ -379,11 +393,11 @@ class Listener:
 
     def _state_time(self) -> datetime | None:
         """Return the time of the state at the first read after a restart: it may be long known, and must replace nothing newer."""
-        return self._record.at - _JUST_BEFORE if self._is_first_read and self._record else None
+        return self._record.changed_at - _ONE_MILLISECOND if self._is_first_read and self._record else None
 
     def _is_settled(self) -> bool:
         """Return whether the record has been the same for long enough."""
-        return self._clock() - self._record_changed_at > SETTLES_WITHIN
+        return self._clock() - self._record_changed_at > SETTLE_SECONDS
 
     # -- the terminal --------------------------------------------------------------------------------------------------
 
@@ -395,22 +409,22 @@ class Listener:
         is_due = bool(self._retried_error) or self._is_first_read
         if size == self._log_offset and not is_due:
             return
-        start, self._log_offset = max(self._log_offset, size - LOG_STEP), size
-        is_busy = self._record.status == "busy" if self._record else self._story.in_turn
+        start, self._log_offset = max(self._log_offset, size - MAX_LOG_READ_BYTES), size
+        is_busy = self._record.status == "busy" if self._record else self._transcript_state.is_in_turn
         if not is_busy:
             self._retried_error = ""
         elif is_due or _has_printed_retry(self.run.log, start, size):
-            self._retried_error = dialogs.retry(await self.run.screen())
+            self._retried_error = dialogs.retried_error(await self.run.screen())
 
 
-def text_put_back(run: RunningLaunch, folder: Path) -> str:
+def put_back_message(run: RunningLaunch, folder: Path) -> str:
     """Return the message that Escape put back into the prompt before the model answered, as far as the files show, or ""."""
     record = read_record(record_file(run, folder), "" if run.container_pid else run.started)
     if record is None or record.status != "idle":
         return ""
     try:
-        with open_regular_file(transcript_of(folder, run.workspace, record.session)) as file:
-            file.seek(max(0, file.seek(0, 2) - LOG_STEP))
+        with open_regular_file(transcript_path(folder, run.workspace, record.session)) as file:
+            file.seek(max(0, file.seek(0, 2) - MAX_LOG_READ_BYTES))
             tail = file.read().splitlines()
     except OSError:
         return ""
@@ -418,21 +432,21 @@ def text_put_back(run: RunningLaunch, folder: Path) -> str:
     for text in tail:
         with contextlib.suppress(ValueError):
             if isinstance(data := json.loads(text), dict):
-                lines.append(Line(data, 0, 0))
-    return unanswered(lines)
+                lines.append(JournalLine(data, 0, 0))
+    return unanswered_message(lines)
 
 
 def record_file(run: RunningLaunch, folder: Path) -> Path:
     """Return the path of the status record, named by the pid that the process sees; sandboxed processes may share a pid, so
     each has a folder.
     """
-    own_folder = run.private / RECORDS
+    own_folder = run.private / RECORDS_FOLDER
     return (
         own_folder if run.container_pid and own_folder.is_dir() else folder / "sessions"
     ) / f"{run.container_pid or run.pid}.json"
 
 
-def read_record(path: Path, process: str = "") -> Record | None:
+def read_record(path: Path, process: str = "") -> StatusRecord | None:
     """Return a status record, or None if it cannot be read or is of an earlier process with the same pid."""
     try:
         data = json.loads(read_regular_file(path))
@@ -444,12 +458,12 @@ def read_record(path: Path, process: str = "") -> Record | None:
     if started.isdigit() and process.isdigit() and started != process:
         return None
     session = str(data.get("sessionId") or "")
-    return Record(
+    return StatusRecord(
         status=str(data.get("status") or ""),
         waits_for=str(data.get("waitingFor") or ""),
         session=session if _CONVERSATION_ID.fullmatch(session) else "",
         started=_from_milliseconds(data.get("startedAt")),
-        at=_from_milliseconds(data.get("statusUpdatedAt")),
+        changed_at=_from_milliseconds(data.get("statusUpdatedAt")),
     )
 
 
@@ -472,7 +486,7 @@ def _is_possible_path(path: str) -> bool:
     return True
 
 
-def transcript_of(folder: Path, workspace: Path, conversation: str) -> Path:
+def transcript_path(folder: Path, workspace: Path, conversation: str) -> Path:
     """Return the path of a conversation's transcript in this workspace."""
     return projects_folder(folder, workspace) / f"{PurePath(conversation).name}.jsonl"
 

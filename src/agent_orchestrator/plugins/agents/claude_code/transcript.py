@@ -9,16 +9,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from agent_orchestrator.base.tolerant import skip_malformed
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
-from agent_orchestrator.plugins.agents.shared.journals import Line, parse_time
+from agent_orchestrator.plugins.agents.shared.journals import JournalLine, parse_time
 from agent_orchestrator.protocols import Activity
 from agent_orchestrator.protocols import reports as r
 
-INTERRUPTED = "[Request interrupted by user"
-SYNTHETIC = "<synthetic>"
+INTERRUPTION_PREFIX = "[Request interrupted by user"
+SYNTHETIC_MODEL = "<synthetic>"
 """The model name of messages that Claude Code writes itself, to fill a gap or show an error."""
-ENDS = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded"})
+FINAL_STOP_REASONS = frozenset({"end_turn", "stop_sequence", "max_tokens", "refusal", "model_context_window_exceeded"})
 """The stop reasons after which the turn is over, unless a hook continues it."""
 
 _COMMAND_NAME = re.compile(r"<command-name>\s*(?P<name>[^\s<]+)\s*</command-name>")
@@ -38,10 +38,10 @@ _LIMIT_WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TurnEnding:
     """How a turn ended, and the line with that information."""
 
-    line: Line
+    line: JournalLine
     report: r.TurnReport | r.ActivityReport | r.LimitReport
 
 
@@ -49,63 +49,63 @@ class Ending:
 class TranscriptState:
     """The state of one conversation after the lines read so far."""
 
-    in_turn: bool = False
+    is_in_turn: bool = False
     """Whether a message was taken and the turn has not ended."""
-    began: datetime | None = None
+    turn_began_at: datetime | None = None
     """The time at which the turn began."""
-    ending: Ending | None = None
+    ending: TurnEnding | None = None
     """How the turn ended by the lines so far; it may still go on."""
-    over: list[Ending] = field(default_factory=list)
+    ended_turns: list[TurnEnding] = field(default_factory=list)
     """Turns that have certainly ended, since the next one began."""
     open_calls: dict[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     """Tool calls without a result, by the call's id, oldest first: the tool and its arguments."""
     _last_text: str = ""
     _message_id: str = ""
-    _counted: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
+    _counted_usage: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     _tasks: dict[str, tuple[str, str]] = field(default_factory=dict)
     _created_steps: dict[str, str] = field(default_factory=dict)
 
     @skip_malformed
-    def take(self, line: Line) -> list[r.Report]:
+    def read_line(self, line: JournalLine) -> list[r.Report]:
         """Return the reports of a line; how the turn ended is kept in `ending`."""
         data = line.data
         if data.get("isSidechain"):
             return self._usage_reports(data)
         match data.get("type"):
             case "user":
-                return self._take_user_line(line)
+                return self._read_user_line(line)
             case "assistant":
-                return self._take_assistant_line(line)
+                return self._read_assistant_line(line)
             case "attachment":
-                return self._take_attachment(data)
+                return self._read_attachment(data)
             case "system" if data.get("subtype") == "turn_duration":
-                if self.in_turn and self.ending is None:
+                if self.is_in_turn and self.ending is None:
                     self._set_ending(line, r.TurnReport(self._last_text))
         return []
 
-    def settle(self) -> Ending | None:
+    def end_turn(self) -> TurnEnding | None:
         """End the turn and return how it ended, or None if no line says so."""
         ending, self.ending = self.ending, None
-        self.in_turn, self.began = False, None
+        self.is_in_turn, self.turn_began_at = False, None
         return ending
 
     @skip_malformed
-    def usage_only(self, line: Line) -> list[r.Report]:
+    def read_usage(self, line: JournalLine) -> list[r.Report]:
         """Return the usage in a line of a subagent's transcript, from which nothing else counts."""
         return self._usage_reports(line.data)
 
     # -- people and tools ----------------------------------------------------------------------------------------------
 
-    def _take_user_line(self, line: Line) -> list[r.Report]:
+    def _read_user_line(self, line: JournalLine) -> list[r.Report]:
         """Handle a line of a user or a tool result; return the message that was taken."""
         data = line.data
         content = _message(data).get("content")
         if data.get("isMeta") or data.get("isCompactSummary"):
             return []
         if isinstance(content, list) and any(_is_block(block, "tool_result") for block in content):
-            return self._take_results(data, content)
+            return self._read_tool_results(data, content)
         text = _text_of(content)
-        if text.startswith(INTERRUPTED):
+        if text.startswith(INTERRUPTION_PREFIX):
             self._set_ending(line, r.ActivityReport(Activity.INTERRUPTED, "its turn was interrupted"))
             return []
         origin = data.get("origin")
@@ -118,9 +118,9 @@ class TranscriptState:
             self._close_ended_turn()  # a command does not always begin another turn
         else:
             self._begin_turn(data)
-        return [r.MessageTakenReport(typed(text), parse_time(data.get("timestamp")))]
+        return [r.MessageTakenReport(typed_text(text), parse_time(data.get("timestamp")))]
 
-    def _take_attachment(self, data: Mapping[str, Any]) -> list[r.Report]:
+    def _read_attachment(self, data: Mapping[str, Any]) -> list[r.Report]:
         """Return the report of a message that was queued during a turn and is taken with the next request."""
         attachment = data.get("attachment")
         if not isinstance(attachment, dict) or attachment.get("type") != "queued_command":
@@ -132,7 +132,7 @@ class TranscriptState:
         text = prompt if isinstance(prompt, str) else _text_of(prompt)
         return [r.MessageTakenReport(text, parse_time(data.get("timestamp")))] if text else []
 
-    def _take_results(self, data: Mapping[str, Any], content: list[Any]) -> list[r.Report]:
+    def _read_tool_results(self, data: Mapping[str, Any], content: list[Any]) -> list[r.Report]:
         """Handle tool results; return answers to questions and the progress of tasks."""
         reports: list[r.Report] = []
         outcome = data.get("toolUseResult")
@@ -155,15 +155,15 @@ class TranscriptState:
 
     # -- the model -----------------------------------------------------------------------------------------------------
 
-    def _take_assistant_line(self, line: Line) -> list[r.Report]:
+    def _read_assistant_line(self, line: JournalLine) -> list[r.Report]:
         """Handle a line of the model; return its new usage, and the progress of the to-do list if a tool call changes it."""
         data, message = line.data, _message(line.data)
         if data.get("isApiErrorMessage"):
             self._set_error_ending(line)
             return []
-        if message.get("model") == SYNTHETIC:
+        if message.get("model") == SYNTHETIC_MODEL:
             return []
-        self.in_turn, self.ending = True, None
+        self.is_in_turn, self.ending = True, None
         reports = self._usage_reports(data)
         if (identity := str(message.get("id") or "")) != self._message_id or not identity:
             self._message_id, self._last_text = identity, ""
@@ -173,12 +173,12 @@ class TranscriptState:
                     part for part in (self._last_text, str(block.get("text") or "").strip()) if part
                 )
             elif _is_block(block, "tool_use"):
-                reports += self._take_call(block)
-        if message.get("stop_reason") in ENDS:
+                reports += self._add_tool_call(block)
+        if message.get("stop_reason") in FINAL_STOP_REASONS:
             self._set_ending(line, r.TurnReport(self._last_text))
         return reports
 
-    def _take_call(self, block: Mapping[str, Any]) -> list[r.Report]:
+    def _add_tool_call(self, block: Mapping[str, Any]) -> list[r.Report]:
         """Remember a tool call; return a report of the to-do list's progress if the call changes that list, else none."""
         tool, arguments = str(block.get("name") or ""), block.get("input")
         arguments = arguments if isinstance(arguments, dict) else {}
@@ -217,9 +217,9 @@ class TranscriptState:
             for key in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
         )
         identity = str(message.get("id") or data.get("uuid"))
-        old_counts = self._counted.get(identity, (0, 0, 0, 0))
+        old_counts = self._counted_usage.get(identity, (0, 0, 0, 0))
         new_counts = [max(0, count - old_count) for count, old_count in zip(counts, old_counts, strict=True)]
-        self._counted = {identity: (counts[0], counts[1], counts[2], counts[3])}
+        self._counted_usage = {identity: (counts[0], counts[1], counts[2], counts[3])}
         calls = _forge_calls(message.get("content") or ())
         if not any(new_counts) and not calls:
             return []
@@ -233,21 +233,21 @@ class TranscriptState:
     def _begin_turn(self, data: Mapping[str, Any]) -> None:
         """Begin a turn."""
         self._close_ended_turn()
-        self.in_turn, self.began = True, parse_time(data.get("timestamp"))
+        self.is_in_turn, self.turn_began_at = True, parse_time(data.get("timestamp"))
         self._last_text, self._message_id = "", ""
         self.open_calls.clear()
 
     def _close_ended_turn(self) -> None:
         """Move the ending to `over`, since a new message was taken."""
         if self.ending:
-            self.over.append(self.ending)
-            self.settle()
+            self.ended_turns.append(self.ending)
+            self.end_turn()
 
-    def _set_ending(self, line: Line, report: r.TurnReport | r.ActivityReport | r.LimitReport) -> None:
+    def _set_ending(self, line: JournalLine, report: r.TurnReport | r.ActivityReport | r.LimitReport) -> None:
         """Remember how the turn ended."""
-        self.ending = Ending(line, report)
+        self.ending = TurnEnding(line, report)
 
-    def _set_error_ending(self, line: Line) -> None:
+    def _set_error_ending(self, line: JournalLine) -> None:
         """Remember an API error as the ending: a usage limit, or an interruption."""
         text = _text_of(_message(line.data).get("content")) or "the model's API failed"
         reset_time = limit_reset(line.data, text)
@@ -257,16 +257,16 @@ class TranscriptState:
             self._set_ending(line, r.ActivityReport(Activity.INTERRUPTED, text))
 
 
-def unanswered(lines: Iterable[Line]) -> str:
+def unanswered_message(lines: Iterable[JournalLine]) -> str:
     """Return the last message that was taken if nothing came after it, otherwise ""."""
     story, text = TranscriptState(), ""
     for line in lines:
-        texts = [report.text for report in story.take(line) if isinstance(report, r.MessageTakenReport)]
+        texts = [report.text for report in story.read_line(line) if isinstance(report, r.MessageTakenReport)]
         text = texts[-1] if texts else "" if story.ending or line.data.get("type") == "assistant" else text
     return text
 
 
-def typed(text: str) -> str:
+def typed_text(text: str) -> str:
     """Return a message as it was typed, since commands and shell lines are recorded in another form."""
     if shell := _SHELL_INPUT.match(text):
         return f"!{shell['text']}"

@@ -22,9 +22,9 @@ from agent_orchestrator.base.threads import run_in_own_thread
 from agent_orchestrator.errors import AoError, UsageError
 from agent_orchestrator.plugins.agents.codex import rollouts
 from agent_orchestrator.plugins.agents.codex import screen as codex_screen
-from agent_orchestrator.plugins.agents.codex.rollouts import GUARD, Rollouts
-from agent_orchestrator.plugins.agents.codex.screen import Dialog, Signals
-from agent_orchestrator.plugins.agents.shared import cli, user_files
+from agent_orchestrator.plugins.agents.codex.rollouts import MESSAGE_PREFIX, Rollouts
+from agent_orchestrator.plugins.agents.codex.screen import CodexDialog, TerminalStatusReader
+from agent_orchestrator.plugins.agents.shared import agent_cli, user_files
 from agent_orchestrator.protocols import (
     Activity,
     Agent,
@@ -38,7 +38,7 @@ from agent_orchestrator.protocols import (
     ReportBatch,
     RunningLaunch,
     ScreenRules,
-    Turn,
+    TurnCommand,
     TurnLine,
 )
 from agent_orchestrator.protocols import reports as r
@@ -46,14 +46,14 @@ from agent_orchestrator.protocols import reports as r
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-INSTALL = "install it: npm install -g @openai/codex"
-MODELS_WITHIN = 5.0
-DATABASES_WITHIN = 20.0
-PAUSE = 0.1
+INSTALL_REMEDY = "install it: npm install -g @openai/codex"
+MODELS_TIMEOUT = 5.0
+DATABASES_TIMEOUT = 20.0
+OUTPUT_POLL_SECONDS = 0.1
 """Seconds between two reads while the agent prints continuously."""
-LOOK_AGAIN = 0.3
-MOST_LOOKS = 20
-MCP_WITHIN = 60.0
+SCREEN_RECHECK_SECONDS = 0.3
+MAX_SCREEN_READS = 20
+MCP_START_TIMEOUT = 60.0
 
 POLICIES = {
     "default": ("read-only", "on-request"),
@@ -71,7 +71,7 @@ PLAN_ONLY = "Do not change anything now: look around, and end with a plan."
 class Codex(Agent):
     """The agent plugin that runs `codex` interactively, or `codex exec` once per turn."""
 
-    screen = ScreenRules(ready=codex_screen.READY, busy=codex_screen.BUSY, blocked=codex_screen.ASKS)
+    screen = ScreenRules(ready=codex_screen.READY, busy=codex_screen.BUSY, blocked=codex_screen.CONFIRM_HINT)
     interrupt_keys = ("Escape",)
     permission_keys: Mapping[str, tuple[str, ...]] = {"allow": ("y",), "deny": ("Escape",)}
     workspace = "clone"
@@ -89,15 +89,17 @@ class Codex(Agent):
     def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return Codex's home (login, rollouts) as writable, its settings in it as read-only."""
         del private
-        return cli.kept_folder(codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills")
+        return agent_cli.agent_state(
+            codex_home(env), "config.toml", "AGENTS.md", "hooks.json", "prompts", "rules", "skills"
+        )
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `codex` is installed and its version, or None."""
-        return await cli.detect(self._host, "codex")
+        return await agent_cli.detect(self._host, "codex")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `codex` or `codex resume`; flags preset what Codex would otherwise ask for or save."""
-        program = cli.program(self._host, "codex", context, INSTALL)
+        program = agent_cli.find_program(self._host, "codex", context, INSTALL_REMEDY)
         home = codex_home(context.env)
         await self._create_databases(program, home, context.env)
         resumed = context.resume is not None
@@ -118,7 +120,7 @@ class Codex(Agent):
             argv.append("--last")
         positional = [context.resume] if context.resume else []
         if prompt:
-            positional.append(with_guard(cli.shorten_to_argument(prompt, context)))
+            positional.append(with_message_prefix(agent_cli.shorten_to_argument(prompt, context)))
         if positional:
             argv += ["--", *positional]
         await run_in_own_thread(rollouts.remember_start, context.private, home, context.resume, time.time())
@@ -133,7 +135,7 @@ class Codex(Agent):
         """Return a message as it must be typed: `!ls` and `/new` would be commands, and a last `@word` would open a menu that
         takes Enter.
         """
-        text = with_guard(text)
+        text = with_message_prefix(text)
         if text.startswith("/"):
             text = f" {text}"
         last_word = text.split()[-1] if text.split() else ""
@@ -141,20 +143,22 @@ class Codex(Agent):
 
     def listen(self, run: RunningLaunch) -> AsyncIterator[ReportBatch]:
         """Yield turns, messages, plans and usage from the rollouts, dialogs and retries from the terminal."""
-        return _Listener(run).listen()
+        return _CodexListener(run).listen()
 
     async def deliver(self, run: RunningLaunch, message: str, text: str, *, interrupt: bool) -> Delivery | None:
         """Return `NotReady` while a menu or dialog is open, which would take the text for a choice; otherwise None, so that it is typed."""
         del message, text, interrupt
-        return NotReady("a menu is open in its terminal") if codex_screen.read(await _screen_text(run)) else None
+        return (
+            NotReady("a menu is open in its terminal") if codex_screen.parse_dialog(await _screen_text(run)) else None
+        )
 
     async def answer(
         self, run: RunningLaunch, permission: Permission, decision: str, text: str
     ) -> Sequence[str] | None:
         """Return the keys of the dialog on the screen, or None if it shows none or asks for something else."""
         del text
-        dialog = codex_screen.read(await _screen_text(run))
-        if dialog is None or not (dialog.tool == "edit" or dialog.may_be(permission.command)):
+        dialog = codex_screen.parse_dialog(await _screen_text(run))
+        if dialog is None or not (dialog.tool == "edit" or dialog.can_be_for(permission.command)):
             return None
         return dialog.keys(decision)
 
@@ -167,14 +171,14 @@ class Codex(Agent):
         async with lock:
             if not any(home.glob("state_*.sqlite")):
                 with contextlib.suppress(AoError):
-                    await self._host.run([program, "app-server"], env=dict(env) or None, timeout=DATABASES_WITHIN)
+                    await self._host.run([program, "app-server"], env=dict(env) or None, timeout=DATABASES_TIMEOUT)
 
     async def _model_migrations(self, program: str, home: Path, env: Mapping[str, str]) -> dict[str, str]:
         """Return each model's successor: Codex asks at its start whether to change to it, unless the setting names it already."""
         models: list[Any] = []
         try:
             result = await self._host.run(
-                [program, "debug", "models", "--bundled"], env=dict(env) or None, timeout=MODELS_WITHIN
+                [program, "debug", "models", "--bundled"], env=dict(env) or None, timeout=MODELS_TIMEOUT
             )
             models += json.loads(result.out)["models"]
         except (AoError, ValueError, KeyError, TypeError):
@@ -189,9 +193,9 @@ class Codex(Agent):
 
     # -- headless ------------------------------------------------------------------------------------------------------
 
-    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> TurnCommand:
         """Return the command `codex exec` or `codex exec resume`; the prompt comes on standard input."""
-        program = cli.program(self._host, "codex", context, INSTALL)
+        program = agent_cli.find_program(self._host, "codex", context, INSTALL_REMEDY)
         home = codex_home(context.env)
         argv = [program, "exec", *(["resume"] if conversation is not None else [])]
         argv += ["--json", "--skip-git-repo-check", *self._model_flags(context)]
@@ -206,7 +210,7 @@ class Codex(Agent):
         self._last_text, self._home = "", home
         if conversation and conversation != self._conversation:
             self._conversation, self._reported_totals = conversation, rollouts.tokens_used(home, conversation)
-        return Turn(tuple(argv), stdin=prompt)
+        return TurnCommand(tuple(argv), stdin=prompt)
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one event of `codex exec --json`; a line that is no JSON object is shown as it is."""
@@ -233,7 +237,7 @@ class Codex(Agent):
         total = {key: int(value or 0) for key, value in totals.items()} if isinstance(totals, dict) else {}
         turn_usage = {key: max(0, value - self._reported_totals.get(key, 0)) for key, value in total.items()}
         self._reported_totals = total or self._reported_totals
-        return rollouts.usage(turn_usage, rollouts.model_of(self._home, self._conversation), None)
+        return rollouts.parse_usage(turn_usage, rollouts.model_of(self._home, self._conversation), None)
 
     def _read_item(self, completed: bool, item: Mapping[str, Any]) -> TurnLine:
         """Return the text to show and the reports of one item of a turn."""
@@ -258,21 +262,21 @@ class Codex(Agent):
         return TurnLine()
 
 
-class _Listener:
+class _CodexListener:
     """A reader of one launch: its rollouts, the signals in its terminal's log, and its screen."""
 
     def __init__(self, run: RunningLaunch) -> None:
         self._run = run
         self._rollouts = Rollouts(Path(run.plugin_data["home"]), run)
-        log_size, cursor = int(run.plugin_data.get("log") or 0), run.cursors.get(Signals.place, 0)
-        self._signals = Signals(run.log, max(log_size, cursor))
+        log_size, cursor = int(run.plugin_data.get("log") or 0), run.cursors.get(TerminalStatusReader.cursor_name, 0)
+        self._status_reader = TerminalStatusReader(run.log, max(log_size, cursor))
         self._is_starting_idle = bool(run.plugin_data.get("waits")) and cursor <= log_size
         self._conversation = run.conversation
         self._state = ""
         """The last state reported: `turn`, `rest`, `blocked` or `retrying`."""
         self._screen_target = "start"
         """What to search the screen for: `start`, `blocked`, `retrying` or nothing."""
-        self._remaining_reads = MOST_LOOKS
+        self._remaining_reads = MAX_SCREEN_READS
         """How many more times to read the screen for it."""
         self._observed_at: datetime | None = None
         run.changes.watch(run.log)
@@ -285,24 +289,24 @@ class _Listener:
                 yield heard
             if not is_alive:
                 return
-            for heard in self._read_signals():
+            for heard in self._read_statuses():
                 yield heard
             if self._remaining_reads and (screen_report := self._read_screen(await _screen_text(self._run))):
                 yield screen_report
             is_due = self._remaining_reads and self._screen_target != "start"
-            is_alive = await self._run.changes.next(LOOK_AGAIN if is_due else None)
+            is_alive = await self._run.changes.next(SCREEN_RECHECK_SECONDS if is_due else None)
             if is_alive:
-                await asyncio.sleep(PAUSE)
+                await asyncio.sleep(OUTPUT_POLL_SECONDS)
 
     async def _read_rollouts(self) -> AsyncIterator[ReportBatch]:
         """Yield the reports of new rollout lines and note the state that they imply."""
         async for thread, line in self._rollouts.read():
-            heard = thread.heard(line, self._observed_at)
+            heard = thread.read_line(line, self._observed_at)
             if not heard.reports:
                 continue
-            if thread.main and thread.id != self._conversation:
+            if thread.is_main and thread.id != self._conversation:
                 self._conversation = thread.id
-                heard = thread.journal.heard(line, r.ConversationReport(thread.id), *heard.reports)
+                heard = thread.journal.make_batch(line, r.ConversationReport(thread.id), *heard.reports)
             for report in heard.reports:
                 if isinstance(report, r.ActivityReport | r.TurnReport | r.LimitReport):
                     is_active = isinstance(report, r.ActivityReport) and report.state == Activity.ACTIVE
@@ -310,14 +314,14 @@ class _Listener:
                     self._screen_target, self._remaining_reads = "", 0
             yield heard
 
-    def _read_signals(self) -> Iterator[ReportBatch]:
+    def _read_statuses(self) -> Iterator[ReportBatch]:
         """Yield the reports of new signals in the terminal's log, and decide what to search the screen for."""
-        signals = self._signals.read()
+        signals = self._status_reader.read()
         shown_states = [signal.state for signal in signals if signal.state in ("retrying", "at work")]
         if statuses := [signal for signal in signals if signal.state not in ("retrying", "at work")]:
             last_status = statuses[-1]
             self._screen_target, self._remaining_reads = (
-                ("blocked", MOST_LOOKS) if last_status.state == "blocked" else ("", 0)
+                ("blocked", MAX_SCREEN_READS) if last_status.state == "blocked" else ("", 0)
             )
             if last_status.state == "working" and self._state in ("", "blocked"):
                 self._state = "turn"
@@ -325,11 +329,13 @@ class _Listener:
             elif last_status.state == "idle" and self._is_starting_idle:
                 self._state, self._is_starting_idle = "rest", False
                 report = r.ActivityReport(Activity.IDLE)
-                yield ReportBatch((report,), "record", Signals.place, last_status.start, last_status.end)
+                yield ReportBatch(
+                    (report,), "record", TerminalStatusReader.cursor_name, last_status.start, last_status.end
+                )
         if not shown_states or self._screen_target in ("blocked", "start") or self._state == "blocked":
             return  # a dialog may contain these words
         self._screen_target, self._remaining_reads = (
-            ("retrying", MOST_LOOKS) if shown_states[-1] == "retrying" else ("", 0)
+            ("retrying", MAX_SCREEN_READS) if shown_states[-1] == "retrying" else ("", 0)
         )
         if shown_states[-1] == "at work" and self._state == "retrying":
             self._state = "turn"
@@ -346,13 +352,13 @@ class _Listener:
             return self._report_now("record", r.ActivityReport(Activity.RETRYING, (retry[2] or retry[1]).strip()))
         if self._screen_target == "start" and codex_screen.LOGIN.search(screen):
             return self._report_now("record", r.ActivityReport(Activity.WAITING_INPUT, codex_screen.NOT_LOGGED_IN))
-        dialog = codex_screen.read(screen)
+        dialog = codex_screen.parse_dialog(screen)
         if dialog is None:
             return None
-        self._state, self._remaining_reads = "blocked", MOST_LOOKS if self._screen_target == "start" else 0
+        self._state, self._remaining_reads = "blocked", MAX_SCREEN_READS if self._screen_target == "start" else 0
         return self._report_now("screen", self._permission_report(dialog))
 
-    def _permission_report(self, dialog: Dialog) -> r.PermissionReport:
+    def _permission_report(self, dialog: CodexDialog) -> r.PermissionReport:
         """Return the permission request of a dialog.
 
         The command is taken from the pending call if exactly one matches, since the screen wraps and cuts lines and omits the
@@ -361,13 +367,13 @@ class _Listener:
         if not dialog.tool and dialog.keys("allow") is None:
             return r.PermissionReport("a question of its own", dialog.reason)
         if dialog.tool == "edit":
-            calls = [call for call in self._rollouts.pending() if call.tool == "apply_patch"]
+            calls = [call for call in self._rollouts.pending_calls() if call.tool == "apply_patch"]
         else:
-            shell_calls = [call for call in self._rollouts.pending() if call.typed]
-            calls = [call for call in shell_calls if not dialog.tool or dialog.shows(call.typed)]
+            shell_calls = [call for call in self._rollouts.pending_calls() if call.typed_command]
+            calls = [call for call in shell_calls if not dialog.tool or dialog.shows(call.typed_command)]
         if len({call.command for call in calls}) == 1:
             return r.PermissionReport(dialog.tool or "shell", calls[0].command, dialog.reason, calls[0].id)
-        if dialog.cut or not dialog.tool:
+        if dialog.is_cut or not dialog.tool:
             # The hidden part may differ next time, so this text must be unique.
             command_text = (
                 f"$ {dialog.command} … (seen in part, {datetime.now(UTC).isoformat(timespec='milliseconds')})"
@@ -395,9 +401,9 @@ def codex_home(env: Mapping[str, str]) -> Path:
     return Path(env.get("CODEX_HOME") or Path(env.get("HOME") or Path.home()) / ".codex")
 
 
-def with_guard(text: str) -> str:
+def with_message_prefix(text: str) -> str:
     """Return the text with a prefix if it begins with `!`: Codex would run it as a shell command of the user, outside of any sandbox."""
-    return f"{GUARD}{text}" if text.lstrip().startswith("!") else text
+    return f"{MESSAGE_PREFIX}{text}" if text.lstrip().startswith("!") else text
 
 
 def _arguments(config: Mapping[str, Any]) -> list[str]:
@@ -441,10 +447,10 @@ def _mcp_server(context: AgentContext) -> dict[str, Any]:
     """
     common: dict[str, Any] = {"default_tools_approval_mode": "approve"}
     if not context.edits:
-        common |= {"required": True, "startup_timeout_sec": MCP_WITHIN}
+        common |= {"required": True, "startup_timeout_sec": MCP_START_TIMEOUT}
     if context.mcp.startswith("https:"):
-        command, *args = cli.BRIDGE
-        return {"command": command, "args": args, "env_vars": list(cli.BRIDGE_VARIABLES), **common}
+        command, *args = agent_cli.MCP_BRIDGE_COMMAND
+        return {"command": command, "args": args, "env_vars": list(agent_cli.MCP_BRIDGE_VARIABLES), **common}
     return {"url": context.mcp, "bearer_token_env_var": "AO_TOKEN", **common}
 
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.files.safe import open_regular_file
-from agent_orchestrator.base.tolerant import skip_malformed
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.plugins.agents.shared.forge_commands import forge_calls
 from agent_orchestrator.plugins.agents.shared.journals import (
     MAX_JOURNALS,
     Journal,
-    Line,
+    JournalLine,
     escape_for_glob,
     parse_time,
     past_lines,
@@ -32,10 +32,10 @@ from agent_orchestrator.plugins.agents.shared.journals import (
 from agent_orchestrator.protocols import Activity, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols import reports as r
 
-LONGEST_HEAD = 1 << 20
+MAX_HEAD_BYTES = 1 << 20
 _FILES_PER_STEP = 50
 """The number of files that are opened before other tasks of the event loop run."""
-GUARD = "Message: "
+MESSAGE_PREFIX = "Message: "
 """A prefix for a message that Codex would take for a command."""
 
 _START_FILE = "codex.json"
@@ -45,7 +45,7 @@ _RESET_TODAY = re.compile(r"try again at (\d{1,2}:\d{2} [AP]M)")
 _RESET_LATER = re.compile(r"try again at (\w{3}) (\d{1,2})\w{2}, (\d{4}) (\d{1,2}:\d{2} [AP]M)")
 
 
-def find(home: Path, conversation: str) -> Path | None:
+def find_rollout(home: Path, conversation: str) -> Path | None:
     """Return the rollout file of a conversation, or None."""
     return next(iter(sorted(home.glob(f"sessions/*/*/*/rollout-*-{escape_for_glob(conversation)}.jsonl"))), None)
 
@@ -55,7 +55,7 @@ def remember_start(private: Path, home: Path, conversation: str | None, now: flo
     file = private / _START_FILE
     if file.exists():
         return
-    path = find(home, conversation) if conversation else None
+    path = find_rollout(home, conversation) if conversation else None
     sizes = {path.name: size_of(path)} if path else {}
     new_file = file.with_suffix(".new")
     new_file.write_text(json.dumps({"since": now, "said": sizes}), encoding="utf-8")
@@ -63,13 +63,13 @@ def remember_start(private: Path, home: Path, conversation: str | None, now: flo
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RolloutHead:
     """The first line of a rollout: its conversation, its root conversation, its folder, and where it came from."""
 
     id: str
     root: str
     cwd: str
-    typed: bool
+    is_interactive: bool
     """Whether it is a conversation in a terminal; otherwise it is of a subagent, or a thread without a user."""
 
 
@@ -83,20 +83,20 @@ class Rollouts:
         self._since, self._earlier_sizes = _read_start(run.private)
         self._folder_times: dict[Path, int] = {}
         self._known_names: set[str] = set()
-        self._threads: dict[str, Thread] = {}
-        if run.conversation and (path := find(home, run.conversation)):
+        self._rollouts: dict[str, Rollout] = {}
+        if run.conversation and (path := find_rollout(home, run.conversation)):
             self._follow(path)
 
-    async def read(self) -> AsyncIterator[tuple[Thread, Line]]:
+    async def read(self) -> AsyncIterator[tuple[Rollout, JournalLine]]:
         """Yield the new lines of all rollouts."""
         await self._find_new_files()
-        for thread in list(self._threads.values()):
+        for thread in list(self._rollouts.values()):
             async for line in thread.journal.lines():
                 yield thread, line
 
-    def pending(self) -> list[Call]:
+    def pending_calls(self) -> list[CodexToolCall]:
         """Return the tools that were called and have no result yet, the last one first."""
-        return [call for thread in self._threads.values() for call in reversed(thread.pending.values())]
+        return [call for thread in self._rollouts.values() for call in reversed(thread.pending_calls.values())]
 
     async def _find_new_files(self) -> None:
         """Find new files in the newest folders, and let other tasks run in between."""
@@ -137,45 +137,45 @@ class Rollouts:
         if head is None:
             return False
         self._known_names.add(path.name)
-        is_own = head.typed and _is_same_folder(head.cwd, self._workspace)
+        is_own = head.is_interactive and _is_same_folder(head.cwd, self._workspace)
         is_main = is_own or head.id == self._run.conversation
-        if len(self._threads) < MAX_JOURNALS and (is_main or (head.root != head.id and head.root in self._threads)):
+        if len(self._rollouts) < MAX_JOURNALS and (is_main or (head.root != head.id and head.root in self._rollouts)):
             run = replace(self._run, cursors={**self._earlier_sizes, **self._run.cursors})
-            self._threads[head.id] = Thread(head.id, Journal(path, run), is_main, run.cursors.get(path.name, 0))
+            self._rollouts[head.id] = Rollout(head.id, Journal(path, run), is_main, run.cursors.get(path.name, 0))
         return True
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CodexToolCall:
     """A tool call of the agent."""
 
     id: str
     tool: str
-    typed: str
+    typed_command: str
     """The command as its dialog shows it."""
     command: str
     """The command with what the dialog leaves out: another folder, another shell. For an edit, the files that it changes."""
 
 
-class Thread:
+class Rollout:
     """One rollout that is followed."""
 
     def __init__(self, conversation: str, journal: Journal, main: bool, offset: int) -> None:
         self.id = conversation
         self.journal = journal
-        self.main = main
-        self.pending: dict[str, Call] = {}
+        self.is_main = main
+        self.pending_calls: dict[str, CodexToolCall] = {}
         self._model, self._cwd = "", ""
         for data in _context_records(journal.path, offset):
             for _ in self._reports(data, None):
                 pass
 
-    def heard(self, line: Line, after: datetime | None) -> ReportBatch:
+    def read_line(self, line: JournalLine, after: datetime | None) -> ReportBatch:
         """Return the reports of a line; their time is at least `after`, when another state was observed."""
         time = parse_time(line.data.get("timestamp"))
         if time is not None and after is not None:
             time = max(time, after)
-        return self.journal.heard(line, *self._reports(line.data, time))
+        return self.journal.make_batch(line, *self._reports(line.data, time))
 
     @skip_malformed
     def _reports(self, data: Mapping[str, Any], time: datetime | None) -> Iterator[r.Report]:
@@ -188,11 +188,11 @@ class Thread:
             self._model = str(payload.get("model") or self._model)
             self._cwd = str(payload.get("cwd") or self._cwd)
         elif kind == "token_usage_record":
-            yield usage(payload.get("usage"), self._model, time)
+            yield parse_usage(payload.get("usage"), self._model, time)
         elif kind == "response_item":
             reports = list(self._read_item(payload, time))
-            yield from reports if self.main else ()
-        elif kind == "event_msg" and self.main:
+            yield from reports if self.is_main else ()
+        elif kind == "event_msg" and self.is_main:
             yield from _event_reports(payload, time)
 
     def _read_item(self, item: Mapping[str, Any], time: datetime | None) -> Iterator[r.Report]:
@@ -202,7 +202,7 @@ class Thread:
             case "function_call":
                 arguments = _parse_object(item.get("arguments"))
                 typed = str(arguments.get("cmd") or "")
-                self.pending[call] = Call(
+                self.pending_calls[call] = CodexToolCall(
                     call, str(item.get("name")), typed, _complete_command(typed, arguments, self._cwd)
                 )
                 if calls := forge_calls(typed):
@@ -211,9 +211,9 @@ class Thread:
                     yield progress
             case "custom_tool_call":
                 files = _PATCHED_FILE.findall(str(item.get("input") or ""))
-                self.pending[call] = Call(call, str(item.get("name")), "", ", ".join(files))
+                self.pending_calls[call] = CodexToolCall(call, str(item.get("name")), "", ", ".join(files))
             case "function_call_output" | "custom_tool_call_output":
-                self.pending.pop(call, None)
+                self.pending_calls.pop(call, None)
 
 
 def _is_same_folder(folder: str, workspace: str) -> bool:
@@ -242,9 +242,9 @@ def _event_reports(event: Mapping[str, Any], time: datetime | None) -> Iterator[
             yield r.ActivityReport(Activity.ACTIVE, time=time)
         case "item_completed" if (item := event.get("item") or {}).get("type") == "UserMessage":
             parts = [part.get("text") or "" for part in item.get("content") or () if isinstance(part, dict)]
-            yield r.MessageTakenReport("\n".join(part for part in parts if part).removeprefix(GUARD), time)
+            yield r.MessageTakenReport("\n".join(part for part in parts if part).removeprefix(MESSAGE_PREFIX), time)
         case "user_message":
-            yield r.MessageTakenReport(str(event.get("message") or "").removeprefix(GUARD), time)
+            yield r.MessageTakenReport(str(event.get("message") or "").removeprefix(MESSAGE_PREFIX), time)
         case "task_complete" if isinstance(event.get("error"), dict):
             yield failure(event["error"], time)
         case "task_complete":
@@ -277,7 +277,7 @@ def resets_at(message: str, now: datetime) -> datetime | None:
     return None
 
 
-def usage(counted: object, model: str, when: datetime | None) -> r.UsageReport:
+def parse_usage(counted: object, model: str, when: datetime | None) -> r.UsageReport:
     """Return the usage with each token counted once: Codex's input count includes tokens read from and written to the cache."""
     data = counted if isinstance(counted, dict) else {}
     input_tokens, cache_read, cache_write, output = (
@@ -301,7 +301,7 @@ def _progress(plan: object, time: datetime | None) -> r.ProgressReport | None:
 
 def model_of(home: Path, conversation: str) -> str:
     """Return the model of a conversation's last turn, or ""."""
-    path = find(home, conversation) if conversation else None
+    path = find_rollout(home, conversation) if conversation else None
     contexts = (
         [data.get("payload") for data in _context_records(path) if data.get("type") == "turn_context"] if path else []
     )
@@ -311,7 +311,7 @@ def model_of(home: Path, conversation: str) -> str:
 
 def tokens_used(home: Path, conversation: str) -> dict[str, int]:
     """Return the tokens that a conversation has used so far, by kind."""
-    path = find(home, conversation)
+    path = find_rollout(home, conversation)
     total: dict[str, int] = {}
     for line in _lines(path) if path else ():
         if b'"type":"token_usage_record"' in line[:200]:
@@ -345,20 +345,20 @@ def _parse_object(text: object) -> dict[str, Any]:
     return data if isinstance(data, dict) else {}
 
 
-def _read_head(path: Path) -> Head | None:
+def _read_head(path: Path) -> RolloutHead | None:
     """Read the first line of a rollout; None if it cannot be read or is not complete."""
     try:
         with open_regular_file(path) as file:
-            line = file.readline(LONGEST_HEAD)
+            line = file.readline(MAX_HEAD_BYTES)
     except OSError:
         return None
     if not line.endswith(b"\n"):
         return None
     meta = _parse_object(line).get("payload")
     if not isinstance(meta, dict):
-        return Head("", "", "", typed=False)
+        return RolloutHead("", "", "", is_interactive=False)
     conversation = str(meta.get("id") or "")
-    return Head(
+    return RolloutHead(
         conversation,
         str(meta.get("session_id") or conversation),
         str(meta.get("cwd") or ""),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 READY = re.compile(r"^› (?!\d\. )", re.MULTILINE)
 BUSY = re.compile(r"esc to interrupt")
-ASKS = re.compile(r"^  Press enter to confirm or esc to cancel", re.MULTILINE)
+CONFIRM_HINT = re.compile(r"^  Press enter to confirm or esc to cancel", re.MULTILINE)
 RETRYING = re.compile(r"^\W*(Reconnecting\.\.\.[^(\n]*)\(.*esc to interrupt.*\n(?: *└ (.*))?", re.MULTILINE)
 LOGIN = re.compile(r"Sign in with ChatGPT")
 NOT_LOGGED_IN = "Codex is not logged in: run `codex login`, or log in in its terminal"
@@ -20,12 +20,12 @@ _QUESTION_START = "  Would you like to "
 _CUT_MARK = re.compile(r"  \[… \d+ lines?\]")
 _FOOT_LINE = re.compile(r"  .*\b(?:enter|esc)\b")
 _SIGNAL = re.compile(rb"\x1b\]7501;([^\x07\x1b]*)(?:\x07|\x1b\\)|(Reconnecting\.\.\.)|(Working)")
-_LONGEST_SIGNAL = 200
-_MAX_READ = 1 << 20
+_MAX_STATUS_BYTES = 200
+_MAX_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class CodexDialogOption:
     """One line of a dialog's menu."""
 
     number: str
@@ -34,7 +34,7 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Dialog:
+class CodexDialog:
     """A question that waits for an answer."""
 
     tool: str
@@ -42,10 +42,10 @@ class Dialog:
     command: str
     """The command as the screen shows it, with lines wrapped at its edge."""
     reason: str
-    options: tuple[Option, ...]
-    cut: bool = False
+    options: tuple[CodexDialogOption, ...]
+    is_cut: bool = False
     """Whether only the beginning of the command is shown."""
-    others: tuple[str, ...] = ()
+    alternative_commands: tuple[str, ...] = ()
     """Other readings of the command, in case what looks like its beginning belongs to something else."""
 
     def keys(self, decision: str) -> Sequence[str] | None:
@@ -62,21 +62,21 @@ class Dialog:
     def shows(self, command: str) -> bool:
         """Return whether the dialog may show this command, as far as the screen shows it."""
         squeezed_command = _squeeze(command)
-        texts = [_squeeze(text) for text in (self.command, *self.others)]
+        texts = [_squeeze(text) for text in (self.command, *self.alternative_commands)]
         return any(
-            text and (squeezed_command.startswith(text) if self.cut else squeezed_command == text) for text in texts
+            text and (squeezed_command.startswith(text) if self.is_cut else squeezed_command == text) for text in texts
         )
 
-    def may_be(self, permission: str) -> bool:
+    def can_be_for(self, permission: str) -> bool:
         """Return whether this can be the dialog of a permission request that was reported."""
         squeezed_permission = _squeeze(permission)
-        texts = [_squeeze(text) for text in (self.command, *self.others)]
+        texts = [_squeeze(text) for text in (self.command, *self.alternative_commands)]
         return not self.command or any(
-            text in squeezed_permission if self.cut else squeezed_permission.endswith(text) for text in texts
+            text in squeezed_permission if self.is_cut else squeezed_permission.endswith(text) for text in texts
         )
 
 
-def read(screen: str) -> Dialog | None:
+def parse_dialog(screen: str) -> CodexDialog | None:
     """Return the open dialog, or None if Codex takes messages or works."""
     lines = [line.rstrip() for line in screen.splitlines()]
     last_line = next((number for number in range(len(lines) - 1, -1, -1) if lines[number]), -1)
@@ -89,26 +89,26 @@ def read(screen: str) -> Dialog | None:
     while first_option - 1 in option_lines or (first_option and lines[first_option - 1].startswith("     ")):
         first_option -= 1
     options = tuple(
-        Option(match["number"], match["text"], match["key"] or "")
+        CodexDialogOption(match["number"], match["text"], match["key"] or "")
         for match in (_OPTION.match(line) for line in lines[first_option : option_lines[-1] + 1])
         if match
     )
     return _build_dialog(lines[:first_option], options)
 
 
-def _build_dialog(above: list[str], options: tuple[Option, ...]) -> Dialog:
+def _build_dialog(above: list[str], options: tuple[CodexDialogOption, ...]) -> CodexDialog:
     """Build the dialog from the lines above its options."""
     heads = [number for number, line in enumerate(above) if _QUESTION_LINE.match(line)]
     known_heads = [number for number in heads if above[number].startswith(_QUESTION_START)]
     if not heads:  # its beginning is scrolled out of sight, or it is a question at the start
         visible = [line.strip() for line in above if line.strip()]
-        return Dialog("", "", visible[0] if visible else "", options)
+        return CodexDialog("", "", visible[0] if visible else "", options)
     head = known_heads[0] if known_heads else heads[-1]
     question, body = above[head].strip(), above[head + 1 :]
     fields = dict(re.findall(r"^  (\w+): (.*(?:\n  (?!\w+: )\S.*)*)", "\n".join(body), re.MULTILINE))
     reason = " ".join(fields.get("Reason", "").split())
     if "make the following edits" in question:
-        return Dialog("edit", "".join(fields.get("Destination", "").split("\n  ")), reason, options)
+        return CodexDialog("edit", "".join(fields.get("Destination", "").split("\n  ")), reason, options)
     tool = (
         "shell"
         if "run the following command" in question
@@ -117,7 +117,7 @@ def _build_dialog(above: list[str], options: tuple[Option, ...]) -> Dialog:
     cut = any(_CUT_MARK.match(line) for line in body)
     body = [line for line in body if not _CUT_MARK.match(line)]
     commands = [_command_at(body, number) for number, line in enumerate(body) if line.startswith("  $ ")]
-    return Dialog(tool, commands[0] if commands else "", reason, options, cut, tuple(commands[1:]))
+    return CodexDialog(tool, commands[0] if commands else "", reason, options, cut, tuple(commands[1:]))
 
 
 def _command_at(body: list[str], start: int) -> str:
@@ -131,7 +131,7 @@ def _squeeze(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Signal:
+class TerminalStatus:
     """A status that Codex wrote to its terminal, and its place in the log."""
 
     state: str
@@ -140,21 +140,21 @@ class Signal:
     end: int
 
 
-class Signals:
+class TerminalStatusReader:
     """The statuses that Codex wrote to its terminal since its launch, or since the last one that was reported."""
 
-    place = "terminal"
+    cursor_name = "terminal"
 
     def __init__(self, log: Path, offset: int) -> None:
         self._log = log
         self._offset = offset
 
-    def read(self) -> list[Signal]:
+    def read(self) -> list[TerminalStatus]:
         """Return the new statuses since the last read."""
         try:
             with self._log.open("rb") as file:
                 size = file.seek(0, 2)
-                start = max(self._offset if self._offset <= size else 0, size - _MAX_READ)
+                start = max(self._offset if self._offset <= size else 0, size - _MAX_READ_BYTES)
                 file.seek(start)
                 data = file.read(size - start)
         except OSError:
@@ -164,6 +164,6 @@ class Signals:
             last_end = match.end()
             status = re.match(rb"state=(\w+)", match[1] or b"")
             state = status[1].decode() if status else "retrying" if match[2] else "at work" if match[3] else ""
-            signals.append(Signal(state, start + match.start(), start + last_end))
-        self._offset = start + max(last_end, len(data) - _LONGEST_SIGNAL)
+            signals.append(TerminalStatus(state, start + match.start(), start + last_end))
+        self._offset = start + max(last_end, len(data) - _MAX_STATUS_BYTES)
         return signals

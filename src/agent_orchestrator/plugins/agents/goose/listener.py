@@ -9,10 +9,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.base.threads import run_in_own_thread
-from agent_orchestrator.base.tolerant import skip_malformed
-from agent_orchestrator.plugins.agents.goose.session_store import Store, parts_of
-from agent_orchestrator.plugins.agents.shared.input_prompts import OpenTurn, Prompt, PromptLog, relative_to_workspace
+from agent_orchestrator.plugins.agents.goose.session_store import GooseStore, parts_of
+from agent_orchestrator.plugins.agents.shared.input_prompts import (
+    InputPrompt,
+    OpenTurn,
+    PromptLog,
+    resolve_in_workspace,
+)
 from agent_orchestrator.plugins.agents.shared.journals import Journal
 from agent_orchestrator.protocols import Activity, Permission, ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import (
@@ -27,12 +32,12 @@ from agent_orchestrator.protocols.reports import (
     UsageReport,
 )
 
-MESSAGES, USAGE = "goose-messages", "goose-usage"
+MESSAGES_CURSOR, USAGE_CURSOR = "goose-messages", "goose-usage"
 """The names of the cursors for the session store: the number of a message, and a count of tokens."""
-LOGGED_WITHIN = 2.0
+MAX_LAG_SECONDS = 2.0
 """Seconds that goose's log and store may be behind its terminal."""
 QUESTION = "Goose would like to call the above tool, do you allow?"
-ARGUMENTS = {"write": 2, "edit": 3}
+ARGUMENT_COUNTS = {"write": 2, "edit": 3}
 _DIALOG = re.compile(r"◆  [^\n]+\n│  [●○]")
 _COLOR_CODE = re.compile(r"\x1b\[[\d;]*m")
 _HIDES_CURSOR = "\x1b[?25l"
@@ -42,27 +47,27 @@ _FILE_ARGUMENT = re.compile(r"    path:? (?P<path>[^\n]+)\n    \w+:? ")
 _ARGUMENT_NAME = re.compile(r"^    \w+:? ", re.MULTILINE)
 _ANSWERED_DIALOG = re.compile(r"^[◇■▲]  ", re.MULTILINE)
 _INTERRUPTED_TEXT = "Interrupted, what should goose work on instead?"
-FAILED = re.compile(r"Ran into this error: (?P<error>[^\n]{0,1999}(?:[^\s.]|\.(?=\.)))\.?[^\S\n]{0,200}\n\s*\n")
+FAILURE_TEXT = re.compile(r"Ran into this error: (?P<error>[^\n]{0,1999}(?:[^\s.]|\.(?=\.)))\.?[^\S\n]{0,200}\n\s*\n")
 QUOTA = re.compile(r"quota|usage limit|credit", re.IGNORECASE)
 _TODO_LINE = re.compile(r"^\s*[-*] \[(?P<mark>.)\] (?P<step>.*)", re.MULTILINE)
 
 
-class Listener:
+class GooseListener:
     """A reader of one launch: store, logs and terminal."""
 
     def __init__(self, run: RunningLaunch) -> None:
         self.run = run
         self.prompts = PromptLog(run.log, int(run.plugin_data.get("log", "0")))
-        self.store = Store(Path(run.plugin_data.get("store", "")))
+        self.store = GooseStore(Path(run.plugin_data.get("store", "")))
         self.logs = Path(run.plugin_data.get("logs", ""))
         for path in (run.log, self.store.path, self.store.journal):
             run.changes.watch(path)
         self._journals: dict[Path, Journal] = {}
         self._session = ""
-        self._unreported: tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]] = ("", [], [])
+        self._store_rows: tuple[str, list[tuple[Any, ...]], list[tuple[Any, ...]]] = ("", [], [])
         """What was read from the store and is not reported yet: the session, its messages, its sums."""
         self._last_row = max(int(run.plugin_data.get("row", "0")), 0)
-        self._row_cursor = run.cursors.get(MESSAGES, 0)
+        self._row_cursor = run.cursors.get(MESSAGES_CURSOR, 0)
         self._model = ""
         self._last_steps = ""
         self._turn: OpenTurn | None = None
@@ -78,22 +83,22 @@ class Listener:
         self._dialog_end = -1
         self._ending_prompt = -1
         self._shown_at = 0.0
-        self._started: list[str] = []
+        self._called_tools: list[str] = []
         """The tools called since `_region_start`, an offset in the terminal's log; meaningless unless `_has_all_calls`."""
         self._region_start = int(run.plugin_data.get("log", "0"))
         self._has_all_calls = self._row_cursor <= self._last_row
         self._spending = _Spending(run)
 
     @property
-    def pending(self) -> bool:
+    def is_undecided(self) -> bool:
         """Return whether it cannot be decided yet if the turn is over or a permission is requested."""
         return (
             bool(self._read_until)
             or self._is_settling
-            or (self._turn is not None and self._turn.doubtful(self.prompts.current(), monotonic()))
+            or (self._turn is not None and self._turn.is_undecided(self.prompts.current(), monotonic()))
         )
 
-    async def hear(self) -> AsyncIterator[ReportBatch]:
+    async def read(self) -> AsyncIterator[ReportBatch]:
         """Yield everything new."""
         prompt = self.prompts.current()
         if self._is_store_due():
@@ -101,24 +106,24 @@ class Listener:
         async for heard in self._read_all(prompt):
             yield heard
 
-    async def _read_all(self, prompt: Prompt | None) -> AsyncIterator[ReportBatch]:
+    async def _read_all(self, prompt: InputPrompt | None) -> AsyncIterator[ReportBatch]:
         """Yield the new reports of store, logs and terminal, in this order."""
         for heard in self._read_store():
             yield heard
         async for heard in self._read_logs():
             yield heard
-        for heard in self._at_prompt(prompt) if prompt is not None else self._at_work():
+        for heard in self._read_prompt(prompt) if prompt is not None else self._read_running_turn():
             yield heard
         self._has_caught_up = True
 
     # -- its store -----------------------------------------------------------------------------------------------------
 
     def _is_store_due(self) -> bool:
-        """Return whether to read the store: for `LOGGED_WITHIN` seconds after a change, since what is written becomes readable
+        """Return whether to read the store: for `MAX_LAG_SECONDS` after a change, since what is written becomes readable
         later, without a signal.
         """
-        if self.store.changed():
-            self._read_until = monotonic() + LOGGED_WITHIN
+        if self.store.has_changed():
+            self._read_until = monotonic() + MAX_LAG_SECONDS
         elif not self._read_until:
             return False
         elif monotonic() > self._read_until:
@@ -132,15 +137,15 @@ class Listener:
             return
         query = """SELECT CAST(id AS INTEGER), role, content_json FROM messages
                    WHERE session_id = ? AND id > ? ORDER BY id"""
-        messages = self.store.ask(query, session, self._last_row)
+        messages = self.store.query(query, session, self._last_row)
         query = """SELECT accumulated_input_tokens, accumulated_output_tokens, accumulated_cost, model_config_json, extension_data
                    FROM sessions WHERE id = ?"""
-        self._unreported = (session, messages, self.store.ask(query, session))
+        self._store_rows = (session, messages, self.store.query(query, session))
 
     def _read_store(self) -> Iterator[ReportBatch]:
         """Yield the reports of what was read from the store."""
-        session, messages, sums = self._unreported
-        self._unreported = ("", [], [])
+        session, messages, sums = self._store_rows
+        self._store_rows = ("", [], [])
         if session and not self._session:
             self._session = session
             yield ReportBatch((ConversationReport(session),), "record")
@@ -150,7 +155,7 @@ class Listener:
         for input_tokens, output_tokens, cost, model, extensions in sums:
             model_config = _parse_json(model)
             self._model = str(model_config.get("model_name", "")) if isinstance(model_config, dict) else ""
-            yield from self._spending.since(input_tokens or 0, output_tokens or 0, cost, self._model)
+            yield from self._spending.new_usage(input_tokens or 0, output_tokens or 0, cost, self._model)
             yield from self._progress(extensions)
 
     @skip_malformed
@@ -172,7 +177,7 @@ class Listener:
                 reports.append(ActivityReport(Activity.ACTIVE))
             self._is_retrying = False
         if reports and row > self._row_cursor:
-            yield ReportBatch(tuple(reports), "transcript", MESSAGES, row - 1, row)
+            yield ReportBatch(tuple(reports), "transcript", MESSAGES_CURSOR, row - 1, row)
 
     @skip_malformed
     def _progress(self, extensions: str) -> Iterator[ReportBatch]:
@@ -203,36 +208,43 @@ class Listener:
                 fields = fields if isinstance(fields, dict) else {}
                 message = str(fields.get("message", ""))
                 if message == "Tool call started":
-                    self._started.append(str(fields.get("tool_name")))
+                    self._called_tools.append(str(fields.get("tool_name")))
                 elif message.startswith("Request failed, retrying") and self._turn:
                     self._is_retrying = True
-                    yield journal.heard(line, ActivityReport(Activity.RETRYING, message))
+                    yield journal.make_batch(line, ActivityReport(Activity.RETRYING, message))
 
     # -- its terminal --------------------------------------------------------------------------------------------------
 
-    def _at_work(self) -> Iterator[ReportBatch]:
+    def _read_running_turn(self) -> Iterator[ReportBatch]:
         """Yield the report for a time without a prompt: a permission request if a dialog is open, activity if one was closed."""
         self._is_settling = False
         if not shows_dialog(self.prompts.tail()):
             if self._is_asking:
                 self._is_asking = False
                 yield ReportBatch((ActivityReport(Activity.ACTIVE),), "mode")
-        elif self.prompts.printed != self._dialog_end:
+        elif self.prompts.bytes_read != self._dialog_end:
             # It is the last output if it is a real dialog, so wait whether more follows.
-            self._dialog_end, self._is_settling = self.prompts.printed, True
+            self._dialog_end, self._is_settling = self.prompts.bytes_read, True
             self._shown_at = monotonic()
-        elif not self._is_asking or self._started:
+        elif not self._is_asking or self._called_tools:
             request = (
-                parse_request(self._read_region(), self._started, self.run.workspace) if self._has_all_calls else None
+                parse_request(self._read_region(), self._called_tools, self.run.workspace)
+                if self._has_all_calls
+                else None
             )
             request_id = str(self._dialog_end)
-            if request is None and self._has_all_calls and monotonic() - self._shown_at < LOGGED_WITHIN:
+            if request is None and self._has_all_calls and monotonic() - self._shown_at < MAX_LAG_SECONDS:
                 self._is_settling = True
                 return
             if request is None:  # without command, so that no rule answers what cannot be read with certainty
                 dialog_text = self.prompts.tail().partition("◆")[0].rpartition("───")[2].strip()
                 request = Permission(f"goose {request_id}", "", f"{QUESTION}\n{dialog_text}")
-            self._is_asking, self._has_all_calls, self._region_start, self._started = True, True, self._dialog_end, []
+            self._is_asking, self._has_all_calls, self._region_start, self._called_tools = (
+                True,
+                True,
+                self._dialog_end,
+                [],
+            )
             report = PermissionReport(request.tool, request.command, request.reason, request_id)
             yield ReportBatch((report,), "screen", self.run.log.name, self._dialog_end, self._dialog_end)
 
@@ -242,34 +254,34 @@ class Listener:
             file.seek(self._region_start)
             return file.read(self._dialog_end - self._region_start)
 
-    def _at_prompt(self, prompt: Prompt) -> Iterator[ReportBatch]:
+    def _read_prompt(self, prompt: InputPrompt) -> Iterator[ReportBatch]:
         """Yield the end of the turn, or idle before the first one."""
         self._is_settling, self._is_asking = False, False
         if prompt.start == self._handled_prompt or not prompt.text.strip():
             return
-        self._region_start, self._started, self._has_all_calls = prompt.start, [], True
+        self._region_start, self._called_tools, self._has_all_calls = prompt.start, [], True
         if self._turn is None:
             self._handled_prompt = prompt.start
             if not self._turns:
                 yield ReportBatch((ActivityReport(Activity.IDLE),), "mode")
-        elif self._turn.over(prompt, monotonic()):
+        elif self._turn.is_ended_by(prompt, monotonic()):
             if prompt.start != self._ending_prompt:
                 self._ending_prompt, self._shown_at = prompt.start, monotonic()
-            if self._lacks_answer(prompt) and monotonic() - self._shown_at < LOGGED_WITHIN:
+            if self._lacks_answer(prompt) and monotonic() - self._shown_at < MAX_LAG_SECONDS:
                 self._is_settling = True
                 return
             self._handled_prompt = prompt.start
             report = self._end_turn(prompt)
             yield ReportBatch((report,), "mode", self.run.log.name, prompt.start, prompt.end)
 
-    def _lacks_answer(self, prompt: Prompt) -> bool:
+    def _lacks_answer(self, prompt: InputPrompt) -> bool:
         """Return whether the answer is missing: the prompt may be shown before it is stored."""
-        return not self._has_answer and _INTERRUPTED_TEXT not in prompt.text and not FAILED.search(prompt.before)
+        return not self._has_answer and _INTERRUPTED_TEXT not in prompt.text and not FAILURE_TEXT.search(prompt.before)
 
-    def _end_turn(self, prompt: Prompt | None = None) -> Report:
+    def _end_turn(self, prompt: InputPrompt | None = None) -> Report:
         """End the turn and return how it ended."""
         self._turn, self._is_retrying = None, False
-        error = FAILED.search(prompt.before) if prompt else None
+        error = FAILURE_TEXT.search(prompt.before) if prompt else None
         if prompt and _INTERRUPTED_TEXT in prompt.text:
             return ActivityReport(Activity.INTERRUPTED)
         if error and QUOTA.search(error["error"]):
@@ -287,7 +299,7 @@ class _Spending:
 
     def __init__(self, run: RunningLaunch) -> None:
         self._path = run.private / "goose" / "usage.jsonl"
-        reported, cursor = _parse_json(run.plugin_data.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE, 0)
+        reported, cursor = _parse_json(run.plugin_data.get("spent")) or [0, 0, 0.0], run.cursors.get(USAGE_CURSOR, 0)
         for line in self._path.read_text().splitlines() if self._path.exists() else []:
             sums = _parse_json(line)
             if isinstance(sums, list) and len(sums) == 3 and sums[0] + sums[1] == cursor:
@@ -295,7 +307,7 @@ class _Spending:
         self._reported = (int(reported[0]), int(reported[1]), float(reported[2]))
 
     @skip_malformed
-    def since(self, input_tokens: int, output_tokens: int, cost: float | None, model: str) -> Iterator[ReportBatch]:
+    def new_usage(self, input_tokens: int, output_tokens: int, cost: float | None, model: str) -> Iterator[ReportBatch]:
         """Yield the usage since the last call."""
         reported, sums = self._reported, (input_tokens, output_tokens, float(cost or 0))
         if sums[0] + sums[1] <= reported[0] + reported[1]:
@@ -310,7 +322,7 @@ class _Spending:
             max(0, output_tokens - reported[1]),
             usd=dollars if dollars > 0 else None,
         )
-        yield ReportBatch((report,), "record", USAGE, reported[0] + reported[1], input_tokens + output_tokens)
+        yield ReportBatch((report,), "record", USAGE_CURSOR, reported[0] + reported[1], input_tokens + output_tokens)
 
 
 def shows_dialog(screen: str) -> bool:
@@ -340,9 +352,9 @@ def parse_request(region: bytes, started: list[str], workspace: Path) -> Permiss
     if (
         tool in ("write", "edit")
         and (file := _FILE_ARGUMENT.match(arguments))
-        and len(_ARGUMENT_NAME.findall(arguments)) == ARGUMENTS[tool]
+        and len(_ARGUMENT_NAME.findall(arguments)) == ARGUMENT_COUNTS[tool]
     ):
-        return Permission("edit", relative_to_workspace(workspace, file["path"]), QUESTION)
+        return Permission("edit", resolve_in_workspace(workspace, file["path"]), QUESTION)
     if tool == "todo__todo_write":
         return Permission("continue", tool, QUESTION)
     return Permission(tool, arguments.strip(), QUESTION)

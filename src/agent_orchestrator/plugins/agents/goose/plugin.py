@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.base.threads import run_in_own_thread
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.agents.goose.listener import FAILED, QUOTA, Listener, shows_dialog
-from agent_orchestrator.plugins.agents.goose.session_store import GooseFolders, Store, calls_in, parts_of
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.goose.listener import FAILURE_TEXT, QUOTA, GooseListener, shows_dialog
+from agent_orchestrator.plugins.agents.goose.session_store import GooseFolders, GooseStore, calls_in, parts_of
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, log_size
 from agent_orchestrator.protocols import (
     Agent,
@@ -28,7 +28,7 @@ from agent_orchestrator.protocols import (
     ReportBatch,
     RunningLaunch,
     ScreenRules,
-    Turn,
+    TurnCommand,
     TurnLine,
 )
 from agent_orchestrator.protocols.host import ProcessId
@@ -37,10 +37,10 @@ from agent_orchestrator.protocols.reports import ConversationReport, LimitReport
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-INSTALL = "install goose: https://block.github.io/goose/docs/getting-started/installation"
+INSTALL_REMEDY = "install goose: https://block.github.io/goose/docs/getting-started/installation"
 MODES = {"default": "approve", "plan": "chat", "auto-edit": "approve", "full": "auto"}
 """goose's mode for each of our permission modes; with `auto-edit` goose asks for everything too, and rules answer what is permitted."""
-SETTLED = 0.2
+SETTLE_SECONDS = 0.2
 
 
 class Goose(Agent):
@@ -61,15 +61,15 @@ class Goose(Agent):
 
     def keeps(self, env: Mapping[str, str], private: Path) -> AgentState:
         """Return goose's store, its configuration (read-only) and the session's own logs."""
-        place, home = GooseFolders.of(env, private), Path(env.get("HOME") or Path.home())
+        place, home = GooseFolders.from_environment(env, private), Path(env.get("HOME") or Path.home())
         root = env.get("GOOSE_PATH_ROOT")
         config = Path(root) / "config" if root else Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "goose"
-        folders = cli.kept_folder(config, "config.yaml", "recipes", "skills")
+        folders = agent_cli.agent_state(config, "config.yaml", "recipes", "skills")
         return replace(folders, writable=(*folders.writable, place.store.path.parent.parent, place.state))
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `goose` is installed and its version, or None."""
-        return await cli.detect(self._host, "goose")
+        return await agent_cli.detect(self._host, "goose")
 
     def escape_input(self, text: str) -> str:
         """Return the text with a space in front if it begins like a command of goose."""
@@ -77,8 +77,8 @@ class Goose(Agent):
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command `goose run --interactive` with the task or the restore's message, or `goose session` without one."""
-        program = cli.program(self._host, "goose", context, INSTALL)
-        place = GooseFolders.of(context.env, context.private)
+        program = agent_cli.find_program(self._host, "goose", context, INSTALL_REMEDY)
+        place = GooseFolders.from_environment(context.env, context.private)
         existing, sums, row = await run_in_own_thread(_find_session, place.store, context.resume)
         name = existing or f"{context.session}-{secrets.token_hex(4)}"
         argv = ["--session-id" if existing else "--name", name, *(["--resume"] if existing else [])]
@@ -88,7 +88,7 @@ class Goose(Agent):
         env = {**_environment(context), "XDG_STATE_HOME": str(place.state)}
         if text:
             system = [f"--system={context.system}"] if context.system else []
-            text = self.escape_input(cli.shorten_to_argument(text, context))
+            text = self.escape_input(agent_cli.shorten_to_argument(text, context))
             argv = [program, "run", "--interactive", *argv, *system, f"--text={text}"]
         else:
             rules = context.private / "goose" / "rules.md"
@@ -111,14 +111,14 @@ class Goose(Agent):
         """Yield reports until goose has ended: messages and usage from the store, retries from the log, prompts and dialogs
         from the terminal.
         """
-        listener = Listener(run)
+        listener = GooseListener(run)
         is_alive = True
         while True:
-            async for heard in listener.hear():
+            async for heard in listener.read():
                 yield heard
             if not is_alive:
                 return
-            is_alive = await run.changes.next(SETTLED if listener.pending else None)
+            is_alive = await run.changes.next(SETTLE_SECONDS if listener.is_undecided else None)
 
     async def deliver(
         self, run: RunningLaunch, message: str, text: str, *, interrupt: bool
@@ -145,7 +145,7 @@ class Goose(Agent):
 
     # -- headless ------------------------------------------------------------------------------------------------------
 
-    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> TurnCommand:
         """Return the command `goose run` with JSON output; it reads its instructions from standard input. Raise `UsageError` if
         goose would ask.
         """
@@ -154,8 +154,8 @@ class Goose(Agent):
                 f"goose without a terminal has nobody to ask, as permissions: {context.permissions} wants it",
                 "set mode: tui, or permissions: plan or full",
             )
-        program = cli.program(self._host, "goose", context, INSTALL)
-        place = GooseFolders.of(context.env, context.private)
+        program = agent_cli.find_program(self._host, "goose", context, INSTALL_REMEDY)
+        place = GooseFolders.from_environment(context.env, context.private)
         existing = place.store.find(conversation) if conversation else None
         name = existing or f"{context.session}-{secrets.token_hex(4)}"
         session_options = ["--session-id", name, "--resume"] if existing else ["--name", name]
@@ -163,7 +163,7 @@ class Goose(Agent):
         argv = (program, "run", *session_options, *system, "--output-format=stream-json", "--instructions=-")
         self._last_text, self._pieces, self._model, self._conversation = "", [], context.model or "", name
         self._earlier_sums = place.store.usage_totals(existing) if existing else [0, 0, 0.0]
-        return Turn(argv, _environment(context), stdin=self.escape_input(prompt))
+        return TurnCommand(argv, _environment(context), stdin=self.escape_input(prompt))
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one line of output: messages come in pieces, the last object has the usage."""
@@ -204,7 +204,7 @@ class Goose(Agent):
     def _end_reports(self) -> tuple[Report, ...]:
         """Return the conversation and how the turn ended: answered, failed, or at a usage limit."""
         conversation = ConversationReport(self._conversation)
-        error = FAILED.match(f"{self._last_text}\n\n")
+        error = FAILURE_TEXT.match(f"{self._last_text}\n\n")
         if error and QUOTA.search(error["error"]):
             return (conversation, LimitReport())
         if error:
@@ -215,7 +215,7 @@ class Goose(Agent):
         return (conversation, TurnReport(self._last_text))
 
 
-def _find_session(store: Store, session: str | None) -> tuple[str | None, list[float], int]:
+def _find_session(store: GooseStore, session: str | None) -> tuple[str | None, list[float], int]:
     """Return a session's id if it exists, its usage so far, and the number of the store's last message."""
     existing = store.find(session) if session else None
     return existing, store.usage_totals(existing) if existing else [0, 0, 0.0], store.last_row()

@@ -14,8 +14,8 @@ from typing import Any
 
 from agent_orchestrator.base.files.safe import MAX_FILE_BYTES, open_regular_file
 
-ANSWERS_WITHIN = 2.0
-STEPS = 10_000
+QUERY_TIMEOUT = 2.0
+STEPS_PER_TIMEOUT_CHECK = 10_000
 """The number of steps of a query between two checks of the time limit."""
 
 
@@ -25,7 +25,7 @@ def parts_of(content: object) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class GooseToolCall:
     """A tool call of the model."""
 
     id: str
@@ -37,7 +37,7 @@ class Call:
         return f"{self.tool} {json.dumps(self.arguments, ensure_ascii=False)}"
 
 
-def calls_in(parts: list[dict[str, Any]]) -> list[Call]:
+def calls_in(parts: list[dict[str, Any]]) -> list[GooseToolCall]:
     """Return the tool calls among the parts of a message."""
     calls = []
     for part in parts:
@@ -46,12 +46,14 @@ def calls_in(parts: list[dict[str, Any]]) -> list[Call]:
         if isinstance(value, dict):
             arguments = value.get("arguments")
             calls.append(
-                Call(str(part.get("id")), str(value.get("name")), arguments if isinstance(arguments, dict) else {})
+                GooseToolCall(
+                    str(part.get("id")), str(value.get("name")), arguments if isinstance(arguments, dict) else {}
+                )
             )
     return calls
 
 
-class Store:
+class GooseStore:
     """goose's SQLite file with all sessions of the user, opened read-only."""
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +65,7 @@ class Store:
         """Return the path of the write-ahead log, which has what was written last."""
         return self.path.with_name(f"{self.path.name}-wal")
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether the store was written since the last call."""
         signature: list[int] = []
         for file in (self.path, self.journal):
@@ -73,7 +75,7 @@ class Store:
         earlier, self._signature = self._signature, tuple(signature)
         return earlier != self._signature
 
-    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+    def query(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query; none if the file is missing, locked, of another kind or too slow, since agents can put
         anything into it.
         """
@@ -85,9 +87,9 @@ class Store:
         with contextlib.suppress(sqlite3.Error):
             connection = sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True, timeout=1.0)
             with contextlib.closing(connection):
-                deadline = time.monotonic() + ANSWERS_WITHIN
+                deadline = time.monotonic() + QUERY_TIMEOUT
                 connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_FILE_BYTES)
-                connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+                connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS_PER_TIMEOUT_CHECK)
                 return connection.execute(query, values).fetchall()
         self._signature = ()  # so that the next call of `changed` returns True
         return []
@@ -95,7 +97,7 @@ class Store:
     def find(self, session: str) -> str | None:
         """Return a session's id given its id or name, or None."""
         query = "SELECT id FROM sessions WHERE id = ? OR name = ? ORDER BY id = ? DESC, updated_at DESC LIMIT 1"
-        rows = self.ask(query, session, session, session)
+        rows = self.query(query, session, session, session)
         return str(rows[0][0]) if rows else None
 
     def usage_totals(self, session: str) -> list[float]:
@@ -104,12 +106,12 @@ class Store:
             "SELECT CAST(accumulated_input_tokens AS INTEGER), CAST(accumulated_output_tokens AS INTEGER), "
             "CAST(accumulated_cost AS REAL) FROM sessions WHERE id = ?"
         )
-        rows = self.ask(query, session)
+        rows = self.query(query, session)
         return [number or 0 for number in rows[0]] if rows else [0, 0, 0.0]
 
     def last_row(self) -> int:
         """Return the number of the last message of all sessions."""
-        rows = self.ask("SELECT CAST(MAX(id) AS INTEGER) FROM messages")
+        rows = self.query("SELECT CAST(MAX(id) AS INTEGER) FROM messages")
         return int(rows[0][0] or 0) if rows else 0
 
 
@@ -117,17 +119,17 @@ class Store:
 class GooseFolders:
     """Where goose keeps its files: the store is the user's, logs belong to the session."""
 
-    store: Store
+    store: GooseStore
     state: Path
     logs: Path
 
     @classmethod
-    def of(cls, env: Mapping[str, str], private: Path) -> GooseFolders:
+    def from_environment(cls, env: Mapping[str, str], private: Path) -> GooseFolders:
         """Return the places by the environment's variables."""
         home = Path(env.get("HOME") or Path.home())
         if root := env.get("GOOSE_PATH_ROOT"):
             state = Path(root) / "state"
-            return cls(Store(Path(root) / "data" / "sessions" / "sessions.db"), state, state / "logs")
+            return cls(GooseStore(Path(root) / "data" / "sessions" / "sessions.db"), state, state / "logs")
         data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share")
         state = private / "goose" / "state"
-        return cls(Store(data / "goose" / "sessions" / "sessions.db"), state, state / "goose" / "logs")
+        return cls(GooseStore(data / "goose" / "sessions" / "sessions.db"), state, state / "goose" / "logs")

@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.protocols import (
     AgentContext,
 )
 
-MCP = "ao"
+MCP_SERVER_NAME = "ao"
 """The name of our MCP server in OpenCode; its tools are `ao_…`."""
 
 _READ_ONLY_TOOLS = ("glob", "grep", "list", "lsp", "question", "skill", "task", "todoread", "todowrite")
@@ -52,7 +52,7 @@ def environment(context: AgentContext, model: str | None) -> dict[str, str]:
     if model:
         content["model"] = model
     if context.mcp:
-        content["mcp"] = {**content.get("mcp", {}), MCP: _mcp_server(context)}
+        content["mcp"] = {**content.get("mcp", {}), MCP_SERVER_NAME: _mcp_server(context)}
     env = {
         "OPENCODE_PERMISSION": json.dumps(_permissions(context)),
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
@@ -64,8 +64,13 @@ def environment(context: AgentContext, model: str | None) -> dict[str, str]:
 def _mcp_server(context: AgentContext) -> dict[str, Any]:
     """Return the entry for our MCP server; OpenCode inserts the token from the environment."""
     if context.mcp.startswith("https:"):
-        variables = {name: f"{{env:{name}}}" for name in cli.BRIDGE_VARIABLES}
-        return {"type": "local", "command": list(cli.BRIDGE), "environment": variables, "enabled": True}
+        variables = {name: f"{{env:{name}}}" for name in agent_cli.MCP_BRIDGE_VARIABLES}
+        return {
+            "type": "local",
+            "command": list(agent_cli.MCP_BRIDGE_COMMAND),
+            "environment": variables,
+            "enabled": True,
+        }
     headers = {"Authorization": "Bearer {env:AO_TOKEN}"}
     return {"type": "remote", "url": context.mcp, "headers": headers, "oauth": False, "enabled": True}
 
@@ -89,7 +94,7 @@ def _permissions(context: AgentContext) -> dict[str, Any]:
                 if context.mode == "headless" and context.permissions == "auto-edit"
                 else {}
             ),
-            **{command: "allow" for command in cli.own_commands(context) if not re.search(r"[*?]", command)},
+            **{command: "allow" for command in agent_cli.own_commands(context) if not re.search(r"[*?]", command)},
         },
     }
     for permission in context.allowed:
@@ -98,5 +103,5 @@ def _permissions(context: AgentContext) -> dict[str, Any]:
                 rules.setdefault(permission.tool, {"*": "ask"})[pattern or "*"] = "allow"
     if context.permissions == "plan" or not context.edits:
         rules["edit"] = {"*": "deny"}
-    mcp_rules = {f"{MCP}_*": "allow"} if context.mcp else {}
+    mcp_rules = {f"{MCP_SERVER_NAME}_*": "allow"} if context.mcp else {}
     return {"**": "ask", **{f"{tool[:-1]}?": rule for tool, rule in rules.items()}, **mcp_rules}

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
+from agent_orchestrator.plugins.agents.shared.loopback_client import LoopbackClient
 from agent_orchestrator.protocols import (
     AgentContext,
     RunningLaunch,
@@ -26,7 +26,7 @@ MAX_MESSAGE_IDS = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class OpenCodeConnection:
     """How to reach the server of one launch, and which messages were delivered there.
 
     It is kept in the session's private folder: no other user may read the password, and the data must survive a crash of the
@@ -45,12 +45,12 @@ class Connection:
     """The id of the message for which a turn is being stopped: the end of that turn is not reported as an interruption."""
 
 
-def create_connection(context: AgentContext) -> Connection:
+def create_connection(context: AgentContext) -> OpenCodeConnection:
     """Return the port and password for this launch; the same ones if it was called for this launch before."""
     connection, launch = load_connection(context.private), context.env.get("AO_SPOOL", "")
     if connection.port and launch and connection.launch == launch:
         return connection
-    new_connection, adopted = Connection(launch, _free_port(), secrets.token_urlsafe(24)), connection.adopts
+    new_connection, adopted = OpenCodeConnection(launch, _free_port(), secrets.token_urlsafe(24)), connection.adopts
     if context.resume is None:
         return new_connection
     if context.resume and context.resume != connection.conversation:
@@ -76,15 +76,15 @@ def _free_port() -> int:
     raise Temporary("no free port was found for opencode's server")
 
 
-def load_connection(private: Path) -> Connection:
-    """Read how to reach the server from the session's private folder; an empty `Connection` if there is none."""
+def load_connection(private: Path) -> OpenCodeConnection:
+    """Read how to reach the server from the session's private folder; an empty `OpenCodeConnection` if there is none."""
     try:
-        return Connection(**json.loads((private / "opencode.json").read_text(encoding="utf-8")))
+        return OpenCodeConnection(**json.loads((private / "opencode.json").read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        return Connection()
+        return OpenCodeConnection()
 
 
-def save_connection(private: Path, connection: Connection) -> None:
+def save_connection(private: Path, connection: OpenCodeConnection) -> None:
     """Save how to reach the server, replacing the file in one step."""
     file = private / "opencode.json"
     new = file.with_suffix(".new")

@@ -30,12 +30,12 @@ from agent_orchestrator.plugins.agents.opencode.server_calls import (
     ensure_conversation,
     missed_reports,
     reply_to_question,
-    resend_stranded,
+    resend_unanswered_message,
     send_message,
     show_conversation,
 )
-from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader, failure, usage
-from agent_orchestrator.plugins.agents.shared import cli
+from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader, failure, parse_usage
+from agent_orchestrator.plugins.agents.shared import agent_cli
 from agent_orchestrator.protocols import (
     Activity,
     Agent,
@@ -50,7 +50,7 @@ from agent_orchestrator.protocols import (
     ReportBatch,
     RunningLaunch,
     ScreenRules,
-    Turn,
+    TurnCommand,
     TurnLine,
 )
 from agent_orchestrator.protocols import reports as r
@@ -58,15 +58,15 @@ from agent_orchestrator.protocols import reports as r
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
 
-INSTALL = "install it: npm install -g opencode-ai"
+INSTALL_REMEDY = "install it: npm install -g opencode-ai"
 REPLIES = {"allow": "once", "always": "once", "deny": "reject"}
-FIRST_WITHIN = 2.0
+FIRST_EVENT_TIMEOUT = 2.0
 """Seconds to wait for the first event: a server that is starting may accept the connection and stay silent, but greets a second
 connection at once.
 """
-SILENCE = 30.0
+SILENCE_TIMEOUT = 30.0
 """Seconds without an event after which the event stream counts as broken; it has a heartbeat every ten seconds."""
-STARTING_PAUSE = 0.3
+RECONNECT_SECONDS = 0.3
 
 SETTINGS = (
     "opencode.json",
@@ -105,12 +105,12 @@ class OpenCode(Agent):
         data = Path(env.get("XDG_DATA_HOME") or home / ".local" / "share") / "opencode"
         state = Path(env.get("XDG_STATE_HOME") or home / ".local" / "state") / "opencode"
         config = Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
-        folders = cli.kept_folder(config, *SETTINGS)
+        folders = agent_cli.agent_state(config, *SETTINGS)
         return replace(folders, writable=(*folders.writable, data, state))
 
     async def detect(self) -> InstalledAgent | None:
         """Return where `opencode` is installed and its version, or None."""
-        return await cli.detect(self._host, "opencode")
+        return await agent_cli.detect(self._host, "opencode")
 
     async def launch(self, context: AgentContext) -> AgentLaunch:
         """Return the command that starts the terminal and its server; the task is delivered through the server once that answers."""
@@ -144,7 +144,7 @@ class OpenCode(Agent):
 
     def _program(self, context: AgentContext) -> str:
         """Return the path of `opencode`; raise `Missing` if it is not installed."""
-        return cli.program(self._host, "opencode", context, INSTALL)
+        return agent_cli.find_program(self._host, "opencode", context, INSTALL_REMEDY)
 
     def _model_of(self, context: AgentContext) -> str | None:
         """Return the model as `provider/model`, or None for OpenCode's default; raise `UsageError` for a name without a provider."""
@@ -169,25 +169,27 @@ class OpenCode(Agent):
         while True:
             server = client_of(run)
             with contextlib.suppress(Temporary):
-                async with contextlib.aclosing(server.events("/event", first=FIRST_WITHIN, silence=SILENCE)) as events:
+                async with contextlib.aclosing(
+                    server.events("/event", first=FIRST_EVENT_TIMEOUT, silence=SILENCE_TIMEOUT)
+                ) as events:
                     async for event in events:
                         if listener.conversation is None and (
                             conversation := load_connection(run.private).conversation
                         ):
-                            for heard in listener.begun({"id": conversation}):
+                            for heard in listener.begin_conversation({"id": conversation}):
                                 yield heard
                         if event.get("type") == "server.connected":
                             async for heard in missed_reports(server, listener):
                                 yield heard
-                        for heard in listener.hear(event):
+                        for heard in listener.read_event(event):
                             yield heard
                         if event.get("type") == "session.created":
                             save_connection(
                                 run.private, replace(load_connection(run.private), conversation=listener.conversation)
                             )
                         if event.get("type") in ("server.connected", "session.status"):
-                            await resend_stranded(server, run, listener)
-            if not await run.changes.next(STARTING_PAUSE):
+                            await resend_unanswered_message(server, run, listener)
+            if not await run.changes.next(RECONNECT_SECONDS):
                 return
 
     # -- messages and answers -------------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ class OpenCode(Agent):
 
     # -- without a terminal --------------------------------------------------------------------------------------------
 
-    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> Turn:
+    def turn(self, context: AgentContext, prompt: str, conversation: str | None) -> TurnCommand:
         """Return the command `opencode run`, which reads its prompt from standard input; what is not permitted is denied
         without asking.
         """
@@ -237,7 +239,7 @@ class OpenCode(Agent):
             argv += ["--agent", "plan"]
         if conversation:
             argv += ["--session", conversation]
-        return Turn(tuple(argv), environment(context, None), stdin=prompt)
+        return TurnCommand(tuple(argv), environment(context, None), stdin=prompt)
 
     def read_turn(self, line: str) -> TurnLine:
         """Parse one event of `opencode run --format json`; a line of another kind is shown as it is."""
@@ -257,7 +259,7 @@ class OpenCode(Agent):
             case "tool_use":
                 return TurnLine(_render_tool_use(part))
             case "step_finish":
-                usage_report = usage(part)
+                usage_report = parse_usage(part)
                 if part.get("reason") == "tool-calls":
                     return TurnLine("", (usage_report,) if usage_report else ())
                 turn_report = r.TurnReport(self._last_text.pop(session, ""))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
-from agent_orchestrator.plugins.agents.shared.http import Answer, LoopbackClient
+from agent_orchestrator.plugins.agents.shared.loopback_client import LoopbackClient, LoopbackResponse
 from agent_orchestrator.protocols import (
     Delivered,
     Delivery,
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     pass
 from agent_orchestrator.plugins.agents.opencode.connection import load_connection, save_connection
 
-STORED_WITHIN = 5.0
-SHOWN_TRIES = 10
+STORE_TIMEOUT = 5.0
+MAX_SHOW_ATTEMPTS = 10
 RECENT_MESSAGES = 50
 _START_PAGE = re.compile(r"^\W*Ask anything", re.MULTILINE)
 
@@ -36,23 +36,23 @@ async def missed_reports(server: LoopbackClient, listener: ConversationReader) -
     """Yield reports from the server's records for the time before its events were read."""
     conversation = listener.conversation
     if conversation is None:
-        for heard in listener.status({}, missed=True):
+        for heard in listener.read_status({}, missed=True):
             yield heard
         return
     for session in await _family(server, conversation):
         if session["id"] != conversation:
             listener.adopt(str(session["id"]))
-        for message in await _messages(server, str(session["id"]), listener.floor(str(session["id"]))):
-            for heard in listener.message(message.get("info") or {}):
+        for message in await _messages(server, str(session["id"]), listener.reported_until(str(session["id"]))):
+            for heard in listener.read_message(message.get("info") or {}):
                 yield heard
             for part in message.get("parts") or ():
-                listener.part(part)
-    for heard in listener.todo(await _request_list(server, f"/session/{conversation}/todo")):
+                listener.read_part(part)
+    for heard in listener.read_todos(await _request_list(server, f"/session/{conversation}/todo")):
         yield heard
     status = (await call_server(server, "GET", "/session/status")).data or {}
-    for heard in listener.status(status.get(conversation) or {}, missed=True):
+    for heard in listener.read_status(status.get(conversation) or {}, missed=True):
         yield heard
-    for path, read_request in (("/permission", listener.permission), ("/question", listener.question)):
+    for path, read_request in (("/permission", listener.read_permission), ("/question", listener.read_question)):
         for request in await _request_list(server, path):
             for heard in read_request(request):
                 yield heard
@@ -94,7 +94,7 @@ async def ensure_conversation(server: LoopbackClient, run: RunningLaunch) -> str
     return connection.conversation
 
 
-async def _copy_conversation(server: LoopbackClient, run: RunningLaunch, conversation: str) -> Answer:
+async def _copy_conversation(server: LoopbackClient, run: RunningLaunch, conversation: str) -> LoopbackResponse:
     """Copy a conversation that was held in another folder and move the copy to this workspace; the original would go on working there."""
     copy = await call_server(server, "POST", f"/session/{conversation}/fork", {})
     move = {"sessionID": copy.data["id"], "destination": {"directory": str(run.workspace)}}
@@ -107,7 +107,7 @@ async def _copy_conversation(server: LoopbackClient, run: RunningLaunch, convers
 
 async def show_conversation(server: LoopbackClient, run: RunningLaunch, conversation: str) -> None:
     """Make the terminal show this conversation if it shows its start page, as it does at first."""
-    for _ in range(SHOWN_TRIES):
+    for _ in range(MAX_SHOW_ATTEMPTS):
         if not _START_PAGE.search(await run.screen()):
             return
         await call_server(server, "POST", "/tui/select-session", {"sessionID": conversation})
@@ -126,7 +126,7 @@ async def send_message(
     elif await _is_stored(server, conversation, message_id):
         return Delivered()
     await _post(server, run, conversation, message_id, text)
-    deadline = time.monotonic() + STORED_WITHIN
+    deadline = time.monotonic() + STORE_TIMEOUT
     while not await _is_stored(server, conversation, message_id):
         if time.monotonic() > deadline:
             return NotReady("opencode has not stored it yet")
@@ -135,12 +135,14 @@ async def send_message(
     return Delivered()
 
 
-async def resend_stranded(server: LoopbackClient, run: RunningLaunch, listener: ConversationReader) -> None:
+async def resend_unanswered_message(server: LoopbackClient, run: RunningLaunch, listener: ConversationReader) -> None:
     """Send the newest message of ours again, under its id, that arrived while a turn was being stopped: it is in the
     conversation, but unanswered.
     """
     our_ids = load_connection(run.private).sent.values()
-    stranded = {message_id: text for message_id, text in listener.stranded().items() if message_id in our_ids}
+    stranded = {
+        message_id: text for message_id, text in listener.unanswered_messages().items() if message_id in our_ids
+    }
     if stranded and listener.conversation:
         message_id = max(stranded)
         await _post(server, run, listener.conversation, message_id, stranded[message_id])
@@ -187,7 +189,7 @@ async def reply_to_question(
     return True
 
 
-async def call_server(server: LoopbackClient, method: str, path: str, body: Any = None) -> Answer:
+async def call_server(server: LoopbackClient, method: str, path: str, body: Any = None) -> LoopbackResponse:
     """Call the server and return its answer; raise `Temporary` for an error status."""
     answer = await server.call(method, path, body)
     if not answer.ok:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from agent_orchestrator.base.tolerant import skip_malformed
+from agent_orchestrator.base.malformed_records import skip_malformed
 from agent_orchestrator.protocols import Activity, ReportBatch
 from agent_orchestrator.protocols import reports as r
 
@@ -29,7 +29,7 @@ Data = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class _Message:
+class _UnansweredMessage:
     """A user message that no answer of the model includes yet."""
 
     created: int
@@ -62,10 +62,10 @@ class ConversationReader:
         self._since = int(since * 1000)
         self._cursors = cursors
         self._family: set[str] = set()
-        self._waiting_messages: dict[str, _Message] = {}
+        self._waiting_messages: dict[str, _UnansweredMessage] = {}
         self._answered_messages: set[str] = set()
-        self._stranded_ids: set[str] = set()
-        self._last: Data = {}
+        self._returned_ids: set[str] = set()
+        self._last_message: Data = {}
         self._last_text: dict[str, str] = {}
         self._error: Data = {}
         self._permissions: dict[str, Data] = {}
@@ -77,28 +77,28 @@ class ConversationReader:
     # -- events --------------------------------------------------------------------------------------------------------
 
     @skip_malformed
-    def hear(self, event: Data) -> Iterator[ReportBatch]:
+    def read_event(self, event: Data) -> Iterator[ReportBatch]:
         """Return the reports of one event."""
         data = event.get("properties")
         if not isinstance(data, Mapping):
             return
         match event.get("type"):
             case "session.created":
-                yield from self.begun(data.get("info") or {})
+                yield from self.begin_conversation(data.get("info") or {})
             case "message.updated":
-                yield from self.message(data.get("info") or {})
+                yield from self.read_message(data.get("info") or {})
             case "message.part.updated":
-                self.part(data.get("part") or {})
+                self.read_part(data.get("part") or {})
             case "session.error" if data.get("sessionID") == self.conversation:
                 yield from self._handle_error(data.get("error") or {})
             case "session.status" if data.get("sessionID") == self.conversation:
-                yield from self.status(data.get("status") or {})
+                yield from self.read_status(data.get("status") or {})
             case "todo.updated" if data.get("sessionID") == self.conversation:
-                yield from self.todo(data.get("todos") or [])
+                yield from self.read_todos(data.get("todos") or [])
             case "permission.asked":
-                yield from self.permission(data)
+                yield from self.read_permission(data)
             case "question.asked":
-                yield from self.question(data)
+                yield from self.read_question(data)
             case "permission.replied":
                 self._permissions.pop(str(data.get("requestID")), None)
                 yield from self._report_after_answer()
@@ -108,13 +108,13 @@ class ConversationReader:
                 if answer_text := _answer_text(data):
                     yield _without_cursor(r.MessageTakenReport(answer_text))
 
-    def begun(self, info: Data) -> Iterator[ReportBatch]:
+    def begin_conversation(self, info: Data) -> Iterator[ReportBatch]:
         """Handle a new conversation: one of a subagent is adopted, any other is now the one that the terminal shows."""
         session, parent = str(info.get("id") or ""), info.get("parentID")
         if parent and (parent in self._family or parent == self.conversation):
             self.adopt(session)
         elif session and not parent:
-            self.conversation, self._last, self._ended_key = session, {}, ""
+            self.conversation, self._last_message, self._ended_key = session, {}, ""
             self._waiting_messages.clear()
             yield _without_cursor(r.ConversationReport(session))
 
@@ -122,43 +122,43 @@ class ConversationReader:
         """Follow the conversation of a subagent, whose usage counts."""
         self._family.add(session)
 
-    def stranded(self) -> dict[str, str]:
+    def unanswered_messages(self) -> dict[str, str]:
         """Return the text of messages, by id, that were left unanswered when a turn was stopped; each is returned once."""
-        if self._busy or self._waiting_messages.keys() <= self._stranded_ids:
+        if self._busy or self._waiting_messages.keys() <= self._returned_ids:
             return {}
-        self._stranded_ids.update(self._waiting_messages)
+        self._returned_ids.update(self._waiting_messages)
         return {key: message.text for key, message in self._waiting_messages.items()}
 
-    def floor(self, session: str) -> int:
+    def reported_until(self, session: str) -> int:
         """Return the time in milliseconds up to which the usage of a conversation has been reported."""
         return self._cursors.get(session, self._since)
 
-    def message(self, info: Data) -> Iterator[ReportBatch]:
+    def read_message(self, info: Data) -> Iterator[ReportBatch]:
         """Handle a new or changed message: a user's waits for an answer, an answer takes the messages before it and reports its usage."""
         session, key = str(info.get("sessionID") or ""), str(info.get("id") or "")
         main = session == self.conversation
         if info.get("role") == "user" and main and key not in self._answered_messages:
-            self._waiting_messages.setdefault(key, _Message(_time(info, "created")))
+            self._waiting_messages.setdefault(key, _UnansweredMessage(_time(info, "created")))
             self._awaits_message = self._awaits_message and _time(info, "created") < self._since
         elif info.get("role") == "assistant" and (main or session in self._family):
             if main:
-                if key != self._last.get("id"):
+                if key != self._last_message.get("id"):
                     self._last_text = {}
-                self._last = info
+                self._last_message = info
                 yield from self._report_taken(info)
             yield from self._report_usage(info)
 
-    def part(self, part: Data) -> None:
+    def read_part(self, part: Data) -> None:
         """Handle a part of a message: text of a waiting user message, or of the agent's latest one."""
         message, text = str(part.get("messageID") or ""), part.get("text")
         if part.get("type") != "text" or part.get("synthetic") or not isinstance(text, str):
             return
         if message in self._waiting_messages:
             self._waiting_messages[message].parts[str(part.get("id"))] = text
-        elif message == self._last.get("id"):
+        elif message == self._last_message.get("id"):
             self._last_text[str(part.get("id"))] = text
 
-    def status(self, status: Data, *, missed: bool = False) -> Iterator[ReportBatch]:
+    def read_status(self, status: Data, *, missed: bool = False) -> Iterator[ReportBatch]:
         """Report that the conversation works, retries or rests. `missed`: the status began before the events were read."""
         if status.get("type") == "retry":
             self._busy = True
@@ -171,7 +171,7 @@ class ConversationReader:
             self._busy = False
             yield from self._report_end(missed)
 
-    def todo(self, todos: Sequence[Data]) -> Iterator[ReportBatch]:
+    def read_todos(self, todos: Sequence[Data]) -> Iterator[ReportBatch]:
         """Report the progress of the to-do list if it changed."""
         steps = [todo for todo in todos if todo.get("status") != "cancelled"]
         if steps and steps != self._todos:
@@ -180,12 +180,12 @@ class ConversationReader:
             step = next((str(todo.get("content")) for todo in steps if todo.get("status") == "in_progress"), "")
             yield _without_cursor(r.ProgressReport(done, len(steps), step))
 
-    def permission(self, request: Data) -> Iterator[ReportBatch]:
+    def read_permission(self, request: Data) -> Iterator[ReportBatch]:
         """Report a permission request of the agent or a subagent."""
         self._permissions[str(request.get("id"))] = request
         yield from self._report_first_request()
 
-    def question(self, request: Data) -> Iterator[ReportBatch]:
+    def read_question(self, request: Data) -> Iterator[ReportBatch]:
         """Report a question with options, once."""
         if str(request.get("id")) not in self._questions:
             self._questions[str(request.get("id"))] = request
@@ -237,13 +237,13 @@ class ConversationReader:
     def _report_usage(self, info: Data) -> Iterator[ReportBatch]:
         """Report the usage of a completed answer that was not reported before."""
         session, completed = str(info.get("sessionID")), _time(info, "completed")
-        report = usage(info)
-        if report and completed and completed >= self.floor(session):
+        report = parse_usage(info)
+        if report and completed and completed >= self.reported_until(session):
             yield ReportBatch((report,), SOURCE, session, _time(info, "created"), completed)
 
     def _report_end(self, missed: bool) -> Iterator[ReportBatch]:
         """Report how the turn ended by its last message: finished, interrupted or failed; idle if this launch had no turn."""
-        last, error = self._last, self._last.get("error") or self._error
+        last, error = self._last_message, self._last_message.get("error") or self._error
         self._error = {}
         self._permissions.clear()
         self._questions.clear()
@@ -272,7 +272,7 @@ class ConversationReader:
         return time >= self._cursors.get(self._cursor_name(kind), self._since)
 
 
-def usage(info: Data) -> r.UsageReport | None:
+def parse_usage(info: Data) -> r.UsageReport | None:
     """Return the usage of an answer or of a step of one, or None if it used nothing; the cost in dollars is OpenCode's own figure."""
     tokens = info.get("tokens") or {}
     cache = tokens.get("cache") or {}

@@ -20,12 +20,12 @@ _SWITCH_LENGTH = len(_PROMPT_OPENS)
 _READ_STEP = 64 * 1024
 _MAX_SHOWN = 16 * 1024
 """The number of bytes at a prompt, and before one, that are examined."""
-LAG = 0.5
+MAX_LOG_LAG_SECONDS = 0.5
 """Seconds that a log may be behind its program."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class InputPrompt:
     """A prompt at which the program waits for a line."""
 
     start: int
@@ -41,17 +41,17 @@ class Prompt:
 class OpenTurn:
     """A turn that began with a line entered at the prompt `at`."""
 
-    at: int
-    until: float
+    prompt_start: int
+    undecided_until: float
     """The time until which the log may not show yet that this prompt was closed."""
 
-    def over(self, prompt: Prompt, now: float) -> bool:
+    def is_ended_by(self, prompt: InputPrompt, now: float) -> bool:
         """Return whether this open prompt ends the turn."""
-        return prompt.start > self.at or now >= self.until
+        return prompt.start > self.prompt_start or now >= self.undecided_until
 
-    def doubtful(self, prompt: Prompt | None, now: float) -> bool:
+    def is_undecided(self, prompt: InputPrompt | None, now: float) -> bool:
         """Return whether it cannot be decided yet if this prompt ends the turn."""
-        return prompt is not None and not self.over(prompt, now)
+        return prompt is not None and not self.is_ended_by(prompt, now)
 
 
 class PromptLog:
@@ -64,17 +64,17 @@ class PromptLog:
         self._shown_output = b""  # output at the open prompt
         self._earlier_output = b""  # output since the last prompt was closed
         self._open_prompt: int | None = None
-        self.last = -1
+        self.last_prompt_start = -1
         """The offset of the last prompt, open or not."""
-        self.began = False
+        self.has_prompted = False
         """Whether there was a prompt."""
 
     @property
-    def printed(self) -> int:
+    def bytes_read(self) -> int:
         """Return the number of bytes read."""
         return self._position
 
-    def current(self) -> Prompt | None:
+    def current(self) -> InputPrompt | None:
         """Read on and return the open prompt, or None."""
         try:
             with self._log.open("rb") as file:
@@ -85,7 +85,9 @@ class PromptLog:
             return None
         if self._open_prompt is None:
             return None
-        return Prompt(self._open_prompt, self._open_prompt + _SWITCH_LENGTH, _as_text(self._shown_output), self.tail())
+        return InputPrompt(
+            self._open_prompt, self._open_prompt + _SWITCH_LENGTH, _as_text(self._shown_output), self.tail()
+        )
 
     def tail(self) -> str:
         """Return the end of the text shown since a prompt was closed."""
@@ -93,7 +95,9 @@ class PromptLog:
 
     def turn(self, *, has_caught_up: bool) -> OpenTurn:
         """Return a turn that begins now; `known` is False while reading what happened before."""
-        return OpenTurn(self.last, monotonic() + LAG) if has_caught_up else OpenTurn(-1, 0.0)
+        return (
+            OpenTurn(self.last_prompt_start, monotonic() + MAX_LOG_LAG_SECONDS) if has_caught_up else OpenTurn(-1, 0.0)
+        )
 
     def _read_chunk(self, chunk: bytes) -> None:
         """Read a chunk of the log: find the last switch and keep the text shown after it."""
@@ -101,13 +105,13 @@ class PromptLog:
         self._position += len(chunk)
         self._last_bytes = data[1 - _SWITCH_LENGTH :]
         opened, closed = data.rfind(_PROMPT_OPENS), data.rfind(_PROMPT_CLOSES)
-        self.began = self.began or opened >= 0 or closed >= 0
+        self.has_prompted = self.has_prompted or opened >= 0 or closed >= 0
         if opened >= 0:
-            self.last = offset + opened
+            self.last_prompt_start = offset + opened
         if opened > closed:
             shown_before = self._earlier_output + chunk if closed < 0 else data[closed + _SWITCH_LENGTH :]
             self._earlier_output = shown_before[: len(shown_before) - (len(data) - opened)][-_MAX_SHOWN:]
-            self._open_prompt, self._shown_output = self.last, data[opened + _SWITCH_LENGTH :][:_MAX_SHOWN]
+            self._open_prompt, self._shown_output = self.last_prompt_start, data[opened + _SWITCH_LENGTH :][:_MAX_SHOWN]
         elif closed >= 0:
             self._open_prompt, self._shown_output, self._earlier_output = (
                 None,
@@ -150,7 +154,7 @@ def _last_switch(log: Path, begin: int) -> int:
     return begin
 
 
-def relative_to_workspace(workspace: Path, path: str) -> str:
+def resolve_in_workspace(workspace: Path, path: str) -> str:
     """Return a file's path relative to the workspace if it is in it after symlinks, otherwise in full."""
     full = Path(os.path.realpath(workspace / path))
     top = Path(os.path.realpath(workspace))

@@ -18,7 +18,7 @@ from agent_orchestrator.plugins.agents.shared.spool import SpoolReader
 from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
-LONGEST_LINE = 32 * 1024 * 1024
+MAX_LINE_BYTES = 32 * 1024 * 1024
 MAX_REREAD = 128 * 1024 * 1024
 """The number of bytes that are read again at once, since an agent can write a journal of any length."""
 LINES_PER_STEP = 500
@@ -29,7 +29,7 @@ _MAX_ENTRIES = 20 * MAX_JOURNALS
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class JournalLine:
     """One JSON object of a journal, with the offsets of its beginning and end."""
 
     data: dict[str, Any]
@@ -42,12 +42,12 @@ class Journal:
 
     def __init__(self, path: Path, run: RunningLaunch, source: str = "transcript") -> None:
         self.path = path
-        self.place = path.name.replace(":", "-")
+        self.cursor_name = path.name.replace(":", "-")
         self.source = source
-        self._reader = SpoolReader(path, run.cursors.get(self.place, 0), LONGEST_LINE)
+        self._reader = SpoolReader(path, run.cursors.get(self.cursor_name, 0), MAX_LINE_BYTES)
         run.changes.watch(path)
 
-    async def lines(self) -> AsyncIterator[Line]:
+    async def lines(self) -> AsyncIterator[JournalLine]:
         """Yield the new complete lines that are JSON objects; other tasks run in between."""
         while True:
             raw_lines = self._reader.read()
@@ -60,14 +60,14 @@ class Journal:
                 except (ValueError, RecursionError):
                     continue
                 if isinstance(data, dict):
-                    yield Line(data, start, end)
-            if not self._reader.more:
+                    yield JournalLine(data, start, end)
+            if not self._reader.has_more:
                 return
             await asyncio.sleep(0)
 
-    def heard(self, line: Line, *reports: Report) -> ReportBatch:
+    def make_batch(self, line: JournalLine, *reports: Report) -> ReportBatch:
         """Return the reports of a line with its position, so that they are recorded once however often the line is read."""
-        return ReportBatch(reports, self.source, self.place, line.start, line.end)
+        return ReportBatch(reports, self.source, self.cursor_name, line.start, line.end)
 
 
 def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -78,7 +78,7 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
         size = os.fstat(file.fileno()).st_size
         end = size if end is None else min(end, size)
         file.seek(max(start, end - MAX_REREAD))
-        while file.tell() < end and (line := file.readline(LONGEST_LINE)):
+        while file.tell() < end and (line := file.readline(MAX_LINE_BYTES)):
             yield line
 
 
@@ -103,7 +103,7 @@ def _list_entries(folder: Path) -> Iterator[Path]:
         return
 
 
-def last_changed(paths: Iterable[Path]) -> list[Path]:
+def recent_journals(paths: Iterable[Path]) -> list[Path]:
     """Return the `MOST_BESIDE` journals that changed last, the latest at the end."""
     return sorted(paths, key=_modified_at)[-MAX_JOURNALS:]
 

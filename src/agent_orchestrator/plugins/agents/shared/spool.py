@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agent_orchestrator.base.files.safe import UnsafePath, open_regular_file
-from agent_orchestrator.core.verdicts import VERDICTS, review_of
+from agent_orchestrator.core.turn_text.review_parser import VERDICTS, parse_review
 from agent_orchestrator.errors import resource_shortage
 from agent_orchestrator.protocols import Activity
 from agent_orchestrator.protocols.reports import (
@@ -39,26 +39,26 @@ from agent_orchestrator.protocols.reports import (
 )
 from agent_orchestrator.protocols.text import clean_text as clean_text
 
-MAX_LINE = 256 * 1024
-MAX_READ = 64 * 1024
+MAX_LINE_BYTES = 256 * 1024
+MAX_READ_BYTES = 64 * 1024
 """The number of bytes that are read and recorded in one step; other work waits as long as a step takes."""
 MAX_LINES = 500
-"""The number of lines in one step: `MAX_READ` bytes of the shortest lines would take too long."""
-MAX_UNREAD = 64
+"""The number of lines in one step: `MAX_READ_BYTES` of the shortest lines would take too long."""
+MAX_UNREAD_LINES = 64
 """The number of longest lines that may wait to be read; more at once is a flood, or a sparse file."""
-MAX_TEXT = 20_000
+MAX_TEXT_LENGTH = 20_000
 MAX_DEPTH = 16
 MAX_NUMBER = 2**53
 
-REPORTED = frozenset(Activity) - {Activity.EXITED, Activity.UNKNOWN}
+REPORTABLE_STATES = frozenset(Activity) - {Activity.EXITED, Activity.UNKNOWN}
 """The states that an agent may report of itself; that it exited is known from its process."""
 
 
 def parse(line: bytes) -> Report:
     """Return the report in one line of a spool; an `InvalidReport` if the line cannot be used."""
     try:
-        if len(line) > MAX_LINE:
-            raise _Unusable(f"longer than {MAX_LINE} bytes")
+        if len(line) > MAX_LINE_BYTES:
+            raise _Unusable(f"longer than {MAX_LINE_BYTES} bytes")
         data = _decode(line)
         event = data.get("event")
         if not isinstance(event, str) or not event:
@@ -106,13 +106,13 @@ class _Fields:
         return self._data
 
     def text(self, key: str) -> str:
-        """Return a text without control characters, cut at `MAX_TEXT` characters; "" if missing."""
+        """Return a text without control characters, cut at `MAX_TEXT_LENGTH` characters; "" if missing."""
         value = self._data.get(key)
         if value is None:
             return ""
         if not isinstance(value, str):
             raise _Unusable(f"`{key}` is not text")
-        return _cut(value, MAX_TEXT)
+        return _cut(value, MAX_TEXT_LENGTH)
 
     def exact(self, key: str) -> str:
         """Return a text unchanged, since a decision must be about exactly what is run."""
@@ -166,7 +166,7 @@ def _sanitize(value: object, depth: int) -> object:
     if depth == 0:
         raise _Unusable("is nested too deeply")
     if isinstance(value, str):
-        return _cut(value, MAX_TEXT)
+        return _cut(value, MAX_TEXT_LENGTH)
     if isinstance(value, float) and not math.isfinite(value):
         raise _Unusable("has a number that is out of range")
     if isinstance(value, list):
@@ -179,8 +179,8 @@ def _sanitize(value: object, depth: int) -> object:
 def _read_activity(fields: _Fields) -> Report:
     """Read a report of the agent's state."""
     state = fields.text("state") or Activity.ACTIVE
-    if state not in REPORTED:
-        raise _Unusable(f"`state` is {state[:40]!r}, not one of {', '.join(sorted(REPORTED))}")
+    if state not in REPORTABLE_STATES:
+        raise _Unusable(f"`state` is {state[:40]!r}, not one of {', '.join(sorted(REPORTABLE_STATES))}")
     return ActivityReport(Activity(state), fields.text("detail"), fields.moment("time"))
 
 
@@ -224,11 +224,11 @@ def _read_reply(fields: _Fields) -> Report:
 
 def _read_review(fields: _Fields) -> Report:
     """Read a review with its verdict and comments."""
-    review = review_of(fields.data)
+    review = parse_review(fields.data)
     if review is None:
         raise _Unusable(f"`verdict` is not one of {', '.join(VERDICTS)}")
     comments = tuple({key: _sanitize(value, 2) for key, value in comment.items()} for comment in review.comments)
-    return ReviewReport(review.verdict, _cut(review.body, MAX_TEXT), comments, fields.moment("time"))
+    return ReviewReport(review.verdict, _cut(review.body, MAX_TEXT_LENGTH), comments, fields.moment("time"))
 
 
 def _read_permission(fields: _Fields) -> Report:
@@ -298,18 +298,18 @@ _EVENT_NAMES = {
 
 
 class SpoolReader:
-    """A reader of a spool from an offset, which returns complete lines only, at most `MAX_READ` bytes and `MAX_LINES` per call.
+    """A reader of a spool from an offset, which returns complete lines only, at most `MAX_READ_BYTES` and `MAX_LINES` per call.
 
     `offset` is where the next line begins: store it together with the reports of the lines and give it to the next reader. It
     never goes back. When the file was cut or replaced, its present content is skipped, since it may have been read before, and
     `take_problems` reports it; lines appended later get offsets that no earlier line had.
     """
 
-    def __init__(self, path: Path, offset: int = 0, longest: int = MAX_LINE) -> None:
+    def __init__(self, path: Path, offset: int = 0, longest: int = MAX_LINE_BYTES) -> None:
         self.path = path
         self.offset = offset
-        self.longest = longest
-        self.more = False
+        self.max_line_bytes = longest
+        self.has_more = False
         """Whether there is more to read at once."""
         self.end = offset
         """The end of the file at the last read."""
@@ -326,7 +326,7 @@ class SpoolReader:
         A line longer than `longest` is returned cut, and `parse` calls it invalid; a flood of lines is returned as one such
         line.
         """
-        self.more = False
+        self.has_more = False
         try:
             with open_regular_file(self.path) as file:
                 if flood := self._flood(file.fileno()):
@@ -340,7 +340,7 @@ class SpoolReader:
                 raise short from None  # the file is to be read later
             return []
         lines = self._split(chunk)
-        if final and not self.more and self._pending:
+        if final and not self.has_more and self._pending:
             lines.append(self._end_line(self._scanned))
         return lines
 
@@ -360,8 +360,8 @@ class SpoolReader:
             self._skip_content("was replaced", status.st_size)
         else:
             os.lseek(descriptor, position, os.SEEK_SET)
-            chunk = _first_lines(os.read(descriptor, MAX_READ))
-            self.more = position + len(chunk) < status.st_size
+            chunk = _first_lines(os.read(descriptor, MAX_READ_BYTES))
+            self.has_more = position + len(chunk) < status.st_size
             self.end = status.st_size + self._shift
             return chunk
         return b""
@@ -370,11 +370,11 @@ class SpoolReader:
         """Return one line that is too long in place of more unread data than any agent reports, or None."""
         status = os.fstat(descriptor)
         unread = status.st_size - (self._scanned - self._shift)
-        if unread <= MAX_UNREAD * self.longest:
+        if unread <= MAX_UNREAD_LINES * self.max_line_bytes:
             return None
         self._add_problem(f"{self.path} grew by {unread} bytes at once, which are not read")
         os.lseek(descriptor, self._scanned - self._shift, os.SEEK_SET)
-        self._append_pending(os.read(descriptor, self.longest + 1))
+        self._append_pending(os.read(descriptor, self.max_line_bytes + 1))
         self._inode, self._scanned = status.st_ino, self._scanned + unread
         return self._end_line(self._scanned)
 
@@ -404,7 +404,7 @@ class SpoolReader:
 
     def _append_pending(self, part: bytes) -> None:
         """Add to the unfinished line, up to one byte more than `longest`."""
-        self._pending += part[: self.longest + 1 - len(self._pending)]
+        self._pending += part[: self.max_line_bytes + 1 - len(self._pending)]
 
     def _end_line(self, next_offset: int) -> tuple[int, bytes]:
         """Return the finished line with its offset and move the offset on."""

@@ -17,9 +17,9 @@ from agent_orchestrator.base.files import safe
 from agent_orchestrator.base.files.safe import UnsafePath
 
 LOCK_TIMEOUT = 12.0
-STALE_AFTER = 10.0
+STALE_LOCK_SECONDS = 10.0
 """Seconds after which a lock that was not renewed belongs to a dead process: the convention of npm's `proper-lockfile`."""
-MOST_LINKS = 40
+MAX_SYMLINKS = 40
 
 
 def resolve(path: Path, agents: Path) -> Path:
@@ -40,7 +40,7 @@ def resolve(path: Path, agents: Path) -> Path:
             current = next_path
             continue
         links, is_in_agents = links + 1, is_in_agents or _is_inside(current, agents_root)
-        if links > MOST_LINKS:
+        if links > MAX_SYMLINKS:
             raise UnsafePath(f"{path} leads in a circle")
         current = "/" if target.startswith("/") else current
         steps += [part for part in reversed(target.split("/")) if part not in ("", ".")]
@@ -107,7 +107,7 @@ def _acquire(lock: Path, deadline: float) -> bool:
             if _is_foreign(lock):
                 return False
             with contextlib.suppress(OSError):
-                if abs(time.time() - lock.lstat().st_mtime) > STALE_AFTER:
+                if abs(time.time() - lock.lstat().st_mtime) > STALE_LOCK_SECONDS:
                     lock.rmdir()
                     continue
         except OSError:

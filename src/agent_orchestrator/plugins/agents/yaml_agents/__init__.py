@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agent_orchestrator.plugins.agents.command import Command
+from agent_orchestrator.plugins.agents.command import CommandAgent
 
 if TYPE_CHECKING:
     from agent_orchestrator.protocols.host import Host
@@ -27,9 +27,9 @@ def description(name: str) -> Mapping[str, Any]:
     return settings
 
 
-def _factory(name: str) -> Callable[[Mapping[str, Any], Host], Command]:
+def _factory(name: str) -> Callable[[Mapping[str, Any], Host], CommandAgent]:
     """Return the factory of the agent for this CLI."""
-    return lambda config, host: Command({**description(name), **config}, host)
+    return lambda config, host: CommandAgent({**description(name), **config}, host)
 
 
 amp = _factory("amp")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_WHO = "author { __typename login } authorAssociation"
+_AUTHOR_FIELDS = "author { __typename login } authorAssociation"
 _PAGE = "pageInfo { hasNextPage endCursor }"
 
 _CHECK = """
@@ -18,17 +18,17 @@ fragment Check on StatusCheckRollupContext {
 
 _REVIEW = f"""
 fragment Review on PullRequestReview {{
-  id state body submittedAt createdAt isMinimized {_WHO} authorCanPushToRepository commit {{ oid }}
+  id state body submittedAt createdAt isMinimized {_AUTHOR_FIELDS} authorCanPushToRepository commit {{ oid }}
 }}
 """
 
 _COMMENT_FRAGMENT = f"""
-fragment Said on IssueComment {{ id body createdAt isMinimized {_WHO} }}
+fragment Said on IssueComment {{ id body createdAt isMinimized {_AUTHOR_FIELDS} }}
 """
 
-_NOTE = f"""
+_LINE_COMMENT_FRAGMENT = f"""
 fragment Note on PullRequestReviewComment {{
-  id body createdAt isMinimized state path line originalLine {_WHO}
+  id body createdAt isMinimized state path line originalLine {_AUTHOR_FIELDS}
   commit {{ oid }} originalCommit {{ oid }} pullRequestReview {{ id }}
 }}
 """
@@ -63,36 +63,36 @@ fragment Pull on PullRequest {{
 }}
 """
 
-_ALL = _PULL + _CHECK + _REVIEW + _THREAD + _NOTE + _COMMENT_FRAGMENT
+_ALL = _PULL + _CHECK + _REVIEW + _THREAD + _LINE_COMMENT_FRAGMENT + _COMMENT_FRAGMENT
 
-PARTS = ("commits", "reviewThreads", "comments")
+OPTIONAL_PARTS = ("commits", "reviewThreads", "comments")
 """The parts that a query can leave out: if GitHub fails to read one of them, it returns nothing of the whole pull request."""
 PAGED_PARTS = frozenset({"reviewThreads", "comments"})
 """The parts that are read page by page if they are too large for one answer."""
-_PARTS = ", ".join(f"${part}: Boolean = true" for part in PARTS)
+_PART_VARIABLES = ", ".join(f"${part}: Boolean = true" for part in OPTIONAL_PARTS)
 
-READ = (
-    f"query Read($ids: [ID!]!, {_PARTS}) {{ viewer {{ login }} rateLimit {{ cost }} nodes(ids: $ids) {{ __typename ...Pull }} }}"
+READ_BY_IDS = (
+    f"query Read($ids: [ID!]!, {_PART_VARIABLES}) {{ viewer {{ login }} rateLimit {{ cost }} nodes(ids: $ids) {{ __typename ...Pull }} }}"
     + _ALL
 )
 """Read pull requests by their ids. A query for one costs one point, and so does a query for two."""
 
-GET = (
-    f"""query Get($owner: String!, $name: String!, $number: Int!, {_PARTS}) {{
+READ_BY_NUMBER = (
+    f"""query Get($owner: String!, $name: String!, $number: Int!, {_PART_VARIABLES}) {{
   viewer {{ login }} rateLimit {{ cost }} repository(owner: $owner, name: $name) {{ pullRequest(number: $number) {{ ...Pull }} }}
 }}"""
     + _ALL
 )
 
-MORE = {
+MORE_PAGES = {
     "comments": f"""query MoreComments($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequest {{
   page: comments(first: $some, after: $after) {{ nodes {{ ...Said }} {_PAGE} }} }} }} }}{_COMMENT_FRAGMENT}""",
     "reviews": f"""query MoreReviews($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequest {{
   page: reviews(first: $some, after: $after) {{ nodes {{ ...Review }} {_PAGE} }} }} }} }}{_REVIEW}""",
     "reviewThreads": f"""query MoreThreads($id: ID!, $after: String, $some: Int = 80) {{ node(id: $id) {{ ... on PullRequest {{
-  page: reviewThreads(first: $some, after: $after) {{ nodes {{ ...Thread }} {_PAGE} }} }} }} }}{_THREAD}{_NOTE}""",
+  page: reviewThreads(first: $some, after: $after) {{ nodes {{ ...Thread }} {_PAGE} }} }} }} }}{_THREAD}{_LINE_COMMENT_FRAGMENT}""",
     "thread": f"""query MoreOfThread($id: ID!, $after: String, $some: Int = 100) {{ node(id: $id) {{ ... on PullRequestReviewThread {{
-  page: comments(first: $some, after: $after) {{ nodes {{ ...Note }} {_PAGE} }} }} }} }}{_NOTE}""",
+  page: comments(first: $some, after: $after) {{ nodes {{ ...Note }} {_PAGE} }} }} }} }}{_LINE_COMMENT_FRAGMENT}""",
     "labels": f"""query MoreLabels($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
   page: labels(first: 100, after: $after) {{ nodes {{ name }} {_PAGE} }} }} }} }}""",
     "checks": f"""query MoreChecks($id: ID!, $after: String) {{ node(id: $id) {{ ... on PullRequest {{
@@ -100,7 +100,7 @@ MORE = {
     page: contexts(first: 100, after: $after) {{ nodes {{ ...Check }} {_PAGE} }} }} }} }} }} }} }} }}{_CHECK}""",
 }
 """The queries for the further pages of each connection."""
-FEWER = {"comments": 20, "reviews": 20, "reviewThreads": 2, "thread": 20}
+SMALL_PAGE_SIZES = {"comments": 20, "reviews": 20, "reviewThreads": 2, "thread": 20}
 """Items per page if a full page is too large: each may have 65,536 characters, and a discussion has 30 of them."""
 
 MERGE_STATE = """query Landing($id: ID!) { node(id: $id) { ... on PullRequest {
@@ -112,7 +112,7 @@ ENQUEUE = """mutation Enqueue($id: ID!, $head: GitObjectID!) {
   enqueuePullRequest(input: {pullRequestId: $id, expectedHeadOid: $head}) { mergeQueueEntry { position } }
 }"""
 
-AUTO_MERGE = """mutation AutoMerge(
+ENABLE_AUTO_MERGE = """mutation AutoMerge(
   $id: ID!, $head: GitObjectID!, $method: PullRequestMergeMethod!, $title: String, $body: String
 ) {
   enablePullRequestAutoMerge(input: {
@@ -122,7 +122,7 @@ AUTO_MERGE = """mutation AutoMerge(
 
 DEQUEUE = "mutation Dequeue($id: ID!) { dequeuePullRequest(input: {id: $id}) { clientMutationId } }"
 
-NO_AUTO_MERGE = """mutation NoAutoMerge($id: ID!) {
+DISABLE_AUTO_MERGE = """mutation NoAutoMerge($id: ID!) {
   disablePullRequestAutoMerge(input: {pullRequestId: $id}) { pullRequest { id } }
 }"""
 
@@ -135,14 +135,14 @@ REPLY = """mutation Reply($thread: ID!, $body: String!) {
 }"""
 
 DOCUMENTS = {
-    "read": READ,
-    "get": GET,
-    **{f"more {name}": text for name, text in MORE.items()},
+    "read": READ_BY_IDS,
+    "get": READ_BY_NUMBER,
+    **{f"more {name}": text for name, text in MORE_PAGES.items()},
     "landing": MERGE_STATE,
     "enqueue": ENQUEUE,
-    "auto-merge": AUTO_MERGE,
+    "auto-merge": ENABLE_AUTO_MERGE,
     "dequeue": DEQUEUE,
-    "no auto-merge": NO_AUTO_MERGE,
+    "no auto-merge": DISABLE_AUTO_MERGE,
     "ready": READY,
     "resolve": RESOLVE,
     "reply": REPLY,

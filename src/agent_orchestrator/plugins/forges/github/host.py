@@ -13,15 +13,15 @@ from urllib.parse import urlsplit
 
 from agent_orchestrator.errors import AoError, Denied, NotFound, Temporary, UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Answer, Http, shared_client
-from agent_orchestrator.plugins.forges.shared.refusals import HostText, rate_limit_error
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient, ForgeResponse, shared_client
+from agent_orchestrator.plugins.forges.shared.response_errors import HostText, rate_limit_error
 from agent_orchestrator.protocols.host import Host
 
-GITHUB = "https://api.github.com"
+GITHUB_API_URL = "https://api.github.com"
 """The REST API of github.com."""
-VIEWER = "query { viewer { login } }"
+VIEWER_QUERY = "query { viewer { login } }"
 """The query for the token's login."""
-_GH = "gh auth token"
+_GH_SOURCE = "gh auth token"
 """The source of a token that `gh` printed."""
 _REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_.-]+")
 
@@ -60,7 +60,11 @@ def parse_repository_address(config: Mapping[str, Any], key: str) -> RepositoryA
         raise UsageError(problem, f"write repo: owner/name beside {key}")
     api = str(config.get("apiUrl") or "").strip().rstrip("/")
     if not api:
-        api = GITHUB if hostname in ("", "github.com", "www.github.com", "ssh.github.com") else _default_api(hostname)
+        api = (
+            GITHUB_API_URL
+            if hostname in ("", "github.com", "www.github.com", "ssh.github.com")
+            else _default_api(hostname)
+        )
     parts = urlsplit(api)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise UsageError(f"{key}.apiUrl is no address", "for example https://git.example.com/api/v3")
@@ -97,68 +101,68 @@ class GitHubHost:
 
     def __init__(self, config: Mapping[str, Any], host: Host, key: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.place = parse_repository_address(config, key)
+        self.address = parse_repository_address(config, key)
         self._host = host
         configured_token = tokens.token_from_config(config.get("token"), f"{key}.token")
         self._token = configured_token or tokens.token_from_environment_or_keyring(
-            os.environ, tokens.github_variables(self.place.hostname)
+            os.environ, tokens.github_token_variables(self.address.hostname)
         )
-        self._http: Http | None = None
+        self._http: ForgeHttpClient | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None
 
     @property
-    def token(self) -> tokens.Token | None:
+    def token(self) -> tokens.ForgeToken | None:
         """The token, if it is known without starting a program."""
         return self._token
 
-    async def http(self) -> Http:
+    async def http(self) -> ForgeHttpClient:
         """Return the HTTP client. Raise `Denied` if there is no token."""
         async with self._opening:
-            if self._http is None or (self._http.rejected and self._is_from_gh):
+            if self._http is None or (self._http.is_token_rejected and self._is_from_gh):
                 token = await self._find_token()
                 self._token = token
-                self._http = shared_client("github", self.place.api, token.digest, lambda: self._make_client(token))
+                self._http = shared_client("github", self.address.api, token.digest, lambda: self._make_client(token))
         return self._http
 
     @property
     def _is_from_gh(self) -> bool:
         """True if the token came from `gh`: if the forge rejects it, `gh` is asked again, as a person may have signed in meanwhile."""
-        return self._token is not None and self._token.source == _GH
+        return self._token is not None and self._token.source == _GH_SOURCE
 
-    async def _find_token(self) -> tokens.Token:
+    async def _find_token(self) -> tokens.ForgeToken:
         """Return the token, asking `gh` if none is configured. Raise `Denied` if there is none."""
         if self._token is not None and not self._is_from_gh:
             return self._token
-        argv = ["gh", "auth", "token", "--hostname", self.place.hostname]
-        token = await tokens.from_program(self._host, argv, _GH)
+        argv = ["gh", "auth", "token", "--hostname", self.address.hostname]
+        token = await tokens.token_from_program(self._host, argv, _GH_SOURCE)
         if token is None:
-            names = tokens.github_variables(self.place.hostname)
-            raise tokens.no_token_error(self.place.hostname, f"{self._sign_in_command()}, or set {names[0]}")
+            names = tokens.github_token_variables(self.address.hostname)
+            raise tokens.no_token_error(self.address.hostname, f"{self._sign_in_command()}, or set {names[0]}")
         return token
 
     @property
-    def opened(self) -> Http | None:
+    def current_client(self) -> ForgeHttpClient | None:
         """The HTTP client, or None before the first request."""
         return self._http
 
     def _sign_in_command(self) -> str:
         """Return the command that signs in at this host."""
-        return f"gh auth login --hostname {self.place.hostname}"
+        return f"gh auth login --hostname {self.address.hostname}"
 
-    def _make_client(self, token: tokens.Token) -> Http:
+    def _make_client(self, token: tokens.ForgeToken) -> ForgeHttpClient:
         """Return a new HTTP client for a token."""
-        name = "GitHub" if self.place.hostname == "github.com" else f"GitHub at {urlsplit(self.place.web).netloc}"
-        widen = f"gh auth refresh --hostname {self.place.hostname} --scopes {{scope}}"
+        name = "GitHub" if self.address.hostname == "github.com" else f"GitHub at {urlsplit(self.address.web).netloc}"
+        widen = f"gh auth refresh --hostname {self.address.hostname} --scopes {{scope}}"
         speaker = HostText(name, str(token), f"{self._sign_in_command()}, or set another one", widen)
         headers = {
             "Authorization": f"Bearer {token.value}",
             "Accept": "application/vnd.github+json",
             "X-GitHub-Api-Version": "2022-11-28",
         }
-        graphql = urlsplit(self.place.graphql).path
-        return Http(
-            self.place.api,
+        graphql = urlsplit(self.address.graphql).path
+        return ForgeHttpClient(
+            self.address.api,
             speaker,
             headers,
             clock=self._clock,
@@ -169,7 +173,7 @@ class GitHubHost:
         """Run a query and return its data and its errors. Raise an error if there is no data at all."""
         http = await self.http()
         answer = await http.call(
-            "POST", self.place.graphql, {"query": document, "variables": dict(variables)}, safe=safe
+            "POST", self.address.graphql, {"query": document, "variables": dict(variables)}, safe=safe
         )
         body = answer.data if isinstance(answer.data, Mapping) else {}
         errors = [error for error in body.get("errors") or [] if isinstance(error, Mapping)]
@@ -180,21 +184,23 @@ class GitHubHost:
             raise self._graphql_error(http, answer, errors)
         return data, errors
 
-    def _graphql_error(self, http: Http, answer: Answer, errors: Sequence[Mapping[str, Any]]) -> AoError:
+    def _graphql_error(
+        self, http: ForgeHttpClient, answer: ForgeResponse, errors: Sequence[Mapping[str, Any]]
+    ) -> AoError:
         """Return the error for a GraphQL answer without data, by the types of its errors."""
         kinds = {str(error.get("type", "")) for error in errors}
         messages = "; ".join(" ".join(str(error.get("message", "")).split()) for error in errors[:3])[:300]
-        name = http.speaker.name
+        name = http.host_text.name
         if "RATE_LIMITED" in kinds:
-            until = http.budget.refused(answer.headers, secondary=False, resource="graphql")
-            return rate_limit_error(http.speaker, "GraphQL", until)
+            until = http.budget.record_refusal(answer.headers, secondary=False, resource="graphql")
+            return rate_limit_error(http.host_text, "GraphQL", until)
         if "NOT_FOUND" in kinds:
             return NotFound(
                 f"{name}: {messages}",
-                f"check its name, and repo in the configuration; what {http.speaker.token} may not see looks the same",
+                f"check its name, and repo in the configuration; what {http.host_text.token} may not see looks the same",
             )
         if kinds & {"FORBIDDEN", "INSUFFICIENT_SCOPES"}:
-            return Denied(f"{name}: {messages}", http.speaker.sign_in)
+            return Denied(f"{name}: {messages}", http.host_text.sign_in)
         if kinds & {"UNPROCESSABLE", "UNPROCESSABLE_ENTITY", "INVALID"}:
             return UsageError(f"{name}: {messages}")
         return Temporary(f"{name} could not answer: {messages or 'no reason given'}", "try again later")
@@ -202,22 +208,22 @@ class GitHubHost:
     async def login(self) -> str:
         """Return the login of the token, read once."""
         if self._login is None:
-            data, _ = await self.graphql(VIEWER, {})
+            data, _ = await self.graphql(VIEWER_QUERY, {})
             self._login = str(data["viewer"]["login"])
         return self._login
 
-    def git(self, repo: str) -> tuple[str, dict[str, str]]:
+    def git_remote(self, repo: str) -> tuple[str, dict[str, str]]:
         """Return the URL that Git pushes to, and the environment with its credentials.
 
         Credentials are passed by environment because command lines are visible to other processes. Git never prompts.
         """
-        origin = f"{self.place.web}/"
+        origin = f"{self.address.web}/"
         settings = [("credential.helper", "")]
         if self._token is not None:
-            login = self._token.basic("x-access-token")
+            login = self._token.basic_credentials("x-access-token")
             settings.append((f"http.{origin}.extraHeader", f"Authorization: Basic {login}"))
         else:
-            settings.append((f"credential.{self.place.web}.helper", "!gh auth git-credential"))
+            settings.append((f"credential.{self.address.web}.helper", "!gh auth git-credential"))
         env = {"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(settings))}
         for index, (name, value) in enumerate(settings):
             env |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}

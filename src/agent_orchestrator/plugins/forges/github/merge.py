@@ -10,17 +10,19 @@ from urllib.parse import quote
 from agent_orchestrator.errors import AoError, Denied, Temporary, UsageError
 from agent_orchestrator.plugins.forges.github import graphql_documents as documents
 from agent_orchestrator.plugins.forges.github.host import GitHubHost
-from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.plugins.forges.shared.refusals import error_message
-from agent_orchestrator.protocols.forge import Merged, Merging, PullState, Unmergeable, Waiting
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient
+from agent_orchestrator.plugins.forges.shared.response_errors import error_message
+from agent_orchestrator.protocols.forge import Merged, MergeOptions, MergeQueued, PullRequestState, Unmergeable
 
-QUEUED = "it is in GitHub's merge queue"
+MERGE_QUEUE_REASON = "it is in GitHub's merge queue"
 """The reason to wait while a pull request is in the merge queue."""
 AUTO_MERGE_REASON = "GitHub lands it when its rules are met"
 """The reason to wait while auto-merge is on."""
 
 
-async def merge_or_enqueue(at: GitHubHost, repo: str, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+async def merge_or_enqueue(
+    at: GitHubHost, repo: str, pull: PullRequestState, how: MergeOptions
+) -> Merged | MergeQueued | Unmergeable:
     """Merge exactly `how.head`, or enqueue it at GitHub. A pull request that is merged or waits already is reported as such."""
     data, _ = await at.graphql(documents.MERGE_STATE, {"id": pull.id})
     current = data.get("node")
@@ -33,31 +35,31 @@ async def merge_or_enqueue(at: GitHubHost, repo: str, pull: PullState, how: Merg
     if blocker is not None:
         return blocker
     if current.get("isMergeQueueEnabled"):
-        return await _request_merge(at, documents.ENQUEUE, {"id": pull.id, "head": how.head}, QUEUED)
+        return await _request_merge(at, documents.ENQUEUE, {"id": pull.id, "head": how.head}, MERGE_QUEUE_REASON)
     if current.get("mergeStateStatus") == "BLOCKED" and current.get("viewerCanEnableAutoMerge"):
         request = {"id": pull.id, "head": how.head, "method": how.strategy.upper()}
         return await _request_merge(
-            at, documents.AUTO_MERGE, {**request, **_commit_message(how, "title", "body")}, AUTO_MERGE_REASON
+            at, documents.ENABLE_AUTO_MERGE, {**request, **_commit_message(how, "title", "body")}, AUTO_MERGE_REASON
         )
     return await merge_now(await at.http(), repo, pull, how, undecided=current.get("mergeable") == "UNKNOWN")
 
 
-def _blocker(current: Mapping[str, Any], merging: Merging) -> Waiting | Unmergeable | None:
+def _blocker(current: Mapping[str, Any], merging: MergeOptions) -> MergeQueued | Unmergeable | None:
     """Return why no merge is to be requested now, or None if it may be requested."""
     if current.get("state") != "OPEN":
         return Unmergeable("it is closed")
     if current.get("headRefOid") != merging.head:
         return Unmergeable(f"its head is {str(current.get('headRefOid'))[:9]}, not {merging.head[:9]}", moved=True)
     if current.get("isInMergeQueue"):
-        return Waiting(QUEUED)
+        return MergeQueued(MERGE_QUEUE_REASON)
     if current.get("autoMergeRequest"):
-        return Waiting(AUTO_MERGE_REASON)
+        return MergeQueued(AUTO_MERGE_REASON)
     if current.get("isDraft"):
         return Unmergeable("it is a draft")
     return Unmergeable("it conflicts with its base") if current.get("mergeable") == "CONFLICTING" else None
 
 
-async def cancel_auto_merge(at: GitHubHost, pull: PullState) -> None:
+async def cancel_auto_merge(at: GitHubHost, pull: PullRequestState) -> None:
     """Take a pull request out of the merge queue and turn its auto-merge off.
 
     The state is read again afterwards, because GitHub keeps auto-merge on when a branch moves. Raise `Temporary` if it is still on.
@@ -67,7 +69,7 @@ async def cancel_auto_merge(at: GitHubHost, pull: PullState) -> None:
         current = data.get("node") or {}
         is_on_by_document = {
             documents.DEQUEUE: current.get("isInMergeQueue"),
-            documents.NO_AUTO_MERGE: current.get("autoMergeRequest"),
+            documents.DISABLE_AUTO_MERGE: current.get("autoMergeRequest"),
         }
         mutations = [document for document, is_active in is_on_by_document.items() if is_active]
         if current.get("state") != "OPEN" or not mutations:
@@ -80,7 +82,7 @@ async def cancel_auto_merge(at: GitHubHost, pull: PullState) -> None:
 
 async def _request_merge(
     host: GitHubHost, document: str, variables: Mapping[str, Any], reason: str
-) -> Waiting | Unmergeable:
+) -> MergeQueued | Unmergeable:
     """Request a merge by a mutation. Return that it waits, or why GitHub refuses."""
     try:
         data, errors = await host.graphql(document, variables, safe=False)
@@ -88,11 +90,11 @@ async def _request_merge(
         return Unmergeable(error.text, moved="head" in error.text.lower() and "modified" in error.text.lower())
     if errors and not any(data.values()):
         return Unmergeable(str(errors[0].get("message", "")))
-    return Waiting(reason)
+    return MergeQueued(reason)
 
 
 async def merge_now(
-    http: Http, repo: str, pull: PullState, how: Merging, *, undecided: bool = False
+    http: ForgeHttpClient, repo: str, pull: PullRequestState, how: MergeOptions, *, undecided: bool = False
 ) -> Merged | Unmergeable:
     """Merge at once; GitHub refuses any other head.
 
@@ -111,13 +113,15 @@ async def merge_now(
     return Merged(str((answer.data or {}).get("sha") or ""))
 
 
-async def _delete_merged_branch(http: Http, repo: str, pull: PullState, merging: Merging) -> None:
+async def _delete_merged_branch(
+    http: ForgeHttpClient, repo: str, pull: PullRequestState, merging: MergeOptions
+) -> None:
     """Delete the branch of a merged pull request if that is configured."""
     if merging.delete_branch and not pull.fork and pull.branch != pull.base:
         await delete_branch(http, repo, pull.branch, merging.head)
 
 
-async def delete_branch(http: Http, repo: str, branch: str, head: str) -> None:
+async def delete_branch(http: ForgeHttpClient, repo: str, branch: str, head: str) -> None:
     """Delete a branch if it is still at `head`. A failure is ignored: it does not undo the merge."""
     name = quote(branch, safe="/")
     try:
@@ -128,6 +132,6 @@ async def delete_branch(http: Http, repo: str, branch: str, head: str) -> None:
         return
 
 
-def _commit_message(merging: Merging, title: str, body: str) -> dict[str, str]:
+def _commit_message(merging: MergeOptions, title: str, body: str) -> dict[str, str]:
     """Return the title and body of the merge commit; none for a rebase, which creates no commit."""
     return {} if merging.strategy == "rebase" else {title: merging.title, body: merging.body}

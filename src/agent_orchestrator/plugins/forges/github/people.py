@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from agent_orchestrator.protocols.forge import Author
@@ -21,7 +20,7 @@ GHOST = Author("ghost", "person", "no")
 """The author whose account was deleted."""
 
 
-def author(who: Any, association: Any) -> Author:
+def parse_author(who: Any, association: Any) -> Author:
     """Return an author from GraphQL's actor or REST's user, with the write access that the association settles."""
     if not isinstance(who, Mapping) or not who.get("login"):
         return GHOST
@@ -30,16 +29,3 @@ def author(who: Any, association: Any) -> Author:
     if is_bot and not name.endswith("[bot]"):
         name += "[bot]"
     return Author(name, "bot" if is_bot else "person", _WRITE_ACCESS.get(str(association), "unknown"))
-
-
-def is_same_login(first: str, second: str) -> bool:
-    """Return whether two logins are the same account, with or without the suffix of a bot."""
-    return bool(first) and first.removesuffix("[bot]").casefold() == second.removesuffix("[bot]").casefold()
-
-
-def parse_time(text: Any) -> float:
-    """Return a time of GitHub's as a timestamp, or 0 if it is absent or malformed."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
-    except (ValueError, OverflowError):
-        return 0.0

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.plugins.forges.github.people import author
-from agent_orchestrator.plugins.forges.shared.http import Http
+from agent_orchestrator.plugins.forges.github.people import parse_author
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient
 from agent_orchestrator.protocols.forge import Author
 
-REMEMBERED = 500
+MAX_REMEMBERED_PEOPLE = 500
 """People whose permissions are remembered."""
 REMEMBERED_SECONDS = 3_600.0
 """Seconds for which they are remembered."""
@@ -48,20 +48,20 @@ class RepositoryPermissions:
 
     def author(self, who: Any, association: Any) -> Author:
         """Return an author with the write access that is known."""
-        known_author = author(who, association)
+        known_author = parse_author(who, association)
         if association not in _UNDECIDED_ASSOCIATIONS or known_author.write_access != "unknown":
             return known_author
         _, access = self._access.get(known_author.name.casefold(), (0.0, "unknown"))
         return replace(known_author, write_access=access)
 
-    async def learn(self, http: Http, repo: str, people: Iterable[CommentAuthor]) -> None:
+    async def read_permissions(self, http: ForgeHttpClient, repo: str, people: Iterable[CommentAuthor]) -> None:
         """Request the permissions of people that are not known yet.
 
         A permission that cannot be read stays unknown. Raise `Temporary` if the host demands a pause.
         """
         undecided: dict[str, str] = {}
         for who, association, may_push in people:
-            name = author(who, association).name
+            name = parse_author(who, association).name
             if association not in _UNDECIDED_ASSOCIATIONS or not isinstance(who, Mapping):
                 continue
             if isinstance(may_push, bool):
@@ -86,11 +86,11 @@ class RepositoryPermissions:
                 self._keep(name, "unknown")
 
     def _keep(self, name: str, access: str) -> None:
-        """Remember the write access of a login, and forget the oldest beyond `REMEMBERED`."""
+        """Remember the write access of a login, and forget the oldest beyond `MAX_REMEMBERED_PEOPLE`."""
         key = name.casefold()
         self._access[key] = (self._clock() + REMEMBERED_SECONDS, access)
         self._access.move_to_end(key)
-        while len(self._access) > REMEMBERED:
+        while len(self._access) > MAX_REMEMBERED_PEOPLE:
             self._access.popitem(last=False)
 
 

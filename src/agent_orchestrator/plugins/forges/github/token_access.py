@@ -8,18 +8,18 @@ from typing import Any
 
 from agent_orchestrator.errors import Denied, NotFound
 from agent_orchestrator.plugins.forges.github.host import GitHubHost
-from agent_orchestrator.plugins.forges.github.people import author
-from agent_orchestrator.plugins.forges.shared.http import Http
-from agent_orchestrator.plugins.forges.shared.refusals import HostText, scopes_of, with_implied_scopes
-from agent_orchestrator.protocols.forge import Access, Author, Lack
+from agent_orchestrator.plugins.forges.github.people import parse_author
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient
+from agent_orchestrator.plugins.forges.shared.response_errors import HostText, scopes_of, with_implied_scopes
+from agent_orchestrator.protocols.forge import Access, Author, MissingPermission
 
-PULL_REQUESTS = {"pulls": "to read and open pull requests", "actions/runs": "to read checks and run them again"}
+PULL_REQUEST_PARTS = {"pulls": "to read and open pull requests", "actions/runs": "to read checks and run them again"}
 """The parts of a repository that pull requests need, each with its purpose."""
-ISSUES = {"issues": "to read and change issues"}
+ISSUE_PARTS = {"issues": "to read and change issues"}
 """The parts of a repository that issues need, each with its purpose."""
 
 
-async def access(at: GitHubHost, repo: str, parts: Mapping[str, str], fork: str = "") -> Access:
+async def read_token_access(at: GitHubHost, repo: str, parts: Mapping[str, str], fork: str = "") -> Access:
     """Return the token's account and which of `parts` the token may not use. Raise `Denied` if it is not accepted at all."""
     http = await at.http()
     headers: Mapping[str, str] = {}
@@ -30,7 +30,7 @@ async def access(at: GitHubHost, repo: str, parts: Mapping[str, str], fork: str 
             raise
         who = Author(await at.login(), "bot")
     else:
-        who, headers = author(answer.data, ""), answer.headers
+        who, headers = parse_author(answer.data, ""), answer.headers
     repository = (await http.get(f"repos/{repo}")).data or {}
     may_push = (repository.get("permissions") or {}).get("push")
     scopes = scopes_of(headers)
@@ -41,25 +41,27 @@ async def access(at: GitHubHost, repo: str, parts: Mapping[str, str], fork: str 
         )
     else:
         summary = f"scopes {', '.join(scopes)}" if scopes else "no scopes"
-        lacks = _missing_scopes(http.speaker, scopes, parts, is_private=bool(repository.get("private", True)))
+        lacks = _missing_scopes(http.host_text, scopes, parts, is_private=bool(repository.get("private", True)))
     if may_push is False and not fork and "pulls" in parts:
         remedy = "ask its owner, or push to a fork of yours: scm.fork: you/name"
-        lacks.append(Lack(f"{who.name} may not write to {repo}", "", remedy, vital=True))
+        lacks.append(MissingPermission(f"{who.name} may not write to {repo}", "", remedy, vital=True))
     who = Author(who.name, who.kind, "yes" if may_push else "unknown")
     return Access(who, summary, tuple(lacks), _expiry(headers.get("github-authentication-token-expiration", "")))
 
 
-def _missing_scopes(speaker: HostText, scopes: list[str], parts: Mapping[str, str], *, is_private: bool) -> list[Lack]:
+def _missing_scopes(
+    speaker: HostText, scopes: list[str], parts: Mapping[str, str], *, is_private: bool
+) -> list[MissingPermission]:
     """Return a lack for each scope that the token needs and does not have."""
     owned, repo_scope = with_implied_scopes(scopes), "repo" if is_private else "public_repo"
     purposes = {repo_scope: " and ".join(parts.values())}
     if "pulls" in parts:
         purposes["workflow"] = "to push changes of .github/workflows"
     return [
-        Lack(
+        MissingPermission(
             f"{speaker.token} lacks the scope {scope}",
             purpose,
-            speaker.widen.format(scope=scope),
+            speaker.add_scope.format(scope=scope),
             vital=scope == repo_scope,
         )
         for scope, purpose in purposes.items()
@@ -67,14 +69,14 @@ def _missing_scopes(speaker: HostText, scopes: list[str], parts: Mapping[str, st
     ]
 
 
-async def _unreadable_parts(http: Http, repo: str, parts: Mapping[str, str]) -> list[Lack]:
+async def _unreadable_parts(http: ForgeHttpClient, repo: str, parts: Mapping[str, str]) -> list[MissingPermission]:
     """Return a lack for each part that the token cannot read. Whether it may write is only known when it writes."""
     lacks = []
     for part, purpose in parts.items():
         try:
             await http.get(f"repos/{repo}/{part}?per_page=1", keep=_discard)
         except (Denied, NotFound) as error:
-            lacks.append(Lack(error.text, purpose, error.remedy, vital=part != "actions/runs"))
+            lacks.append(MissingPermission(error.text, purpose, error.remedy, vital=part != "actions/runs"))
     return lacks
 
 

@@ -24,7 +24,7 @@ _PULL_EVENTS = frozenset(
 class GitHubHooks:
     """The receiver of GitHub's webhooks."""
 
-    def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
+    def verify(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
         """Return the delivery if one of the secrets signed it, otherwise None. Raise `UsageError` if it is not GitHub's."""
         lowercase_headers = {name.lower(): value for name, value in headers.items()}
         kind, delivery = (
@@ -102,12 +102,10 @@ def _hint_of_checks(kind: str, repo: str, payload: Mapping[str, Any]) -> Hint:
     heads = _shas(subject.get("head_sha"), suite.get("head_sha"))
     queue_branch = _QUEUE_BRANCH.fullmatch(_text(subject.get("head_branch")) or _text(suite.get("head_branch")))
     queued = (int(queue_branch[2]),) if queue_branch else ()
-    return Hint(
-        repo, pulls=tuple(dict.fromkeys([*_numbers(_of_this_repository(pulls, payload)), *queued])), heads=heads
-    )
+    return Hint(repo, pulls=tuple(dict.fromkeys([*_numbers(_own_pull_requests(pulls, payload)), *queued])), heads=heads)
 
 
-def _of_this_repository(pulls: Iterable[Any], payload: Mapping[str, Any]) -> list[Any]:
+def _own_pull_requests(pulls: Iterable[Any], payload: Mapping[str, Any]) -> list[Any]:
     """Return the pull requests of this repository: a commit may belong to pull requests of its forks too."""
     own_id = _dict(payload.get("repository")).get("id")
     base_repos = [(pull, _dict(_dict(_dict(pull).get("base")).get("repo")).get("id")) for pull in pulls]

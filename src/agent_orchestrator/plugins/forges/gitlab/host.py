@@ -13,20 +13,20 @@ from urllib.parse import quote, urlsplit
 
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.forges.shared import tokens
-from agent_orchestrator.plugins.forges.shared.http import Http, shared_client
-from agent_orchestrator.plugins.forges.shared.refusals import HostText
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient, shared_client
+from agent_orchestrator.plugins.forges.shared.response_errors import HostText
 from agent_orchestrator.protocols.host import Host
 
-GITLAB = "gitlab.com"
+GITLAB_HOSTNAME = "gitlab.com"
 """The host that is used if none is configured."""
-_GLAB = "glab config get token"
+_GLAB_SOURCE = "glab config get token"
 """The source of a token that `glab` printed."""
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]*(?:/[A-Za-z0-9_][\w.-]*)+")
 _SCP = re.compile(r"(?:[\w.-]+@)?([\w.-]+):([^/].*/.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProjectAddress:
     """A project and the addresses of its host."""
 
     repo: str
@@ -42,7 +42,7 @@ class Place:
         return urlsplit(self.web).hostname or ""
 
 
-def place_of(config: Mapping[str, Any], key: str) -> Place:
+def parse_project_address(config: Mapping[str, Any], key: str) -> ProjectAddress:
     """Return where a project is, from `repo` (a path or a URL) and `apiUrl`.
 
     `key` is the section of the configuration, for error texts. Raise `UsageError` if either value is malformed.
@@ -52,12 +52,12 @@ def place_of(config: Mapping[str, Any], key: str) -> Place:
     if not _REPO.fullmatch(repo) or any(part in (".", "..") for part in repo.split("/")):
         problem = f"{notation!r} is no project of GitLab" if notation else "the project has no repo"
         raise UsageError(problem, f"write repo: group/name beside {key}")
-    api = str(config.get("apiUrl") or "").strip().rstrip("/") or f"https://{hostname or GITLAB}"
+    api = str(config.get("apiUrl") or "").strip().rstrip("/") or f"https://{hostname or GITLAB_HOSTNAME}"
     parts = urlsplit(api)
     if parts.scheme not in ("https", "http") or not parts.hostname:
         raise UsageError(f"{key}.apiUrl is no address", "for example https://git.example.com/api/v4")
     web = api.removesuffix("/api/v4")
-    return Place(repo, f"{web}/api/v4", web)
+    return ProjectAddress(repo, f"{web}/api/v4", web)
 
 
 def _split_repo(notation: str) -> tuple[str, str]:
@@ -78,7 +78,7 @@ def _token_variables(hostname: str, environ: Mapping[str, str]) -> tuple[str, ..
 
     They belong to the host that is set for `glab`, or to gitlab.com if none is set.
     """
-    configured = environ.get("GITLAB_HOST") or environ.get("GL_HOST") or GITLAB
+    configured = environ.get("GITLAB_HOST") or environ.get("GL_HOST") or GITLAB_HOSTNAME
     token_host = (urlsplit(configured).hostname if "://" in configured else configured.partition(":")[0]) or ""
     return ("GITLAB_TOKEN", "GITLAB_ACCESS_TOKEN") if token_host.casefold() == hostname.casefold() else ()
 
@@ -88,57 +88,59 @@ class GitLabHost:
 
     def __init__(self, config: Mapping[str, Any], host: Host, key: str, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self.place = place_of(config, key)
-        self.repo = self.place.repo
+        self.address = parse_project_address(config, key)
+        self.repo = self.address.repo
         """The project's current path."""
         self._host = host
         configured_token = tokens.token_from_config(config.get("token"), f"{key}.token")
-        variables = _token_variables(self.place.hostname, os.environ)
+        variables = _token_variables(self.address.hostname, os.environ)
         self._token = configured_token or tokens.token_from_environment_or_keyring(os.environ, variables)
-        self._http: Http | None = None
+        self._http: ForgeHttpClient | None = None
         self._opening = asyncio.Lock()
         self._login: str | None = None
         self._ids: dict[str, int] = {}
 
-    async def http(self) -> Http:
+    async def http(self) -> ForgeHttpClient:
         """Return the HTTP client. Raise `Denied` if there is no token."""
         async with self._opening:
-            if self._http is None or (self._http.rejected and self._is_from_glab):
+            if self._http is None or (self._http.is_token_rejected and self._is_from_glab):
                 token = await self._find_token()
                 self._token = token
-                self._http = shared_client("gitlab", self.place.api, token.digest, lambda: self._make_client(token))
+                self._http = shared_client("gitlab", self.address.api, token.digest, lambda: self._make_client(token))
         return self._http
 
     @property
     def _is_from_glab(self) -> bool:
         """True if the token came from `glab`, which may have another one after a person has signed in again."""
-        return self._token is not None and self._token.source == _GLAB
+        return self._token is not None and self._token.source == _GLAB_SOURCE
 
-    async def _find_token(self) -> tokens.Token:
+    async def _find_token(self) -> tokens.ForgeToken:
         """Return the token, asking `glab` if none is configured. Raise `Denied` if there is none."""
         if self._token is not None and not self._is_from_glab:
             return self._token
-        argv = ["glab", "config", "get", "token", "--host", self.place.hostname]
-        token = await tokens.from_program(self._host, argv, _GLAB)
+        argv = ["glab", "config", "get", "token", "--host", self.address.hostname]
+        token = await tokens.token_from_program(self._host, argv, _GLAB_SOURCE)
         if token is None:
-            alternative = "set GITLAB_TOKEN" if self.place.hostname == GITLAB else "name one: token: ${NAME}"
-            raise tokens.no_token_error(self.place.hostname, f"{self._sign_in_command()}, or {alternative}")
+            alternative = "set GITLAB_TOKEN" if self.address.hostname == GITLAB_HOSTNAME else "name one: token: ${NAME}"
+            raise tokens.no_token_error(self.address.hostname, f"{self._sign_in_command()}, or {alternative}")
         return token
 
     @property
-    def opened(self) -> Http | None:
+    def current_client(self) -> ForgeHttpClient | None:
         """The HTTP client, or None before the first request."""
         return self._http
 
     def _sign_in_command(self) -> str:
         """Return the command that signs in at this host."""
-        return f"glab auth login --hostname {self.place.hostname}"
+        return f"glab auth login --hostname {self.address.hostname}"
 
-    def _make_client(self, token: tokens.Token) -> Http:
+    def _make_client(self, token: tokens.ForgeToken) -> ForgeHttpClient:
         """Return a new HTTP client for a token."""
-        name = "GitLab" if self.place.hostname == GITLAB else f"GitLab at {urlsplit(self.place.web).netloc}"
+        name = (
+            "GitLab" if self.address.hostname == GITLAB_HOSTNAME else f"GitLab at {urlsplit(self.address.web).netloc}"
+        )
         speaker = HostText(name, str(token), f"{self._sign_in_command()}, or set another one with the scope api")
-        return Http(self.place.api, speaker, {"Authorization": f"Bearer {token.value}"}, clock=self._clock)
+        return ForgeHttpClient(self.address.api, speaker, {"Authorization": f"Bearer {token.value}"}, clock=self._clock)
 
     async def login(self) -> str:
         """Return the username of the token, read once."""
@@ -147,9 +149,9 @@ class GitLabHost:
             self._login = str(answer.data["username"])
         return self._login
 
-    async def project(self, repo: str = "") -> int:
+    async def project_id(self, repo: str = "") -> int:
         """Return the id of a project, which does not change when the project is renamed."""
-        path = repo or self.place.repo
+        path = repo or self.address.repo
         if path not in self._ids:
             answer = await (await self.http()).get(f"projects/{quote(path, safe='')}")
             self._ids[path] = int(answer.data["id"])
@@ -157,23 +159,23 @@ class GitLabHost:
                 self.repo = str(answer.data.get("path_with_namespace") or self.repo)
         return self._ids[path]
 
-    async def person(self, name: str) -> int | None:
+    async def user_id(self, name: str) -> int | None:
         """Return a user's id, or None if there is no such user."""
         answer = await (await self.http()).get(f"users?username={quote(name.removeprefix('@'), safe='')}")
         return next((int(user["id"]) for user in answer.data or []), None)
 
-    def git(self, repo: str) -> tuple[str, dict[str, str]]:
+    def git_remote(self, repo: str) -> tuple[str, dict[str, str]]:
         """Return the URL that Git pushes to, and the environment with its credentials.
 
         Credentials are passed by environment because command lines are visible to other processes. Git never prompts.
         """
-        origin = f"{self.place.web}/"
+        origin = f"{self.address.web}/"
         settings = [("credential.helper", "")]
         if self._token is not None:
-            login = self._token.basic("oauth2")
+            login = self._token.basic_credentials("oauth2")
             settings.append((f"http.{origin}.extraHeader", f"Authorization: Basic {login}"))
         else:
-            settings.append((f"credential.{self.place.web}.helper", "!glab auth git-credential"))
+            settings.append((f"credential.{self.address.web}.helper", "!glab auth git-credential"))
         env = {"GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_COUNT": str(len(settings))}
         for index, (name, value) in enumerate(settings):
             env |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}

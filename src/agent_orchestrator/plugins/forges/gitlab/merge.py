@@ -6,20 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent_orchestrator.errors import Temporary
-from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import blocked, merge_commit_of, mergeable
-from agent_orchestrator.plugins.forges.shared.http import Answer, Http
-from agent_orchestrator.plugins.forges.shared.refusals import error_message
-from agent_orchestrator.protocols.forge import Merged, Merging, PullState, Unmergeable, Waiting
+from agent_orchestrator.plugins.forges.gitlab.merge_request_reader import blocking_reason, merge_commit_of, mergeability
+from agent_orchestrator.plugins.forges.shared.http import ForgeHttpClient, ForgeResponse
+from agent_orchestrator.plugins.forges.shared.response_errors import error_message
+from agent_orchestrator.protocols.forge import Merged, MergeOptions, MergeQueued, PullRequestState, Unmergeable
 
-QUEUED = "it is on GitLab's merge train"
+MERGE_TRAIN_REASON = "it is on GitLab's merge train"
 """The reason to wait while a merge request is on the merge train."""
-BY_ITSELF = "GitLab lands it when its checks have passed"
+AUTO_MERGE_REASON = "GitLab lands it when its checks have passed"
 """The reason to wait while auto-merge is on."""
 _REFUSAL_STATUSES = (400, 401, 403, 405, 406, 409, 422)
 """Statuses by which GitLab refuses a merge."""
 
 
-async def merge(http: Http, pull: PullState, how: Merging) -> Merged | Waiting | Unmergeable:
+async def merge_or_enqueue(
+    http: ForgeHttpClient, pull: PullRequestState, how: MergeOptions
+) -> Merged | MergeQueued | Unmergeable:
     """Merge exactly `how.head`, or have GitLab merge it later. A merge request that is merged or waits already is reported as such."""
     project, _, number = pull.id.partition("!")
     path = f"projects/{project}/merge_requests/{number}"
@@ -37,10 +39,10 @@ async def merge(http: Http, pull: PullState, how: Merging) -> Merged | Waiting |
     if settings.get("merge_trains_enabled"):
         train = f"projects/{project}/merge_trains/merge_requests/{number}"
         train_request = {"sha": how.head, "squash": body["squash"], "auto_merge": True}
-        return _refusal(current, await http.call("POST", train, train_request, allow=_REFUSAL_STATUSES)) or Waiting(
-            QUEUED
+        return _refusal(current, await http.call("POST", train, train_request, allow=_REFUSAL_STATUSES)) or MergeQueued(
+            MERGE_TRAIN_REASON
         )
-    if blocked(current):
+    if blocking_reason(current):
         body |= {"auto_merge": True, "merge_when_pipeline_succeeds": True}
     answer = await http.call("PUT", f"{path}/merge", body, allow=_REFUSAL_STATUSES)
     refusal = _refusal(current, answer)
@@ -48,10 +50,10 @@ async def merge(http: Http, pull: PullState, how: Merging) -> Merged | Waiting |
         return refusal
     if answer.data.get("state") == "merged":
         return Merged(merge_commit_of(answer.data))
-    return Waiting(BY_ITSELF)
+    return MergeQueued(AUTO_MERGE_REASON)
 
 
-async def call_off(http: Http, pull: PullState) -> None:
+async def cancel_auto_merge(http: ForgeHttpClient, pull: PullRequestState) -> None:
     """Take a merge request off the merge train and turn its auto-merge off. Raise `Temporary` if it is still on."""
     project, _, number = pull.id.partition("!")
     path = f"projects/{project}/merge_requests/{number}"
@@ -61,25 +63,25 @@ async def call_off(http: Http, pull: PullState) -> None:
         raise Temporary(f"GitLab still lands !{pull.number} by itself", "it is tried again")
 
 
-def _blocker(current: Mapping[str, Any], merging: Merging) -> Waiting | Unmergeable | None:
+def _blocker(current: Mapping[str, Any], merging: MergeOptions) -> MergeQueued | Unmergeable | None:
     """Return why no merge is to be requested now, or None. Raise `Temporary` if GitLab has not decided yet whether there is a conflict."""
     if current.get("state") not in ("opened", "locked"):
         return Unmergeable("it is closed")
     if current.get("sha") != merging.head:
         return Unmergeable(f"its head is {str(current.get('sha'))[:9]}, not {merging.head[:9]}", moved=True)
     if current.get("merge_when_pipeline_succeeds"):
-        return Waiting(BY_ITSELF)
+        return MergeQueued(AUTO_MERGE_REASON)
     if current.get("draft"):
         return Unmergeable("it is a draft")
-    can_merge = mergeable(current)
+    can_merge = mergeability(current)
     if can_merge == "unknown":
         raise Temporary(f"GitLab does not know yet whether !{current.get('iid')} can land", "it is tried again")
     if can_merge == "no":
         return Unmergeable("it conflicts with its base")
-    return Unmergeable(blocked(current)) if current.get("detailed_merge_status") == "need_rebase" else None
+    return Unmergeable(blocking_reason(current)) if current.get("detailed_merge_status") == "need_rebase" else None
 
 
-def _merge_parameters(pull: PullState, merging: Merging) -> dict[str, Any]:
+def _merge_parameters(pull: PullRequestState, merging: MergeOptions) -> dict[str, Any]:
     """Return the parameters of the request to merge.
 
     Whether there is a merge commit is the project's setting; squashing is chosen here.
@@ -93,7 +95,7 @@ def _merge_parameters(pull: PullState, merging: Merging) -> dict[str, Any]:
     return body | {"should_remove_source_branch": merging.delete_branch and not pull.fork and pull.branch != pull.base}
 
 
-def _refusal(current: Mapping[str, Any], answer: Answer) -> Unmergeable | None:
+def _refusal(current: Mapping[str, Any], answer: ForgeResponse) -> Unmergeable | None:
     """Return why GitLab refuses to merge, or None if it does not."""
     if answer.status < 300:
         return None
@@ -104,4 +106,4 @@ def _refusal(current: Mapping[str, Any], answer: Answer) -> Unmergeable | None:
         return Unmergeable(
             "our account may not merge into its base: ask for the role of a maintainer, or let one merge it"
         )
-    return Unmergeable(blocked(current) or message or "GitLab refuses to merge it")
+    return Unmergeable(blocking_reason(current) or message or "GitLab refuses to merge it")

@@ -8,10 +8,10 @@ from typing import Any
 
 from agent_orchestrator.errors import Denied
 from agent_orchestrator.plugins.forges.gitlab.host import GitLabHost
-from agent_orchestrator.protocols.forge import Access, Author, Lack
+from agent_orchestrator.protocols.forge import Access, Author, MissingPermission
 
 
-async def access(at: GitLabHost, purpose: str) -> tuple[Mapping[str, Any], Access]:
+async def read_token_access(at: GitLabHost, purpose: str) -> tuple[Mapping[str, Any], Access]:
     """Return the user of a token and what the token may do. Raise `Denied` if it is not accepted at all."""
     http = await at.http()
     answer = await http.call("GET", "personal_access_tokens/self", safe=True, allow=(400, 401, 403, 404))
@@ -22,8 +22,11 @@ async def access(at: GitLabHost, purpose: str) -> tuple[Mapping[str, Any], Acces
         summary = f"scopes {', '.join(map(str, scopes))}" if scopes else "no scopes"
         if "api" not in scopes:
             lacks.append(
-                Lack(
-                    f"{http.speaker.token} lacks the scope api", purpose, "make a token with the scope api", vital=True
+                MissingPermission(
+                    f"{http.host_text.token} lacks the scope api",
+                    purpose,
+                    "make a token with the scope api",
+                    vital=True,
                 )
             )
     try:

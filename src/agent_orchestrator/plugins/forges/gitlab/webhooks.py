@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.forges.shared.webhook_signatures import as_bytes
+from agent_orchestrator.plugins.forges.shared.webhook_signatures import secret_bytes
 from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
@@ -32,7 +32,7 @@ _KINDS = {
 class GitLabHooks:
     """The receiver of GitLab's webhooks of projects, groups and instances."""
 
-    def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
+    def verify(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
         """Return the delivery if it has one of the secrets, otherwise None. Raise `UsageError` if it is not GitLab's."""
         lowercase_headers = {name.lower(): value for name, value in headers.items()}
         kind = lowercase_headers.get("x-gitlab-event", "").strip()
@@ -42,7 +42,7 @@ class GitLabHooks:
         sent_secret = lowercase_headers.get("x-gitlab-token", "").encode("latin-1", "replace")
         is_match = False
         for secret in secrets:
-            is_match |= hmac.compare_digest(as_bytes(secret), sent_secret) and bool(secret)
+            is_match |= hmac.compare_digest(secret_bytes(secret), sent_secret) and bool(secret)
         if not is_match:
             return None
         return WebhookDelivery(_delivery_id(lowercase_headers, body), kind[:100], _payload(body))

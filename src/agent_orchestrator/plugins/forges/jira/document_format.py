@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-DEEPEST = 40
+MAX_NESTING = 40
 """The nesting beyond which nodes are ignored."""
 _HEADING = re.compile(r"(#{1,6})\s+(\S.*)")
 _BULLET = re.compile(r"\s*[-*+]\s+(\S.*)")
@@ -23,7 +23,7 @@ _INLINE = re.compile(
 )
 _MARKDOWN_SIGNS = {"strong": "**", "em": "_", "strike": "~~"}
 """The Markdown signs of a mark."""
-_LISTED = ("bulletList", "orderedList", "taskList", "decisionList")
+_LIST_TYPES = ("bulletList", "orderedList", "taskList", "decisionList")
 """The types of nodes whose children are list items."""
 
 
@@ -126,13 +126,13 @@ def from_adf(document: Any) -> str:
     return re.sub(r"\n{3,}", "\n\n", _block_text(document, 0)).strip("\n") if isinstance(document, Mapping) else ""
 
 
-def addresses(document: Any) -> list[str]:
+def media_urls(document: Any) -> list[str]:
     """Return the URLs of images and cards in a document."""
     urls: list[str] = []
 
     def collect(node: Any, depth: int) -> None:
         """Add the URLs of a node and its children."""
-        if not isinstance(node, Mapping) or depth > DEEPEST:
+        if not isinstance(node, Mapping) or depth > MAX_NESTING:
             return
         url = _attributes(node).get("url")
         if node.get("type") in ("media", "mediaInline", "inlineCard", "blockCard", "embedCard") and isinstance(
@@ -148,7 +148,7 @@ def addresses(document: Any) -> list[str]:
 
 def _block_text(node: Mapping[str, Any], depth: int) -> str:
     """Return the text of a block node, which ends with an empty line."""
-    if depth > DEEPEST:
+    if depth > MAX_NESTING:
         return ""
     kind, children = str(node.get("type")), _children(node)
     if kind in ("paragraph", "heading"):
@@ -160,7 +160,7 @@ def _block_text(node: Mapping[str, Any], depth: int) -> str:
         language = _attributes(node).get("language")
         text = "".join(str(child.get("text", "")) for child in children)
         return f"```{language if isinstance(language, str) else ''}\n{text}\n```\n\n"
-    if kind in _LISTED:
+    if kind in _LIST_TYPES:
         return "".join(_item_text(kind, node, position, child, depth) for position, child in enumerate(children)) + "\n"
     if kind == "blockquote":
         text = "".join(_block_text(child, depth + 1) for child in children).strip("\n")
@@ -194,7 +194,7 @@ def _item_text(kind: str, parent: Mapping[str, Any], position: int, node: Mappin
 
 def _inline_text(node: Mapping[str, Any], depth: int) -> str:
     """Return the text of an inline node."""
-    if depth > DEEPEST:
+    if depth > MAX_NESTING:
         return ""
     kind, attributes = node.get("type"), _attributes(node)
     if kind == "text":

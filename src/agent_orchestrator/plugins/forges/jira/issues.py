@@ -14,32 +14,40 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent_orchestrator.errors import AoError, NotFound, UsageError
-from agent_orchestrator.plugins.forges.jira.document_format import addresses, from_adf, to_adf
+from agent_orchestrator.plugins.forges.jira.document_format import from_adf, media_urls, to_adf
 from agent_orchestrator.plugins.forges.jira.host import JiraHost
-from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
-from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, Lack, Tracker, TrackerComment
+from agent_orchestrator.plugins.forges.shared.rate_limit_report import background_pause, rate_limit_lines
+from agent_orchestrator.plugins.forges.shared.timestamps import parse_time
+from agent_orchestrator.protocols.forge import (
+    Access,
+    Author,
+    IssueChange,
+    MissingPermission,
+    Tracker,
+    TrackerComment,
+    TrackerIssue,
+)
 from agent_orchestrator.protocols.host import Host
 
-PAGE = 100
+PAGE_SIZE = 100
 """Items per page."""
-MOST_PAGES = 50
+MAX_PAGES = 50
 """Pages that are read of one listing."""
-MOST_ASKED = 20
+MAX_ACCESS_REQUESTS = 20
 """People whose write access one reading requests."""
-MEMBERS_FOR = 600.0
+ACCESS_CACHE_SECONDS = 600.0
 """Seconds for which write access is remembered."""
-MOST_LISTED = 1_000
+MAX_COMMENTS_PER_REQUEST = 1_000
 """Comments whose properties one request reads."""
-LONGEST_TEXT = 30_000
+MAX_BODY_LENGTH = 30_000
 """Characters of a body that are posted."""
-LONGEST_TITLE = 250
+MAX_TITLE_LENGTH = 250
 """Characters of a title that are posted."""
-PROPERTY = "ao.said"
+KEY_PROPERTY = "ao.said"
 """The property of a comment that has our key."""
 _FIELDS = ("summary", "description", "status", "labels", "assignee", "reporter", "attachment", "created", "updated")
 """The fields of an issue that are read."""
@@ -73,7 +81,7 @@ _PERMISSIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class JiraStatus:
     """A status of a project's workflow."""
 
     name: str
@@ -82,11 +90,11 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Transition:
+class JiraTransition:
     """A transition that leads from an issue's status to another one."""
 
     id: str
-    to: Status
+    to: JiraStatus
 
 
 class JiraIssues(Tracker):
@@ -94,7 +102,7 @@ class JiraIssues(Tracker):
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
-        self._at = JiraHost(config, clock)
+        self._jira = JiraHost(config, clock)
         states = config.get("states") or {}
         if not isinstance(states, Mapping):
             raise UsageError("tracker.states is no map", "for example states: {inReview: In Review}")
@@ -107,33 +115,33 @@ class JiraIssues(Tracker):
     @property
     def repo(self) -> str:
         """The project's key, by which webhooks name the project."""
-        return self._at.project
+        return self._jira.project_key
 
     def pause(self) -> float:
         """Return how many seconds background reading should wait."""
-        return longest_wait(self._at.opened)
+        return background_pause(self._jira.current_client)
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of the site."""
-        return rate_limit_lines(self._at.opened)
+        return rate_limit_lines(self._jira.current_client)
 
     async def access(self) -> Access:
         """Return the token's account and the permissions that it lacks in the project."""
-        account = await self._at.get("myself")
-        query = urlencode({"projectKey": self._at.project, "permissions": ",".join(_PERMISSIONS)})
-        permissions = (await self._at.get(f"mypermissions?{query}")).get("permissions") or {}
+        account = await self._jira.get("myself")
+        query = urlencode({"projectKey": self._jira.project_key, "permissions": ",".join(_PERMISSIONS)})
+        permissions = (await self._jira.get(f"mypermissions?{query}")).get("permissions") or {}
         missing = [key for key in _PERMISSIONS if not (permissions.get(key) or {}).get("havePermission")]
         return Access(
-            Author(str(account.get("displayName") or _account(account))),
-            f"project {self._at.project}",
-            tuple(_lack(key, self._at.project) for key in missing),
+            Author(str(account.get("displayName") or _account_id(account))),
+            f"project {self._jira.project_key}",
+            tuple(_missing_permission(key, self._jira.project_key) for key in missing),
         )
 
-    async def get(self, issue: str) -> Issue:
+    async def get(self, issue: str) -> TrackerIssue:
         """Return an issue with its comments. Raise `NotFound` if it has moved to another project."""
         key = self._issue_key(issue)
-        data = await self._at.get(f"issue/{key}?{urlencode({'fields': ','.join(_FIELDS)})}")
-        if str(data["key"]).partition("-")[0] != self._at.project:
+        data = await self._jira.get(f"issue/{key}?{urlencode({'fields': ','.join(_FIELDS)})}")
+        if str(data["key"]).partition("-")[0] != self._jira.project_key:
             raise NotFound(f"{key} has moved to another project, as {data['key']}", "name an issue of this project")
         comments = await self._comments(key)
         our_account = await self._our_account() if comments else ""
@@ -145,14 +153,19 @@ class JiraIssues(Tracker):
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
-    ) -> list[Issue]:
+    ) -> list[TrackerIssue]:
         """Return the issues with all these labels, newest first."""
-        conditions = [f"project = {_quoted(self._at.project)}", *(f"labels = {_quoted(label)}" for label in labels)]
+        conditions = [
+            f"project = {_quote_jql(self._jira.project_key)}",
+            *(f"labels = {_quote_jql(label)}" for label in labels),
+        ]
         if state != "all":
             conditions.append(f"statusCategory {'=' if state == 'closed' else '!='} Done")
         if assignee:
             account = None if assignee == "@me" else await self._account_of(assignee)
-            condition = "= currentUser()" if assignee == "@me" else f"= {_quoted(account)}" if account else "is EMPTY"
+            condition = (
+                "= currentUser()" if assignee == "@me" else f"= {_quote_jql(account)}" if account else "is EMPTY"
+            )
             conditions.append(f"assignee {condition}")
         if since:  # JQL's times are in the reader's time zone, without seconds; "minutes ago" is the same in every zone
             conditions.append(f"updated >= -{max(1, math.ceil((self._clock() - since) / 60.0) + 1)}m")
@@ -164,13 +177,13 @@ class JiraIssues(Tracker):
     async def _search(self, jql: str) -> Sequence[Mapping[str, Any]]:
         """Return all issues that a JQL query matches."""
         items: list[Mapping[str, Any]] = []
-        request: dict[str, Any] = {"jql": jql, "fields": list(_FIELDS), "maxResults": PAGE}
-        for _ in range(MOST_PAGES):
-            path = "search/jql" if self._at.cloud else "search"
-            page = (await self._at.call("POST", path, request, safe=True)).data
+        request: dict[str, Any] = {"jql": jql, "fields": list(_FIELDS), "maxResults": PAGE_SIZE}
+        for _ in range(MAX_PAGES):
+            path = "search/jql" if self._jira.is_cloud else "search"
+            page = (await self._jira.call("POST", path, request, safe=True)).data
             issues = page.get("issues") or []
             items += issues
-            if self._at.cloud:
+            if self._jira.is_cloud:
                 token = page.get("nextPageToken")
                 if page.get("isLast") or not token:
                     break
@@ -181,20 +194,20 @@ class JiraIssues(Tracker):
                 request["startAt"] = len(items)
         return items
 
-    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
+    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> TrackerIssue:
         """Create an issue."""
         fields = {
-            "project": {"key": self._at.project},
+            "project": {"key": self._jira.project_key},
             "issuetype": {"name": self._issue_type},
             "summary": _fit_title(title),
-            "labels": [_checked_label(label) for label in labels],
+            "labels": [_validate_label(label) for label in labels],
         }
         if body.strip():
             fields["description"] = self._to_body(body)
         try:
-            created = (await self._at.call("POST", "issue", {"fields": fields})).data
+            created = (await self._jira.call("POST", "issue", {"fields": fields})).data
         except UsageError as error:
-            remedy = f"check project ({self._at.project}) and issueType ({self._issue_type}) in the configuration"
+            remedy = f"check project ({self._jira.project_key}) and issueType ({self._issue_type}) in the configuration"
             raise UsageError(error.text, error.remedy or remedy) from None
         return await self.get(str(created["key"]))
 
@@ -206,7 +219,7 @@ class JiraIssues(Tracker):
             fields["summary"] = _fit_title(change.title)
         if change.body is not None:
             fields["description"] = self._to_body(change.body)
-        added_labels = list(dict.fromkeys(map(_checked_label, change.add_labels)))
+        added_labels = list(dict.fromkeys(map(_validate_label, change.add_labels)))
         removed_labels = [
             label
             for label in dict.fromkeys(change.remove_labels)
@@ -219,10 +232,10 @@ class JiraIssues(Tracker):
             if value
         }
         if body:
-            await self._at.call("PUT", f"issue/{key}", body, safe=True)
+            await self._jira.call("PUT", f"issue/{key}", body, safe=True)
         if change.assignee is not None:
             account = await self._account_of(change.assignee)
-            await self._at.call("PUT", f"issue/{key}/assignee", {self._person_field: account}, safe=True)
+            await self._jira.call("PUT", f"issue/{key}/assignee", {self._person_field: account}, safe=True)
         if change.state is not None:
             await self._move(key, change.state)
 
@@ -233,18 +246,18 @@ class JiraIssues(Tracker):
         """
         visited: set[str] = set()
         for _ in range(_MAX_TRANSITIONS):
-            data = await self._at.get(f"issue/{key}?fields=status")
+            data = await self._jira.get(f"issue/{key}?fields=status")
             current = _status(data["fields"]["status"])
             if is_in_state(current, state, self._states):
                 return
             visited.add(current.name.casefold())
-            offered = (await self._at.get(f"issue/{key}/transitions")).get("transitions") or []
-            transitions = [Transition(str(item["id"]), _status(item.get("to") or {})) for item in offered]
+            offered = (await self._jira.get(f"issue/{key}/transitions")).get("transitions") or []
+            transitions = [JiraTransition(str(item["id"]), _status(item.get("to") or {})) for item in offered]
             transition = next_transition(current, transitions, state, self._states, frozenset(visited))
             if transition is None:
                 return
-            await self._at.call("POST", f"issue/{key}/transitions", {"transition": {"id": transition.id}})
-        data = await self._at.get(f"issue/{key}?fields=status")
+            await self._jira.call("POST", f"issue/{key}/transitions", {"transition": {"id": transition.id}})
+        data = await self._jira.get(f"issue/{key}?fields=status")
         if not is_in_state(_status(data["fields"]["status"]), state, self._states):
             raise UsageError(f"{key} did not become {state} by {_MAX_TRANSITIONS} transitions", _remedy(state))
 
@@ -252,27 +265,27 @@ class JiraIssues(Tracker):
         """Post a comment once and return its id; if it was already posted, return that one's id."""
         issue_key = self._issue_key(issue)
         our_account = await self._our_account()
-        mark = key if self._at.cloud else _digest(key)
+        mark = key if self._jira.is_cloud else _digest(key)
         our_comments = await self._our_comments(await self._comments(issue_key, newest_first=True), our_account)
         if existing := next(
             (comment_id for comment_id, comment_mark in our_comments.items() if comment_mark == mark), None
         ):
             return existing
         request: dict[str, Any] = {"body": self._to_body(text)}
-        if self._at.cloud:
-            request["properties"] = [{"key": PROPERTY, "value": {"key": key}}]
+        if self._jira.is_cloud:
+            request["properties"] = [{"key": KEY_PROPERTY, "value": {"key": key}}]
         else:
             request["body"] += f"\n\n{{anchor:ao-{mark}}}"
-        answer = await self._at.call("POST", f"issue/{issue_key}/comment", request)
+        answer = await self._jira.call("POST", f"issue/{issue_key}/comment", request)
         return str(answer.data["id"])
 
     async def _comments(self, key: str, *, newest_first: bool = False) -> Sequence[Mapping[str, Any]]:
         """Return all comments of an issue, oldest first unless `newest_first`."""
         items: list[Mapping[str, Any]] = []
         order = "-created" if newest_first else "created"
-        for _ in range(MOST_PAGES):
-            query = urlencode({"startAt": len(items), "maxResults": PAGE, "orderBy": order})
-            page = await self._at.get(f"issue/{key}/comment?{query}")
+        for _ in range(MAX_PAGES):
+            query = urlencode({"startAt": len(items), "maxResults": PAGE_SIZE, "orderBy": order})
+            page = await self._jira.get(f"issue/{key}/comment?{query}")
             comments = page.get("comments") or []
             items += comments
             if not comments or len(items) >= int(page.get("total") or 0):
@@ -284,8 +297,8 @@ class JiraIssues(Tracker):
 
         A comment is ours only if our account wrote it.
         """
-        own_comments = [comment for comment in comments if _account(comment.get("author")) == our_account]
-        if not self._at.cloud:
+        own_comments = [comment for comment in comments if _account_id(comment.get("author")) == our_account]
+        if not self._jira.is_cloud:
             return {
                 str(comment["id"]): match[1]
                 for comment in own_comments
@@ -293,9 +306,9 @@ class JiraIssues(Tracker):
             }
         ids = [int(comment["id"]) for comment in own_comments]
         keys: dict[str, str] = {}
-        for start in range(0, len(ids), MOST_LISTED):
-            request = {"ids": ids[start : start + MOST_LISTED]}
-            page = (await self._at.call("POST", "comment/list?expand=properties", request, safe=True)).data
+        for start in range(0, len(ids), MAX_COMMENTS_PER_REQUEST):
+            request = {"ids": ids[start : start + MAX_COMMENTS_PER_REQUEST]}
+            page = (await self._jira.call("POST", "comment/list?expand=properties", request, safe=True)).data
             for comment in page.get("values") or []:
                 if key := _comment_key(comment):
                     keys[str(comment["id"])] = key
@@ -303,7 +316,7 @@ class JiraIssues(Tracker):
 
     def _issue_key(self, issue: str) -> str:
         """Return an issue's key from any notation of it, or raise `NotFound`."""
-        text, project = issue.strip(), self._at.project
+        text, project = issue.strip(), self._jira.project_key
         address = _ADDRESS.fullmatch(text) or _SELECTED_ISSUE.fullmatch(text)
         if number := _NUMBER.fullmatch(text):
             return f"{project}-{int(number[1])}"
@@ -320,12 +333,12 @@ class JiraIssues(Tracker):
     @property
     def _person_field(self) -> str:
         """The field by which this site identifies people."""
-        return "accountId" if self._at.cloud else "name"
+        return "accountId" if self._jira.is_cloud else "name"
 
     async def _our_account(self) -> str:
         """Return the id of the token's account, read once."""
         if self._own_account is None:
-            self._own_account = _account(await self._at.get("myself"))
+            self._own_account = _account_id(await self._jira.get("myself"))
         return self._own_account
 
     async def _account_of(self, name: str) -> str | None:
@@ -338,13 +351,17 @@ class JiraIssues(Tracker):
         if name == "@me":
             return await self._our_account()
         text = name.removeprefix("@")
-        parameters = {"project": self._at.project, "maxResults": "50", "query" if self._at.cloud else "username": text}
-        people = await self._at.get(f"user/assignable/search?{urlencode(parameters)}")
-        matches = [_account(person) for person in people if text.casefold() in _names_of(person)]
+        parameters = {
+            "project": self._jira.project_key,
+            "maxResults": "50",
+            "query" if self._jira.is_cloud else "username": text,
+        }
+        people = await self._jira.get(f"user/assignable/search?{urlencode(parameters)}")
+        matches = [_account_id(person) for person in people if text.casefold() in _names_of(person)]
         # a search for an email finds its owner although Jira hides the address
         is_hidden_email = not matches and len(people) == 1 and "@" in text
         if is_hidden_email:
-            matches = [_account(people[0])]
+            matches = [_account_id(people[0])]
         if len(set(matches)) != 1:
             problem = "several people are" if matches else "nobody who may be assigned is"
             raise UsageError(f"{problem} called {name}", "write the full name, the e-mail address or the account's id")
@@ -353,13 +370,13 @@ class JiraIssues(Tracker):
     async def _write_access_of(self, people: Sequence[Any]) -> Mapping[str, str]:
         """Return the write access of people: those to whom issues can be assigned may write.
 
-        At most `MOST_ASKED` accounts are requested per call, and each once in `MEMBERS_FOR` seconds.
+        At most `MAX_ACCESS_REQUESTS` accounts are requested per call, and each once in `ACCESS_CACHE_SECONDS`.
         """
         now, requests = self._clock(), 0
         access: dict[str, str] = {}
-        for account in dict.fromkeys(filter(None, map(_account, people))):
+        for account in dict.fromkeys(filter(None, map(_account_id, people))):
             read_at, account_access = self._access.get(account, (0.0, "unknown"))
-            if now - read_at > MEMBERS_FOR and requests < MOST_ASKED:
+            if now - read_at > ACCESS_CACHE_SECONDS and requests < MAX_ACCESS_REQUESTS:
                 requests += 1
                 account_access = await self._write_access_of_account(account)
                 self._access[account] = now, account_access
@@ -368,25 +385,25 @@ class JiraIssues(Tracker):
 
     async def _write_access_of_account(self, account: str) -> str:
         """Request the write access of an account; `unknown` if the token may not browse people."""
-        field = "accountId" if self._at.cloud else "username"
+        field = "accountId" if self._jira.is_cloud else "username"
         try:
-            people = await self._at.get(
-                f"user/assignable/search?{urlencode({'project': self._at.project, field: account})}"
+            people = await self._jira.get(
+                f"user/assignable/search?{urlencode({'project': self._jira.project_key, field: account})}"
             )
         except AoError as error:
             if error.retryable:
                 raise
             return "unknown"  # the token may not browse people
-        return "yes" if account in map(_account, people) else "no"
+        return "yes" if account in map(_account_id, people) else "no"
 
     def _to_body(self, text: str) -> Any:
-        """Return a text as the site stores it: a document in the cloud, text on servers. It is cut to `LONGEST_TEXT`."""
-        cut = text.rstrip() if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rstrip() + "\n\n… (cut)"
-        return to_adf(cut) if self._at.cloud else cut
+        """Return a text as the site stores it: a document in the cloud, text on servers. It is cut to `MAX_BODY_LENGTH`."""
+        cut = text.rstrip() if len(text) <= MAX_BODY_LENGTH else text[:MAX_BODY_LENGTH].rstrip() + "\n\n… (cut)"
+        return to_adf(cut) if self._jira.is_cloud else cut
 
     def _issue(
         self, data: Mapping[str, Any], write_access: Mapping[str, str], comments: Sequence[TrackerComment] = ()
-    ) -> Issue:
+    ) -> TrackerIssue:
         """Return an issue from its REST data."""
         fields = data.get("fields") or {}
         key, description = str(data["key"]), fields.get("description")
@@ -394,22 +411,22 @@ class JiraIssues(Tracker):
             str(attachment.get("content")) for attachment in fields.get("attachment") or [] if attachment.get("content")
         ]
         assignee = fields.get("assignee") or {}
-        return Issue(
+        return TrackerIssue(
             id=key,
             title=str(fields.get("summary") or ""),
             body=from_adf(description),
-            url=f"{self._at.url}/browse/{quote(key)}",
+            url=f"{self._jira.url}/browse/{quote(key)}",
             state="closed" if _status(fields.get("status") or {}).category == "done" else "open",
             labels=tuple(map(str, fields.get("labels") or [])),
-            assignee=(assignee.get("displayName") if self._at.cloud else assignee.get("name")) or None,
+            assignee=(assignee.get("displayName") if self._jira.is_cloud else assignee.get("name")) or None,
             author=_author(fields.get("reporter"), write_access),
             comments=tuple(comments),
-            attachments=tuple(dict.fromkeys([*files, *addresses(description)])),
-            updated_at=_timestamp(fields.get("updated")),
+            attachments=tuple(dict.fromkeys([*files, *media_urls(description)])),
+            updated_at=parse_time(fields.get("updated")),
         )
 
 
-def is_in_state(now: Status, state: str, names: Mapping[str, str]) -> bool:
+def is_in_state(now: JiraStatus, state: str, names: Mapping[str, str]) -> bool:
     """Return whether an issue is in the wanted state. Raise `UsageError` if there is no such state."""
     if state not in _CONFIG_KEYS:
         raise UsageError(f"{state!r} is no state", f"one of {', '.join(_CONFIG_KEYS)}")
@@ -421,8 +438,8 @@ def is_in_state(now: Status, state: str, names: Mapping[str, str]) -> bool:
 
 
 def next_transition(
-    now: Status, ways: Sequence[Transition], state: str, names: Mapping[str, str], visited: frozenset[str]
-) -> Transition | None:
+    now: JiraStatus, ways: Sequence[JiraTransition], state: str, names: Mapping[str, str], visited: frozenset[str]
+) -> JiraTransition | None:
     """Return the next transition toward the wanted state.
 
     Return None if the issue stays in progress because no status is for reviews. Raise `UsageError` if no transition leads nearer.
@@ -452,7 +469,7 @@ def _remedy(state: str) -> str:
     return f"name a status in tracker.states.{_CONFIG_KEYS[state]}, or allow the transition in the project's workflow"
 
 
-def _is_review(status: Status, names: Mapping[str, str]) -> bool:
+def _is_review(status: JiraStatus, names: Mapping[str, str]) -> bool:
     """Return whether a status is the one for work in review."""
     configured = names.get("in_review")
     if configured:
@@ -460,9 +477,11 @@ def _is_review(status: Status, names: Mapping[str, str]) -> bool:
     return status.category == "indeterminate" and bool(_REVIEW.search(status.name))
 
 
-def _status(data: Mapping[str, Any]) -> Status:
+def _status(data: Mapping[str, Any]) -> JiraStatus:
     """Return a status from its REST data."""
-    return Status(str(data.get("name") or ""), str((data.get("statusCategory") or {}).get("key") or "indeterminate"))
+    return JiraStatus(
+        str(data.get("name") or ""), str((data.get("statusCategory") or {}).get("key") or "indeterminate")
+    )
 
 
 def _comment(
@@ -475,7 +494,7 @@ def _comment(
     body = from_adf(data.get("body"))
     if anchor := _ANCHOR.search(body):
         body = body[: anchor.start()].rstrip()
-    return TrackerComment(str(data["id"]), commenter, body, _timestamp(data.get("created")))
+    return TrackerComment(str(data["id"]), commenter, body, parse_time(data.get("created")))
 
 
 def _comment_key(comment: Mapping[str, Any]) -> str:
@@ -483,7 +502,7 @@ def _comment_key(comment: Mapping[str, Any]) -> str:
     for comment_property in comment.get("properties") or []:
         value = (
             comment_property.get("value")
-            if isinstance(comment_property, Mapping) and comment_property.get("key") == PROPERTY
+            if isinstance(comment_property, Mapping) and comment_property.get("key") == KEY_PROPERTY
             else None
         )
         if isinstance(value, Mapping) and isinstance(value.get("key"), str):
@@ -502,13 +521,13 @@ def _author(data: Any, write_access: Mapping[str, str]) -> Author:
         return Author("somebody", "person", "no")
     kind = "bot" if data.get("accountType") == "app" else "person"
     name = str(data.get("displayName") or data.get("name") or "somebody")
-    access = write_access.get(_account(data), "unknown")
-    if access != "yes" and name != _account(data):
-        name = f"{name} ({_account(data)})"  # display names are not unique: a stranger could choose the name of a trusted person
+    access = write_access.get(_account_id(data), "unknown")
+    if access != "yes" and name != _account_id(data):
+        name = f"{name} ({_account_id(data)})"  # display names are not unique: a stranger could choose the name of a trusted person
     return Author(name, kind, access)
 
 
-def _account(data: Any) -> str:
+def _account_id(data: Any) -> str:
     """Return the id by which this site identifies a person: an account id, or on servers a name."""
     return str(data.get("accountId") or data.get("name") or data.get("key") or "") if isinstance(data, Mapping) else ""
 
@@ -518,33 +537,25 @@ def _names_of(data: Mapping[str, Any]) -> set[str]:
     return {str(data.get(field) or "").casefold() for field in ("accountId", "displayName", "emailAddress", "name")}
 
 
-def _checked_label(label: str) -> str:
+def _validate_label(label: str) -> str:
     """Return a label, or raise `UsageError` if Jira does not allow it."""
     if not label or re.search(r"\s", label):
         raise UsageError(f"{label!r} is no label of Jira", "its labels have no spaces")
     return label
 
 
-def _lack(key: str, project: str) -> Lack:
+def _missing_permission(key: str, project: str) -> MissingPermission:
     """Return the lack of a permission."""
     remedy = f"have it granted in the permissions of the project {project}"
-    return Lack(f"we lack the permission {key}", _PERMISSIONS[key], remedy, vital=key == "BROWSE_PROJECTS")
+    return MissingPermission(f"we lack the permission {key}", _PERMISSIONS[key], remedy, vital=key == "BROWSE_PROJECTS")
 
 
 def _fit_title(title: str) -> str:
-    """Return a title on one line, cut to `LONGEST_TITLE`."""
-    return " ".join(title.split())[:LONGEST_TITLE]
+    """Return a title on one line, cut to `MAX_TITLE_LENGTH`."""
+    return " ".join(title.split())[:MAX_TITLE_LENGTH]
 
 
-def _quoted(text: str) -> str:
+def _quote_jql(text: str) -> str:
     """Return a text as a JQL string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _timestamp(text: Any) -> float:
-    """Return a time of Jira's as a timestamp, or 0 if it is absent or malformed."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
-    except (ValueError, OverflowError):
-        return 0.0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.forges.shared.webhook_signatures import is_signed, payload_of, sent_at
+from agent_orchestrator.plugins.forges.shared.webhook_signatures import is_signed, parse_payload, sent_at
 from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
 _ISSUE_KEY = re.compile(r"([A-Z][A-Z0-9_]*)-\d{1,9}")
@@ -17,7 +17,7 @@ _ISSUE_EVENTS = ("jira:issue_", "comment_", "attachment_", "issue_property_", "w
 class JiraHooks:
     """The receiver of Jira's webhooks, from the cloud and from servers."""
 
-    def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
+    def verify(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
         """Return the delivery if one of the secrets signed it, otherwise None. Raise `UsageError` if it is not Jira's."""
         lowercase_headers = {name.lower(): value for name, value in headers.items()}
         delivery_id = lowercase_headers.get("x-atlassian-webhook-identifier", "").strip()
@@ -26,7 +26,7 @@ class JiraHooks:
             raise UsageError("this is no delivery of Jira's", remedy)
         if not is_signed(body, lowercase_headers.get("x-hub-signature", ""), secrets, "sha256="):
             return None
-        payload = payload_of(body)
+        payload = parse_payload(body)
         event = str(payload.get("webhookEvent") or "")
         return WebhookDelivery(delivery_id[:200], event[:100], payload, sent_at(payload, "timestamp"))
 

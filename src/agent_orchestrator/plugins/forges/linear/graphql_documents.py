@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-PAGE = 100
+PAGE_SIZE = 100
 """Issues and comments per page."""
 
 VIEWER = "query AoViewer { viewer { id displayName } }"
 
 _PERSON = "{ id name displayName email guest app }"
 
-ISSUE = f"""
+ISSUE_FRAGMENT = f"""
 fragment AoIssue on Issue {{
   id identifier title description url branchName createdAt updatedAt
   state {{ id name type }}
@@ -22,46 +22,46 @@ fragment AoIssue on Issue {{
 }}
 """
 
-COMMENTS = f"""
+COMMENTS_FRAGMENT = f"""
 fragment AoComments on CommentConnection {{
   nodes {{ id body createdAt user {_PERSON} botActor {{ name }} externalUser {{ name displayName }} }}
   pageInfo {{ hasNextPage endCursor }}
 }}
 """
 
-GET = f"""
+GET_ISSUE = f"""
 query AoIssueRead($id: String!) {{
   viewer {{ id }}
   issue(id: $id) {{
     ...AoIssue
     attachments(first: 50) {{ nodes {{ url }} }}
-    comments(first: {PAGE}, orderBy: createdAt) {{ ...AoComments }}
+    comments(first: {PAGE_SIZE}, orderBy: createdAt) {{ ...AoComments }}
   }}
 }}
-{ISSUE}
-{COMMENTS}
+{ISSUE_FRAGMENT}
+{COMMENTS_FRAGMENT}
 """
 
-STATE = f"""
+GET_ISSUE_FIELDS = f"""
 query AoIssueState($id: String!) {{ issue(id: $id) {{ ...AoIssue }} }}
-{ISSUE}
+{ISSUE_FRAGMENT}
 """
 
 MORE_COMMENTS = f"""
 query AoIssueComments($id: String!, $after: String!) {{
-  issue(id: $id) {{ comments(first: {PAGE}, after: $after, orderBy: createdAt) {{ ...AoComments }} }}
+  issue(id: $id) {{ comments(first: {PAGE_SIZE}, after: $after, orderBy: createdAt) {{ ...AoComments }} }}
 }}
-{COMMENTS}
+{COMMENTS_FRAGMENT}
 """
 
-LIST = f"""
+LIST_ISSUES = f"""
 query AoIssues($filter: IssueFilter, $after: String) {{
-  issues(filter: $filter, first: {PAGE}, after: $after, orderBy: createdAt) {{
+  issues(filter: $filter, first: {PAGE_SIZE}, after: $after, orderBy: createdAt) {{
     nodes {{ ...AoIssue }}
     pageInfo {{ hasNextPage endCursor }}
   }}
 }}
-{ISSUE}
+{ISSUE_FRAGMENT}
 """
 
 TEAM = """
@@ -78,7 +78,7 @@ query AoLabels($filter: IssueLabelFilter) {
 }
 """
 
-NEW_LABEL = """
+CREATE_LABEL = """
 mutation AoLabelCreate($input: IssueLabelCreateInput!) {
   issueLabelCreate(input: $input) { success issueLabel { id name } }
 }
@@ -90,40 +90,40 @@ query AoUsers($filter: UserFilter) {
 }
 """
 
-CREATE = f"""
+CREATE_ISSUE = f"""
 mutation AoIssueCreate($input: IssueCreateInput!) {{
   issueCreate(input: $input) {{ success issue {{ ...AoIssue }} }}
 }}
-{ISSUE}
+{ISSUE_FRAGMENT}
 """
 
-UPDATE = """
+UPDATE_ISSUE = """
 mutation AoIssueUpdate($id: String!, $input: IssueUpdateInput!) {
   issueUpdate(id: $id, input: $input) { success }
 }
 """
 
-COMMENT = "query AoComment($id: String!) { comment(id: $id) { id } }"
+GET_COMMENT = "query AoComment($id: String!) { comment(id: $id) { id } }"
 
-SAY = """
+CREATE_COMMENT = """
 mutation AoCommentCreate($input: CommentCreateInput!) {
   commentCreate(input: $input) { success comment { id } }
 }
 """
 
-ALL = {
+DOCUMENTS = {
     "viewer": VIEWER,
-    "get": GET,
-    "state": STATE,
+    "get": GET_ISSUE,
+    "state": GET_ISSUE_FIELDS,
     "more comments": MORE_COMMENTS,
-    "list": LIST,
+    "list": LIST_ISSUES,
     "team": TEAM,
     "labels": LABELS,
-    "new label": NEW_LABEL,
+    "new label": CREATE_LABEL,
     "users": USERS,
-    "create": CREATE,
-    "update": UPDATE,
-    "comment": COMMENT,
-    "say": SAY,
+    "create": CREATE_ISSUE,
+    "update": UPDATE_ISSUE,
+    "comment": GET_COMMENT,
+    "say": CREATE_COMMENT,
 }
 """Every document by a name for people."""

@@ -19,18 +19,19 @@ from typing import Any
 from agent_orchestrator.errors import AoError, NotFound, UsageError
 from agent_orchestrator.plugins.forges.linear import graphql_documents as documents
 from agent_orchestrator.plugins.forges.linear.host import LinearHost
-from agent_orchestrator.plugins.forges.shared.rate_limits import longest_wait, rate_limit_lines
-from agent_orchestrator.protocols.forge import Access, Author, Issue, IssueChange, Tracker, TrackerComment
+from agent_orchestrator.plugins.forges.shared.rate_limit_report import background_pause, rate_limit_lines
+from agent_orchestrator.plugins.forges.shared.timestamps import parse_time
+from agent_orchestrator.protocols.forge import Access, Author, IssueChange, Tracker, TrackerComment, TrackerIssue
 from agent_orchestrator.protocols.host import Host
 from agent_orchestrator.protocols.text import one_line
 
-MOST_PAGES = 50
+MAX_PAGES = 50
 """Pages that are read of one listing."""
-LONGEST_TEXT = 60_000
+MAX_BODY_LENGTH = 60_000
 """Characters of a body that are posted."""
-LONGEST_TITLE = 250
+MAX_TITLE_LENGTH = 250
 """Characters of a title that are posted."""
-CLOSED = ("completed", "canceled", "duplicate")
+CLOSED_TYPES = ("completed", "canceled", "duplicate")
 """The types of states in which an issue is closed."""
 _STATE_TYPES = {
     "open": ("unstarted", "backlog", "triage"),
@@ -45,14 +46,14 @@ _REVIEW = re.compile(r"\breview", re.IGNORECASE)
 _ISSUE_ID = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-(\d{1,9})")
 _NUMBER = re.compile(r"#?(\d{1,9})")
 _ADDRESS = re.compile(r"https?://[^/\s]+/[^/\s]+/issue/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#].*)?")
-_EXTERNAL, _BOT = _RESERVED_ENDINGS = "(external)", "[bot]"
+_EXTERNAL_ENDING, _BOT_ENDING = _RESERVED_ENDINGS = "(external)", "[bot]"
 """The endings of the names of authors who are not users of Linear."""
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
-_ATTACHED = re.compile(r"!\[[^\]]{0,300}\]\((https?://[^\s)]+)|(https://uploads\.linear\.app/[^\s)\"'<>\]]+)")
+_ATTACHMENT_URL = re.compile(r"!\[[^\]]{0,300}\]\((https?://[^\s)]+)|(https://uploads\.linear\.app/[^\s)\"'<>\]]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class LinearState:
     """A state of a team's workflow."""
 
     id: str
@@ -62,12 +63,12 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class LinearTeam:
     """A team and its workflow."""
 
     id: str
     key: str
-    states: tuple[State, ...]
+    states: tuple[LinearState, ...]
 
 
 class LinearIssues(Tracker):
@@ -75,7 +76,7 @@ class LinearIssues(Tracker):
 
     def __init__(self, config: Mapping[str, Any], host: Host, clock: Callable[[], float] = time.time) -> None:
         del host  # nothing of this machine is needed
-        self._at = LinearHost(config, clock)
+        self._linear = LinearHost(config, clock)
         self._configured_team = str(config.get("team") or config.get("teamId") or "").strip()
         if not self._configured_team:
             raise UsageError("tracker.team is missing", "write the team's key as in its issues' names: team: LIN")
@@ -83,7 +84,7 @@ class LinearIssues(Tracker):
         if not isinstance(states, Mapping):
             raise UsageError("tracker.states is no map", "for example states: {inReview: In Review}")
         self._states = {state: str(states[key]) for state, key in _CONFIG_KEYS.items() if states.get(key)}
-        self._team: Team | None = None
+        self._team: LinearTeam | None = None
         self._viewer_id: str | None = None
 
     @property
@@ -95,27 +96,27 @@ class LinearIssues(Tracker):
 
     def pause(self) -> float:
         """Return how many seconds background reading should wait."""
-        return longest_wait(self._at.opened)
+        return background_pause(self._linear.current_client)
 
     def budget(self) -> Sequence[str]:
         """Return one line per rate limit of Linear."""
-        return rate_limit_lines(self._at.opened)
+        return rate_limit_lines(self._linear.current_client)
 
     async def access(self) -> Access:
         """Return the token's account. Linear does not list what a key may do, so the team is read as a test."""
-        viewer = (await self._at.ask(documents.VIEWER))["viewer"]
+        viewer = (await self._linear.query(documents.VIEWER))["viewer"]
         team = await self._read_team(self._team_filter())
         return Access(Author(str(viewer.get("displayName") or viewer["id"])), f"team {team.key}, tried: reading it")
 
-    async def get(self, issue: str) -> Issue:
+    async def get(self, issue: str) -> TrackerIssue:
         """Return an issue with its comments."""
-        data = await self._read_issue(documents.GET, issue)
+        data = await self._read_issue(documents.GET_ISSUE, issue)
         issue_data = data["issue"]
         comments, page = list(issue_data["comments"]["nodes"]), issue_data["comments"]["pageInfo"]
-        for _ in range(MOST_PAGES - 1):
+        for _ in range(MAX_PAGES - 1):
             if not page["hasNextPage"]:
                 break
-            next_page = await self._at.ask(
+            next_page = await self._linear.query(
                 documents.MORE_COMMENTS, {"id": issue_data["id"], "after": page["endCursor"]}
             )
             comments += next_page["issue"]["comments"]["nodes"]
@@ -128,20 +129,20 @@ class LinearIssues(Tracker):
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
-    ) -> list[Issue]:
+    ) -> list[TrackerIssue]:
         """Return the issues with all these labels, newest first."""
         team = await self._our_team()
         conditions: list[dict[str, Any]] = [{"labels": {"some": {"name": {"eqIgnoreCase": label}}}} for label in labels]
         if state != "all":
-            conditions.append({"state": {"type": {"in" if state == "closed" else "nin": list(CLOSED)}}})
+            conditions.append({"state": {"type": {"in" if state == "closed" else "nin": list(CLOSED_TYPES)}}})
         if assignee:
             conditions.append({"assignee": _assignee_filter(assignee)})
         if since:
             conditions.append({"updatedAt": {"gte": datetime.fromtimestamp(since, UTC).isoformat()}})
         variables: dict[str, Any] = {"filter": {"and": [{"team": {"id": {"eq": team.id}}}, *conditions]}}
         items: list[Any] = []
-        for _ in range(MOST_PAGES):
-            page = (await self._at.ask(documents.LIST, variables))["issues"]
+        for _ in range(MAX_PAGES):
+            page = (await self._linear.query(documents.LIST_ISSUES, variables))["issues"]
             items += page["nodes"]
             if not page["pageInfo"]["hasNextPage"]:
                 break
@@ -149,26 +150,26 @@ class LinearIssues(Tracker):
         issues = [_issue(item) for item in items]
         return [issue for _, issue in sorted(zip(items, issues, strict=True), key=_created_at, reverse=True)]
 
-    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
+    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> TrackerIssue:
         """Create an issue."""
         team = await self._our_team()
         label_ids = await self._label_ids(team, labels)
         fields = {
             "teamId": team.id,
-            "title": title[:LONGEST_TITLE],
+            "title": title[:MAX_TITLE_LENGTH],
             "description": _fit_text(body),
             "labelIds": label_ids,
         }
-        created = await self._at.ask(documents.CREATE, {"input": fields}, safe=False)
+        created = await self._linear.query(documents.CREATE_ISSUE, {"input": fields}, safe=False)
         return _issue(created["issueCreate"]["issue"])
 
     async def change(self, issue: str, change: IssueChange) -> None:
         """Apply a change to an issue; what is already so stays."""
-        current = (await self._read_issue(documents.STATE, issue))["issue"]
+        current = (await self._read_issue(documents.GET_ISSUE_FIELDS, issue))["issue"]
         team = await self._our_team()
         fields: dict[str, Any] = {}
         if change.title is not None:
-            fields["title"] = change.title[:LONGEST_TITLE]
+            fields["title"] = change.title[:MAX_TITLE_LENGTH]
         if change.body is not None:
             fields["description"] = _fit_text(change.body)
         if change.state is not None:
@@ -188,7 +189,7 @@ class LinearIssues(Tracker):
             if person != (current.get("assignee") or {}).get("id"):
                 fields["assigneeId"] = person
         if fields:
-            await self._at.ask(documents.UPDATE, {"id": current["id"], "input": fields})
+            await self._linear.query(documents.UPDATE_ISSUE, {"id": current["id"], "input": fields})
 
     async def comment(self, issue: str, text: str, key: str) -> str:
         """Post a comment once and return its id. The id follows from the key, and Linear accepts each id only once."""
@@ -198,7 +199,7 @@ class LinearIssues(Tracker):
             return comment_id
         fields = {"id": comment_id, "issueId": issue_name, "body": _fit_text(text)}
         try:
-            await self._at.ask(documents.SAY, {"input": fields}, safe=False)
+            await self._linear.query(documents.CREATE_COMMENT, {"input": fields}, safe=False)
         except AoError as error:
             # it was posted: the answer was lost, or another process posted it first
             if await self._comment_exists(comment_id):
@@ -211,7 +212,7 @@ class LinearIssues(Tracker):
     async def _comment_exists(self, comment_id: str) -> bool:
         """Return whether there is a comment with this id."""
         try:
-            return bool((await self._at.ask(documents.COMMENT, {"id": comment_id}))["comment"])
+            return bool((await self._linear.query(documents.GET_COMMENT, {"id": comment_id}))["comment"])
         except NotFound:
             return False
 
@@ -232,7 +233,7 @@ class LinearIssues(Tracker):
         """Return a query's data about an issue. Raise `NotFound` if the issue is not the team's."""
         name = await self._issue_name(issue)
         try:
-            data = await self._at.ask(document, {"id": name})
+            data = await self._linear.query(document, {"id": name})
         except NotFound as error:
             raise NotFound(f"Linear has no issue {name}", error.remedy) from None
         current_name = str(data["issue"]["identifier"])
@@ -242,7 +243,7 @@ class LinearIssues(Tracker):
             )
         return data
 
-    async def _our_team(self) -> Team:
+    async def _our_team(self) -> LinearTeam:
         """Return our team and its workflow, read once."""
         if self._team is None:
             self._team = await self._read_team(self._team_filter())
@@ -253,23 +254,25 @@ class LinearIssues(Tracker):
         field, comparison = ("id", "eq") if _UUID.fullmatch(self._configured_team) else ("key", "eqIgnoreCase")
         return {field: {comparison: self._configured_team}}
 
-    async def _read_team(self, team_filter: Mapping[str, Any]) -> Team:
+    async def _read_team(self, team_filter: Mapping[str, Any]) -> LinearTeam:
         """Return a team, or raise `NotFound`."""
-        teams = (await self._at.ask(documents.TEAM, {"filter": team_filter}))["teams"]["nodes"]
+        teams = (await self._linear.query(documents.TEAM, {"filter": team_filter}))["teams"]["nodes"]
         if not teams:
             raise NotFound(
                 f"Linear has no team {self._configured_team}", "write the team's key as in its issues' names: team: LIN"
             )
         team = teams[0]
-        return Team(str(team["id"]), str(team["key"]), tuple(map(_state, team["states"]["nodes"])))
+        return LinearTeam(str(team["id"]), str(team["key"]), tuple(map(_state, team["states"]["nodes"])))
 
-    async def _label_ids(self, team: Team, names: Sequence[str]) -> Sequence[str]:
+    async def _label_ids(self, team: LinearTeam, names: Sequence[str]) -> Sequence[str]:
         """Return the ids of labels of the team or of all teams. Missing labels are created for the team."""
         if not names:
             return []
         name_filters = [{"name": {"eqIgnoreCase": name}} for name in names]
         team_filters = [{"team": {"id": {"eq": team.id}}}, {"team": {"null": True}}]
-        data = await self._at.ask(documents.LABELS, {"filter": {"and": [{"or": name_filters}, {"or": team_filters}]}})
+        data = await self._linear.query(
+            documents.LABELS, {"filter": {"and": [{"or": name_filters}, {"or": team_filters}]}}
+        )
         ids_by_name: dict[str, str] = {}
         for label in sorted(data["issueLabels"]["nodes"], key=lambda label: label["team"] is not None):
             if not label["isGroup"]:
@@ -278,7 +281,7 @@ class LinearIssues(Tracker):
         for name in dict.fromkeys(names):
             if name.casefold() not in ids_by_name:
                 fields = {"name": name, "teamId": team.id}
-                created = await self._at.ask(documents.NEW_LABEL, {"input": fields}, safe=False)
+                created = await self._linear.query(documents.CREATE_LABEL, {"input": fields}, safe=False)
                 ids_by_name[name.casefold()] = str(created["issueLabelCreate"]["issueLabel"]["id"])
             ids.append(ids_by_name[name.casefold()])
         return ids
@@ -292,16 +295,18 @@ class LinearIssues(Tracker):
             return None
         if name == "@me":
             if self._viewer_id is None:
-                self._viewer_id = str((await self._at.ask(documents.VIEWER))["viewer"]["id"])
+                self._viewer_id = str((await self._linear.query(documents.VIEWER))["viewer"]["id"])
             return self._viewer_id
-        users = (await self._at.ask(documents.USERS, {"filter": _assignee_filter(name)}))["users"]["nodes"]
+        users = (await self._linear.query(documents.USERS, {"filter": _assignee_filter(name)}))["users"]["nodes"]
         if len(users) != 1:
             problem = "several people are" if users else "nobody at Linear is"
             raise UsageError(f"{problem} called {name}", "write the display name or the e-mail address")
         return str(users[0]["id"])
 
 
-def target_state(states: Sequence[State], now: State, state_name: str, names: Mapping[str, str]) -> State | None:
+def target_state(
+    states: Sequence[LinearState], now: LinearState, state_name: str, names: Mapping[str, str]
+) -> LinearState | None:
     """Return the state that an issue is to move to, or None if it can stay.
 
     Raise `UsageError` if the team has no such state.
@@ -337,7 +342,7 @@ def target_state(states: Sequence[State], now: State, state_name: str, names: Ma
     return candidates[0]
 
 
-def _is_review(state: State, names: Mapping[str, str]) -> bool:
+def _is_review(state: LinearState, names: Mapping[str, str]) -> bool:
     """Return whether a state is the one for work in review."""
     configured = names.get("in_review")
     return state.name.casefold() == configured.casefold() if configured else bool(_REVIEW.search(state.name))
@@ -378,30 +383,30 @@ def _assignee_filter(name: str) -> dict[str, Any]:
     return {"or": [{field: {"eqIgnoreCase": text}} for field in ("displayName", "name", "email")]}
 
 
-def _state(data: Mapping[str, Any]) -> State:
+def _state(data: Mapping[str, Any]) -> LinearState:
     """Return a state from its data."""
-    return State(str(data["id"]), str(data["name"]), str(data["type"]), float(data.get("position") or 0.0))
+    return LinearState(str(data["id"]), str(data["name"]), str(data["type"]), float(data.get("position") or 0.0))
 
 
-def _issue(data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> Issue:
+def _issue(data: Mapping[str, Any], comments: Sequence[TrackerComment] = ()) -> TrackerIssue:
     """Return an issue from its data."""
     body = str(data.get("description") or "")
     texts = (body, *(item.body for item in comments))
-    text_addresses = (match[1] or match[2] for text in texts for match in _ATTACHED.finditer(text))
+    text_addresses = (match[1] or match[2] for text in texts for match in _ATTACHMENT_URL.finditer(text))
     attachment_urls = (str(item["url"]) for item in (data.get("attachments") or {}).get("nodes") or [])
-    return Issue(
+    return TrackerIssue(
         id=str(data["identifier"]),
         title=str(data.get("title") or ""),
         body=body,
         url=data.get("url"),
-        state="closed" if data["state"]["type"] in CLOSED else "open",
+        state="closed" if data["state"]["type"] in CLOSED_TYPES else "open",
         labels=tuple(str(item["name"]) for item in data["labels"]["nodes"]),
         assignee=(data.get("assignee") or {}).get("displayName"),
         author=_author(data.get("creator"), data.get("botActor"), data.get("externalUserCreator")),
         comments=tuple(comments),
         attachments=tuple(dict.fromkeys([*attachment_urls, *text_addresses])),
         branch=data.get("branchName") or None,
-        updated_at=_timestamp(data.get("updatedAt")),
+        updated_at=parse_time(data.get("updatedAt")),
     )
 
 
@@ -411,7 +416,7 @@ def _comment(data: Mapping[str, Any], our_id: str) -> TrackerComment:
     commenter = _author(data.get("user"), data.get("botActor"), data.get("externalUser"))
     if user.get("id") == our_id and is_our_comment_id(str(data["id"])):
         commenter = Author(commenter.name, "agent", commenter.write_access)
-    return TrackerComment(str(data["id"]), commenter, str(data.get("body") or ""), _timestamp(data.get("createdAt")))
+    return TrackerComment(str(data["id"]), commenter, str(data.get("body") or ""), parse_time(data.get("createdAt")))
 
 
 def _author(user: Any, bot: Any, external_user: Any) -> Author:
@@ -430,25 +435,19 @@ def _author(user: Any, bot: Any, external_user: Any) -> Author:
             else Author(name, kind, "yes")
         )
     if isinstance(external_user, Mapping):
-        return Author(f"{external_user.get('displayName') or external_user.get('name')} {_EXTERNAL}", "person", "no")
+        return Author(
+            f"{external_user.get('displayName') or external_user.get('name')} {_EXTERNAL_ENDING}", "person", "no"
+        )
     if isinstance(bot, Mapping):
-        return Author(f"{bot.get('name') or 'bot'}{_BOT}", "bot", "unknown")
+        return Author(f"{bot.get('name') or 'bot'}{_BOT_ENDING}", "bot", "unknown")
     return Author("somebody", "person", "no")
 
 
-def _created_at(pair: tuple[Mapping[str, Any], Issue]) -> float:
+def _created_at(pair: tuple[Mapping[str, Any], TrackerIssue]) -> float:
     """Return when the issue of this pair was created."""
-    return _timestamp(pair[0].get("createdAt"))
-
-
-def _timestamp(text: Any) -> float:
-    """Return a time of Linear's as a timestamp, or 0 if it is absent or malformed."""
-    try:
-        return datetime.fromisoformat(str(text)).timestamp() if text else 0.0
-    except (ValueError, OverflowError):
-        return 0.0
+    return parse_time(pair[0].get("createdAt"))
 
 
 def _fit_text(text: str) -> str:
-    """Return a text cut to `LONGEST_TEXT`."""
-    return text.rstrip() if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT].rstrip() + "\n\n… (cut)"
+    """Return a text cut to `MAX_BODY_LENGTH`."""
+    return text.rstrip() if len(text) <= MAX_BODY_LENGTH else text[:MAX_BODY_LENGTH].rstrip() + "\n\n… (cut)"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent_orchestrator.errors import UsageError
-from agent_orchestrator.plugins.forges.shared.webhook_signatures import is_signed, payload_of, sent_at
+from agent_orchestrator.plugins.forges.shared.webhook_signatures import is_signed, parse_payload, sent_at
 from agent_orchestrator.protocols.forge import Hint, WebhookDelivery
 
 _ISSUE = re.compile(r"([A-Za-z][A-Za-z0-9_]*)-\d{1,9}")
@@ -17,7 +17,7 @@ _ISSUE_IN_URL = re.compile(r"/issue/([A-Za-z][A-Za-z0-9_]*-\d{1,9})(?:[/?#]|$)")
 class LinearHooks:
     """The receiver of Linear's webhooks."""
 
-    def genuine(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
+    def verify(self, headers: Mapping[str, str], body: bytes, secrets: Sequence[str]) -> WebhookDelivery | None:
         """Return the delivery if one of the secrets signed it, otherwise None. Raise `UsageError` if it is not Linear's.
 
         The time of sending is read from the body because only the body is signed.
@@ -28,7 +28,7 @@ class LinearHooks:
             raise UsageError("this is no delivery of Linear's", "it has Linear-Delivery and Linear-Signature")
         if not is_signed(body, lowercase_headers.get("linear-signature", ""), secrets):
             return None
-        payload = payload_of(body)
+        payload = parse_payload(body)
         kind = lowercase_headers.get("linear-event", "").strip() or str(payload.get("type") or "")
         return WebhookDelivery(delivery_id[:200], kind[:100], payload, sent_at(payload, "webhookTimestamp"))
 

@@ -1,1 +1,1 @@
-"""The local forge: pull requests and issues that no service has. Its data is in the daemon's log (`protocols/forge_records.py`)."""
+"""The local forge: pull requests and issues that no service has. Its data is in the daemon's log (`protocols/forge_storage.py`)."""

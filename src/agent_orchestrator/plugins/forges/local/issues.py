@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from agent_orchestrator.errors import NotFound, UsageError
-from agent_orchestrator.protocols.forge import Issue, IssueChange, Tracker
-from agent_orchestrator.protocols.forge_records import IssueRecords
+from agent_orchestrator.protocols.forge import IssueChange, Tracker, TrackerIssue
+from agent_orchestrator.protocols.forge_storage import IssueStorage
 from agent_orchestrator.protocols.host import Host
 
 _MAX_DIGITS = 18
@@ -23,19 +23,19 @@ class LocalIssues(Tracker):
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:  # noqa: ARG002 - as all plugins are made
         records = config.get("records")
-        if not isinstance(records, IssueRecords):
+        if not isinstance(records, IssueStorage):
             raise UsageError(
                 "the local tracker needs the daemon's records", "name it as tracker: local, and let the daemon make it"
             )
         self._records = records
 
-    async def get(self, issue: str) -> Issue:
+    async def get(self, issue: str) -> TrackerIssue:
         """Read one issue with its comments. Raises `NotFound`."""
         return self._find(issue)
 
     async def list(
         self, *, labels: Sequence[str] = (), state: str = "open", assignee: str | None = None, since: float = 0.0
-    ) -> list[Issue]:
+    ) -> list[TrackerIssue]:
         """Return issues without their comments, the newest first."""
         return [
             replace(issue, comments=())
@@ -46,7 +46,7 @@ class LocalIssues(Tracker):
             and issue.updated_at >= since
         ]
 
-    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> Issue:
+    async def create(self, title: str, body: str = "", labels: Sequence[str] = ()) -> TrackerIssue:
         """Create an issue."""
         return self._find(str(await self._records.create(title, body, labels)))
 
@@ -60,7 +60,7 @@ class LocalIssues(Tracker):
         """Comment on an issue, once per key."""
         return await self._records.comment(int(self._find(issue).id), text, key)
 
-    def _find(self, name: str) -> Issue:
+    def _find(self, name: str) -> TrackerIssue:
         """Return an issue by its number. Raises `NotFound`."""
         digits = name.removeprefix("#")
         is_number = digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS

@@ -16,13 +16,13 @@ from agent_orchestrator.protocols.forge import (
     SCM,
     Author,
     Hint,
-    KnownPull,
-    Merging,
-    PullSpec,
-    PullState,
+    KnownPullRequest,
+    MergeOptions,
+    PullRequestSpec,
+    PullRequestState,
     Unmergeable,
 )
-from agent_orchestrator.protocols.forge_records import PullRecord, PullRequestRecords
+from agent_orchestrator.protocols.forge_storage import PullRequestRecord, PullRequestStorage
 from agent_orchestrator.protocols.host import Host
 
 
@@ -34,7 +34,7 @@ class LocalForge(SCM):
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:  # noqa: ARG002 - as all plugins are made
         records = config.get("records")
-        if not isinstance(records, PullRequestRecords):
+        if not isinstance(records, PullRequestStorage):
             raise UsageError(
                 "the local forge needs the daemon's records", "name it as scm: local, and let the daemon make it"
             )
@@ -65,30 +65,30 @@ class LocalForge(SCM):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    async def find(self, branch: str) -> PullState | None:
+    async def find(self, branch: str) -> PullRequestState | None:
         """Return the open pull request of a branch, else its newest one."""
         record = self._records.find(branch)
         return None if record is None else self._state(record)
 
-    async def get(self, number: int) -> PullState:
+    async def get(self, number: int) -> PullRequestState:
         """Return a pull request by its number."""
         record = self._records.get(number)
         if record is None:
             raise NotFound(f"{self._repo} has no pull request #{number}", "see what there is: ao status")
         return self._state(record)
 
-    async def read(self, ids: Sequence[str]) -> list[PullState]:
+    async def read(self, ids: Sequence[str]) -> list[PullRequestState]:
         """Return those of these pull requests that exist; an id is the number."""
         records = [self._records.get(int(pull_id)) for pull_id in ids if pull_id.isdecimal()]
         return [self._state(pull) for pull in records if pull is not None]
 
-    async def changed(self, pulls: Sequence[KnownPull]) -> Hint:  # noqa: ARG002 - nothing happens elsewhere
+    async def changed(self, pulls: Sequence[KnownPullRequest]) -> Hint:  # noqa: ARG002 - nothing happens elsewhere
         """Return that nothing has to be read: what happens is recorded as it happens."""
         return Hint(self._repo)
 
-    def _state(self, pull: PullRecord) -> PullState:
+    def _state(self, pull: PullRequestRecord) -> PullRequestState:
         """Return a pull request with the commits of its branches."""
-        return PullState(
+        return PullRequestState(
             number=pull.number,
             id=str(pull.number),
             url="",
@@ -111,23 +111,23 @@ class LocalForge(SCM):
 
     # -- recording -----------------------------------------------------------------------------------------------------
 
-    async def open(self, spec: PullSpec) -> PullState:
+    async def open(self, spec: PullRequestSpec) -> PullRequestState:
         """Open a pull request, or return the one that there is."""
         return self._state(await self._records.open(spec))
 
-    async def ready(self, pull: PullState) -> None:
+    async def ready(self, pull: PullRequestState) -> None:
         """Mark a draft as ready for review."""
         await self._records.ready(pull.number)
 
-    async def close(self, pull: PullState) -> None:
+    async def close(self, pull: PullRequestState) -> None:
         """Close without merging."""
         await self._records.close(pull.number)
 
-    async def comment(self, pull: PullState, text: str, key: str) -> str:
+    async def comment(self, pull: PullRequestState, text: str, key: str) -> str:
         """Comment on the whole pull request, once per key."""
         return await self._records.comment(pull.number, text, key)
 
-    async def reply(self, pull: PullState, thread: str, text: str, key: str) -> str:
+    async def reply(self, pull: PullRequestState, thread: str, text: str, key: str) -> str:
         """Reply in a discussion, once per key."""
         return await self._records.comment(pull.number, text, key, thread)
 
@@ -135,22 +135,22 @@ class LocalForge(SCM):
         """Mark a discussion as resolved."""
         await self._records.resolve(thread)
 
-    async def request_review(self, pull: PullState, people: Sequence[str]) -> None:  # noqa: ARG002
+    async def request_review(self, pull: PullRequestState, people: Sequence[str]) -> None:  # noqa: ARG002
         """Raise `Conflict`: other people cannot see it."""
         raise Conflict(f"pull request #{pull.number} is here, where nobody else sees it", "have an agent review it")
 
     # -- what the daemon does ------------------------------------------------------------------------------------------
 
-    async def merge(self, pull: PullState, how: Merging) -> Unmergeable:
+    async def merge(self, pull: PullRequestState, how: MergeOptions) -> Unmergeable:
         """Return that it is not merged here: the daemon's merge queue does that."""
         if how.head != self._commit(pull.branch):
             return Unmergeable("its branch moved meanwhile", moved=True)
         return Unmergeable("the daemon merges it: ao merge")
 
-    async def call_off(self, pull: PullState) -> None:
+    async def cancel_merge(self, pull: PullRequestState) -> None:
         """Do nothing: it is in no queue but the daemon's."""
 
-    async def rerun(self, pull: PullState) -> int:  # noqa: ARG002
+    async def rerun(self, pull: PullRequestState) -> int:  # noqa: ARG002
         """Return 0: the daemon runs the checks."""
         return 0
 

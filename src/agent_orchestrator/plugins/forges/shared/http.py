@@ -19,37 +19,37 @@ from urllib.parse import urljoin, urlsplit
 
 from agent_orchestrator.base.text.redaction import REDACTOR
 from agent_orchestrator.errors import AoError, Temporary
-from agent_orchestrator.plugins.forges.shared.refusals import (
+from agent_orchestrator.plugins.forges.shared.rate_limits import RequestBudget
+from agent_orchestrator.plugins.forges.shared.response_errors import (
     HostText,
-    error_of_answer,
     rate_limit_error,
     rate_limit_kind,
+    response_error,
 )
-from agent_orchestrator.plugins.forges.shared.request_budget import Budget
-from agent_orchestrator.protocols.forge import LONGEST_TEXT
+from agent_orchestrator.protocols.forge import MAX_FORGE_TEXT_LENGTH
 
 if TYPE_CHECKING:
     import httpx2
 
-CONNECT_WITHIN = 10.0
+CONNECT_TIMEOUT = 10.0
 """Seconds until a connection must be open."""
 READ_TIMEOUT = 30.0
 """The longest time between two chunks of an answer, in seconds."""
-ANSWER_TIMEOUT = 120.0
+RESPONSE_TIMEOUT = 120.0
 """The longest time for one answer, in seconds."""
-MAX_ANSWER_BYTES = 64 * 1024 * 1024
+MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 """The largest answer that is read, in bytes."""
-FULL, FEW = 100, 5
+PAGE_SIZE, SMALL_PAGE_SIZE = 100, 5
 """Items per page, and items per page of a listing of which one page is too large: a single text may have a million characters."""
-MOST_OF_LISTING = 8
+LISTING_SIZE_FACTOR = 8
 """The largest size of all pages of a listing together, in multiples of `LARGEST`."""
-TRIES = 3
+MAX_ATTEMPTS = 3
 """How often a request is sent at most."""
-MOST_REDIRECTS = 5
+MAX_REDIRECTS = 5
 """Redirects that one request follows at most."""
-MOST_PAGES = 50
+MAX_PAGES = 50
 """Pages that are read of one listing unless the caller sets another limit."""
-MAX_CACHED_ANSWERS = 1_000
+MAX_CACHED_RESPONSES = 1_000
 """Answers that are cached for conditional requests."""
 MAX_CACHED_BYTES = 64 * 1024 * 1024
 """Bytes of the answers that are cached in full: their texts may be long, and a listing "since the last change" has a new URL each time."""
@@ -60,11 +60,11 @@ _UNREDACTED_KEYS = frozenset(
 )
 """Keys of a request whose values are identifiers, not text for people: no secrets are redacted in them."""
 
-Keep = Callable[[Any], Any]
+JsonExtractor = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ForgeResponse:
     """The answer to a request."""
 
     status: int
@@ -78,7 +78,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class _RawAnswer:
+class _RawResponse:
     """An answer before its status is checked and its body is parsed."""
 
     status: int
@@ -87,7 +87,7 @@ class _RawAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class _CachedAnswer:
+class _CachedResponse:
     """An answer in the cache for conditional requests."""
 
     etag: str
@@ -106,7 +106,7 @@ class _LoopClient:
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(8))
 
 
-class Http:
+class ForgeHttpClient:
     """The HTTP client for one host and one token."""
 
     def __init__(
@@ -115,30 +115,30 @@ class Http:
         speaker: HostText,
         headers: Mapping[str, str],
         *,
-        budget: Budget | None = None,
+        budget: RequestBudget | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         resource: Callable[[str], str] | None = None,
     ) -> None:
         self.base = base.rstrip("/") + "/"
-        self.speaker = speaker
-        self.budget = budget or Budget(clock)
+        self.host_text = speaker
+        self.budget = budget or RequestBudget(clock)
         self._headers = {"User-Agent": "agent-orchestrator", **headers}
         self._sleep = sleep
         self._resource_of = resource or (lambda _: "core")
-        self._cache: OrderedDict[tuple[str, str, str], _CachedAnswer] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, str, str], _CachedResponse] = OrderedDict()
         self._cached_bytes = 0
         self._redirects: OrderedDict[str, str] = OrderedDict()
         self._active: _LoopClient | None = None
-        self.skew: float | None = None
+        self.clock_skew: float | None = None
         """Seconds by which the host's clock is ahead of ours, by the last answer that has a date; None before that."""
         self._clock = clock
-        self.answers: Counter[int] = Counter()
+        self.status_counts: Counter[int] = Counter()
         """The number of answers per status."""
-        self.rejected = False
+        self.is_token_rejected = False
         """True if the host did not accept the token in the last answer (status 401)."""
 
-    async def get(self, path: str, *, keep: Keep | None = None) -> Answer:
+    async def get(self, path: str, *, keep: JsonExtractor | None = None) -> ForgeResponse:
         """Read a resource, from the cache if the host answers that it is unchanged.
 
         `keep` extracts the part of the JSON that is returned and cached.
@@ -150,43 +150,43 @@ class Http:
         raw = await self._send("GET", url, headers)
         if raw.status == 304 and cached is not None:
             self._cache.move_to_end(cache_key)
-            return Answer(200, {**raw.headers, "link": cached.links}, cached.data, unchanged=True)
-        data = self._parse_answer("GET", path, raw)
-        data = keep(data) if keep else _truncate_texts(data) if len(raw.body) > LONGEST_TEXT else data
+            return ForgeResponse(200, {**raw.headers, "link": cached.links}, cached.data, unchanged=True)
+        data = self._parse_response("GET", path, raw)
+        data = keep(data) if keep else _truncate_texts(data) if len(raw.body) > MAX_FORGE_TEXT_LENGTH else data
         if raw.status == 200 and raw.headers.get("etag"):
             size = 0 if keep else len(raw.body)
-            self._remember(cache_key, _CachedAnswer(raw.headers["etag"], data, raw.headers.get("link", ""), size))
-        return Answer(raw.status, raw.headers, data, size=len(raw.body))
+            self._remember(cache_key, _CachedResponse(raw.headers["etag"], data, raw.headers.get("link", ""), size))
+        return ForgeResponse(raw.status, raw.headers, data, size=len(raw.body))
 
-    def _remember(self, cache_key: tuple[str, str, str], answer: _CachedAnswer) -> None:
+    def _remember(self, cache_key: tuple[str, str, str], answer: _CachedResponse) -> None:
         """Cache an answer and evict the oldest ones beyond `REMEMBERED` answers or `ROOM` bytes."""
         replaced = self._cache.pop(cache_key, None)
         self._cached_bytes += answer.size - (replaced.size if replaced else 0)
         self._cache[cache_key] = answer
-        while len(self._cache) > MAX_CACHED_ANSWERS:
+        while len(self._cache) > MAX_CACHED_RESPONSES:
             self._cached_bytes -= self._cache.popitem(last=False)[1].size
         while self._cached_bytes > MAX_CACHED_BYTES:
             oldest = next(key for key, cached in self._cache.items() if cached.size)
             self._cached_bytes -= self._cache.pop(oldest).size
 
-    async def pages(self, path: str, *, most: int = MOST_PAGES, keep: Keep | None = None) -> list[Any]:
+    async def get_pages(self, path: str, *, most: int = MAX_PAGES, keep: JsonExtractor | None = None) -> list[Any]:
         """Return all items of a listing, from at most `most` pages; if one page is too large, read it again with smaller pages."""
         try:
             return await self._read_pages(path, most, keep)
-        except TooLarge:
-            smaller = path.replace(f"per_page={FULL}", f"per_page={FEW}")
+        except ResponseTooLarge:
+            smaller = path.replace(f"per_page={PAGE_SIZE}", f"per_page={SMALL_PAGE_SIZE}")
             if smaller == path:
                 raise
-            return await self._read_pages(smaller, most * FULL // FEW, keep)
+            return await self._read_pages(smaller, most * PAGE_SIZE // SMALL_PAGE_SIZE, keep)
 
-    async def _read_pages(self, path: str, most: int, keep: Keep | None) -> list[Any]:
+    async def _read_pages(self, path: str, most: int, keep: JsonExtractor | None) -> list[Any]:
         """Read a listing page by page, or raise `Temporary` if it is too long as a whole."""
         items: list[Any] = []
         size = 0
         for _ in range(most):
             answer = await self.get(path, keep=keep)
             size += answer.size
-            if size > MOST_OF_LISTING * MAX_ANSWER_BYTES:
+            if size > LISTING_SIZE_FACTOR * MAX_RESPONSE_BYTES:
                 raise Temporary(f"{_path_of(path)} is longer than {size >> 20} MB", "see who fills it, and remove that")
             items += answer.data if isinstance(answer.data, list) else []
             following = next_page(answer.headers.get("link", ""))
@@ -197,29 +197,29 @@ class Http:
 
     async def call(
         self, method: str, path: str, body: Any = None, *, safe: bool = False, allow: Collection[int] = ()
-    ) -> Answer:
+    ) -> ForgeResponse:
         """Send a request with a JSON body from which secrets are redacted, and return the answer.
 
         `safe`: the request may be repeated if its answer was cut off. `allow`: error statuses that are returned instead of raised.
         """
-        content = b"" if body is None else json.dumps(REDACTOR.tree(body, _UNREDACTED_KEYS)).encode()
+        content = b"" if body is None else json.dumps(REDACTOR.redact_tree(body, _UNREDACTED_KEYS)).encode()
         raw = await self._send(method, self._full_url(path), {"Content-Type": "application/json"}, content, safe=safe)
         if raw.status in allow and not rate_limit_kind(raw.status, raw.headers, _parse_json(raw.body)):
-            return Answer(raw.status, raw.headers, _parse_json(raw.body))
-        return Answer(raw.status, raw.headers, self._parse_answer(method, path, raw))
+            return ForgeResponse(raw.status, raw.headers, _parse_json(raw.body))
+        return ForgeResponse(raw.status, raw.headers, self._parse_response(method, path, raw))
 
-    async def tail(self, path: str, most: int) -> bytes:
+    async def get_tail(self, path: str, most: int) -> bytes:
         """Return the last `most` bytes of a large resource. It is not cached; a host that supports ranges sends only that part."""
-        for attempt in range(1, TRIES + 1):
+        for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
-                async with asyncio.timeout(ANSWER_TIMEOUT):
+                async with asyncio.timeout(RESPONSE_TIMEOUT):
                     return await self._stream_end(path, most)
             except TimeoutError:
                 raise Temporary(
-                    f"{self.speaker.name} did not send {path} within {ANSWER_TIMEOUT:g} s", "try again later"
+                    f"{self.host_text.name} did not send {path} within {RESPONSE_TIMEOUT:g} s", "try again later"
                 ) from None
             except _ConnectionLost as error:
-                if attempt == TRIES:
+                if attempt == MAX_ATTEMPTS:
                     raise self._unreachable_error("GET", path, error) from None
             await self._sleep(0.5 * 2.0**attempt)
         raise AssertionError
@@ -227,7 +227,7 @@ class Http:
     async def _stream_end(self, path: str, most: int) -> bytes:
         """Follow redirects and return the end of the resource, by a range request if the host supports it."""
         url = self._full_url(path)
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             async with self._stream("GET", url, {"Accept-Encoding": "identity"}) as response:
                 headers = _lowercase_names(response.headers)
                 if response.status_code in (301, 302, 303, 307, 308) and headers.get("location"):
@@ -235,7 +235,7 @@ class Http:
                     continue
                 if response.status_code >= 400:
                     body = await _read_whole(response)
-                    self._raise_refusal("GET", path, _RawAnswer(response.status_code, headers, body))
+                    self._raise_refusal("GET", path, _RawResponse(response.status_code, headers, body))
                 length = headers.get("content-length", "")
                 total = int(length) if length.isdigit() else 0
                 if total <= most or headers.get("accept-ranges", "").lower() != "bytes":
@@ -245,10 +245,10 @@ class Http:
                 if response.status_code >= 400:
                     body = await _read_whole(response)
                     self._raise_refusal(
-                        "GET", path, _RawAnswer(response.status_code, _lowercase_names(response.headers), body)
+                        "GET", path, _RawResponse(response.status_code, _lowercase_names(response.headers), body)
                     )
                 return await _read_end(response, most)
-        raise AoError(f"{self.speaker.name} redirects {path} in a circle")
+        raise AoError(f"{self.host_text.name} redirects {path} in a circle")
 
     async def close(self) -> None:
         """Close the connections."""
@@ -264,7 +264,7 @@ class Http:
         """Return whether a URL is at the host that the token is for."""
         return urlsplit(url)[:2] == urlsplit(self.base)[:2]
 
-    def _parse_answer(self, method: str, path: str, raw: _RawAnswer) -> Any:
+    def _parse_response(self, method: str, path: str, raw: _RawResponse) -> Any:
         """Return the JSON of an answer, or None if it has no body. Raise the error that its status stands for."""
         if raw.status >= 300:
             self._raise_refusal(method, path, raw)
@@ -274,33 +274,33 @@ class Http:
             return json.loads(raw.body)
         except (ValueError, RecursionError):
             raise Temporary(
-                f"{self.speaker.name} answered {method} {_path_of(path)} with something that is no JSON",
+                f"{self.host_text.name} answered {method} {_path_of(path)} with something that is no JSON",
                 "check apiUrl, and whether a proxy answers in its place",
             ) from None
 
-    def _raise_refusal(self, method: str, path: str, raw: _RawAnswer) -> None:
+    def _raise_refusal(self, method: str, path: str, raw: _RawResponse) -> None:
         """Raise the error of a refused request. If it was rate-limited, record that in the budget."""
         data = _parse_json(raw.body)
         request = f"{method} {_path_of(path)}"
         limit_kind = rate_limit_kind(raw.status, raw.headers, data)
         if limit_kind:
             resource = self._resource_of(urlsplit(self._full_url(path)).path)
-            until = self.budget.refused(raw.headers, secondary=limit_kind == "secondary", resource=resource)
-            raise rate_limit_error(self.speaker, request, until)
-        raise error_of_answer(self.speaker, request, raw.status, raw.headers, data)
+            until = self.budget.record_refusal(raw.headers, secondary=limit_kind == "secondary", resource=resource)
+            raise rate_limit_error(self.host_text, request, until)
+        raise response_error(self.host_text, request, raw.status, raw.headers, data)
 
     async def _send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", *, safe: bool = False
-    ) -> _RawAnswer:
+    ) -> _RawResponse:
         """Send a request, follow redirects, and retry a cut-off or failed one if repeating it cannot do harm."""
         is_repeatable = safe or method in ("GET", "HEAD")
-        for attempt in range(1, TRIES + 1):
-            is_last = attempt == TRIES
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            is_last = attempt == MAX_ATTEMPTS
             self._check_budget(method, url)
             try:
                 raw = await self._follow_redirects(method, url, headers, content)
             except _ConnectionLost as error:
-                if is_last or not (is_repeatable or error.before):
+                if is_last or not (is_repeatable or error.is_unsent):
                     raise self._unreachable_error(method, url, error) from None
             else:
                 if raw.status not in (502, 503, 504) or not is_repeatable or is_last or "retry-after" in raw.headers:
@@ -310,14 +310,16 @@ class Http:
 
     def _check_budget(self, method: str, url: str) -> None:
         """Raise `Temporary` if the host is certain to refuse the request because of its rate limit."""
-        until = self.budget.until(self._resource_of(urlsplit(url).path))
+        until = self.budget.blocked_until(self._resource_of(urlsplit(url).path))
         if until is not None:
-            raise rate_limit_error(self.speaker, f"{method} {_path_of(url)}", until)
+            raise rate_limit_error(self.host_text, f"{method} {_path_of(url)}", until)
 
-    async def _follow_redirects(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawAnswer:
+    async def _follow_redirects(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes
+    ) -> _RawResponse:
         """Send a request and follow redirects on the same host. Permanent redirects are remembered for the next request."""
         first_url = url
-        for _ in range(MOST_REDIRECTS):
+        for _ in range(MAX_REDIRECTS):
             known_target = self._redirects.get(url)
             raw = await self._send_once(method, known_target or url, headers, content)
             if known_target and raw.status == 404:
@@ -330,29 +332,29 @@ class Http:
             target = urljoin(url, location)
             if not self._is_our_host(target):
                 raise AoError(
-                    f"{self.speaker.name} redirects {method} {_path_of(first_url)} to another host", "check apiUrl"
+                    f"{self.host_text.name} redirects {method} {_path_of(first_url)} to another host", "check apiUrl"
                 )
             if raw.status in (301, 308) and method == "GET":
                 self._redirects[url] = target
-                while len(self._redirects) > MAX_CACHED_ANSWERS:
+                while len(self._redirects) > MAX_CACHED_RESPONSES:
                     self._redirects.popitem(last=False)
             url = target
         self._redirects.clear()
-        raise AoError(f"{self.speaker.name} redirects {method} {_path_of(first_url)} in a circle")
+        raise AoError(f"{self.host_text.name} redirects {method} {_path_of(first_url)} in a circle")
 
-    async def _send_once(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawAnswer:
+    async def _send_once(self, method: str, url: str, headers: Mapping[str, str], content: bytes) -> _RawResponse:
         """Send a request once, and record its status, the host's clock and the rate limits in its headers."""
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT), self._stream(method, url, headers, content) as response:
+            async with asyncio.timeout(RESPONSE_TIMEOUT), self._stream(method, url, headers, content) as response:
                 body = await _read_whole(response)
-                raw = _RawAnswer(response.status_code, _lowercase_names(response.headers), body)
+                raw = _RawResponse(response.status_code, _lowercase_names(response.headers), body)
         except TimeoutError:
             raise _ConnectionLost("time ran out", before=False) from None
-        self.answers[raw.status] += 1
+        self.status_counts[raw.status] += 1
         if (skew := _clock_skew(raw.headers.get("date", ""), self._clock())) is not None:
-            self.skew = skew
+            self.clock_skew = skew
         self.budget.record(raw.headers, raw.status)
-        self.rejected = raw.status == 401
+        self.is_token_rejected = raw.status == 401
         return raw
 
     @asynccontextmanager
@@ -381,7 +383,7 @@ class Http:
 
         loop = asyncio.get_running_loop()
         if self._active is None or self._active.loop is not loop:
-            timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_WITHIN)
+            timeout = httpx2.Timeout(READ_TIMEOUT, connect=CONNECT_TIMEOUT)
             self._active = _LoopClient(loop, httpx2.AsyncClient(timeout=timeout, follow_redirects=False))
         return self._active
 
@@ -394,11 +396,11 @@ class Http:
         return Temporary(f"{host} could not be asked ({method} {_path_of(url)}): {error.reason}", remedy)
 
 
-class TooLarge(Temporary):
+class ResponseTooLarge(Temporary):
     """The error for an answer that is larger than `LARGEST`."""
 
     def __init__(self) -> None:
-        super().__init__(f"an answer is larger than {MAX_ANSWER_BYTES >> 20} MB", "ask for less at a time")
+        super().__init__(f"an answer is larger than {MAX_RESPONSE_BYTES >> 20} MB", "ask for less at a time")
 
 
 class _ConnectionLost(Exception):
@@ -407,7 +409,7 @@ class _ConnectionLost(Exception):
     def __init__(self, reason: str, *, before: bool) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.before = before
+        self.is_unsent = before
 
 
 def next_page(link: str) -> str | None:
@@ -424,13 +426,13 @@ def next_page(link: str) -> str | None:
 
 
 async def _read_whole(response: httpx2.Response) -> bytes:
-    """Read a whole body, or raise `TooLarge`."""
+    """Read a whole body, or raise `ResponseTooLarge`."""
     chunks, size = [], 0
     async for chunk in response.aiter_bytes(_CHUNK_BYTES):
         chunks.append(chunk)
         size += len(chunk)
-        if size > MAX_ANSWER_BYTES:
-            raise TooLarge
+        if size > MAX_RESPONSE_BYTES:
+            raise ResponseTooLarge
     return b"".join(chunks)
 
 
@@ -459,7 +461,7 @@ def _truncate_texts(data: Any) -> Any:
             else ()
         ):
             if isinstance(value, str):
-                container[key] = value[: LONGEST_TEXT + 1]  # the extra character shows later that it was cut
+                container[key] = value[: MAX_FORGE_TEXT_LENGTH + 1]  # the extra character shows later that it was cut
             else:
                 pending.append(value)
     return data
@@ -500,11 +502,11 @@ def _clock_skew(date: str, now: float) -> float | None:
         return None
 
 
-_CLIENTS: dict[tuple[str, str, str], Http] = {}
+_CLIENTS: dict[tuple[str, str, str], ForgeHttpClient] = {}
 """The clients in use, by kind, base URL and the token's digest."""
 
 
-def shared_client(kind: str, base: str, digest: str, make: Callable[[], Http]) -> Http:
+def shared_client(kind: str, base: str, digest: str, make: Callable[[], ForgeHttpClient]) -> ForgeHttpClient:
     """Return the client for a host and a token, made at first use. All its users share its budget, cache and connections."""
     key = (kind, base.rstrip("/"), digest)
     if key not in _CLIENTS:
@@ -512,12 +514,12 @@ def shared_client(kind: str, base: str, digest: str, make: Callable[[], Http]) -
     return _CLIENTS[key]
 
 
-def shared_clients() -> list[Http]:
+def shared_clients() -> list[ForgeHttpClient]:
     """Return every client in use, for `ao doctor`."""
     return list(_CLIENTS.values())
 
 
-async def close_all() -> None:
+async def close_shared_clients() -> None:
     """Close the connections of all clients."""
     for client in _CLIENTS.values():
         await client.close()

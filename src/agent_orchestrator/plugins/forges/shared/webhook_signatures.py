@@ -19,17 +19,17 @@ def is_signed(body: bytes, signature: str, secrets: Sequence[str], prefix: str =
     candidate = signature.strip().lower().encode("utf-8", "replace")
     is_match = False
     for secret in secrets:
-        digest = hmac.new(as_bytes(secret), body, hashlib.sha256).hexdigest()
+        digest = hmac.new(secret_bytes(secret), body, hashlib.sha256).hexdigest()
         is_match |= hmac.compare_digest(f"{prefix}{digest}".encode(), candidate) and bool(secret)
     return is_match
 
 
-def as_bytes(secret: str) -> bytes:
+def secret_bytes(secret: str) -> bytes:
     """Return a secret as bytes: an environment variable may hold bytes that are not UTF-8."""
     return secret.encode("utf-8", "surrogateescape")
 
 
-def payload_of(body: bytes) -> Mapping[str, Any]:
+def parse_payload(body: bytes) -> Mapping[str, Any]:
     """Return the body's JSON object, or raise `UsageError`."""
     try:
         payload = json.loads(body.decode())

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent_orchestrator.errors import AoError, Missing, Temporary
-from agent_orchestrator.protocols.host import Completed, Host
+from agent_orchestrator.protocols.host import Host, ProgramResult
 
-NAMES = ("docker", "podman")
+ENGINE_NAMES = ("docker", "podman")
 INFO_TIMEOUT = 20.0
 CALL_TIMEOUT = 120.0
 REMEDY = "start Docker or podman, or use another runtime"
@@ -42,7 +42,7 @@ class Engine:
     desktop: bool = False
     """Whether it runs in its own virtual machine: this machine's sockets cannot be mounted into its containers."""
 
-    def owner(self) -> tuple[str, ...]:
+    def user_options(self) -> tuple[str, ...]:
         """Return the options that make the container's user the one who runs this process, so that files stay that user's."""
         user_and_group = f"{os.getuid()}:{os.getgid()}"
         if self.name == "podman" and self.rootless:
@@ -55,7 +55,7 @@ class Engine:
 async def find_engine(host: Host, requested: str = "auto") -> Engine:
     """Return the wanted engine, or the first that responds. Raises `Missing` if none does."""
     problems = []
-    for name in NAMES if requested == "auto" else (requested,):
+    for name in ENGINE_NAMES if requested == "auto" else (requested,):
         if host.which(name) is None:
             problems.append(f"{name} is not installed")
             continue
@@ -95,7 +95,9 @@ def client_environment() -> dict[str, str]:
     }
 
 
-async def call(host: Host, argv: Sequence[str], *, ok: Sequence[str] = (), timeout: float = CALL_TIMEOUT) -> Completed:
+async def run_engine(
+    host: Host, argv: Sequence[str], *, ok: Sequence[str] = (), timeout: float = CALL_TIMEOUT
+) -> ProgramResult:
     """Run a command of the engine. Raises `Temporary` if it fails, unless its error text contains one of `ok`."""
     result = await host.run(argv, timeout=timeout)
     if result.code and not any(text in result.error.lower() for text in ok):

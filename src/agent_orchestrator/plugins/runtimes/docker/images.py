@@ -14,16 +14,16 @@ from agent_orchestrator.base.files.safe import read_regular_file
 from agent_orchestrator.errors import Missing, Temporary
 from agent_orchestrator.plugins.runtimes.docker.engine import Engine
 from agent_orchestrator.plugins.runtimes.docker.network import RELAYS
-from agent_orchestrator.protocols import Container, Report
+from agent_orchestrator.protocols import Container, LineCallback
 from agent_orchestrator.protocols.host import Host
 
 DEFAULT_DOCKERFILE = Path(__file__).with_name("Dockerfile")
-NAME = "agent-orchestrator"
+IMAGE_NAME_PREFIX = "agent-orchestrator"
 BUILD_TIMEOUT = 3600.0
-PRESENCE_VALID_FOR = 60.0
+PRESENCE_CACHE_SECONDS = 60.0
 """Seconds for which an image that was present is not checked again."""
 
-INSTALL: Mapping[str, str] = {
+INSTALL_COMMANDS: Mapping[str, str] = {
     "aider": "python3 -m pip install --no-cache-dir aider-chat",
     "amp": "npm install -g @sourcegraph/amp",
     "auggie": "npm install -g @augmentcode/auggie",
@@ -68,11 +68,11 @@ class Images:
     """By name: when the image was last present, and the image."""
     _building: dict[str, asyncio.Lock] = field(default_factory=dict)
 
-    async def get(self, engine: Engine, container: Container, report: Report) -> Image:
+    async def get(self, engine: Engine, container: Container, report: LineCallback) -> Image:
         """Return the image, pulling or building it if it is not present. Raises `Missing` if that fails."""
         name = container.image or _tag(container)
         checked_at, image = self._present.get(name, (0.0, None))
-        if image and time.monotonic() - checked_at < PRESENCE_VALID_FOR:
+        if image and time.monotonic() - checked_at < PRESENCE_CACHE_SECONDS:
             return image
         async with self._building.setdefault(name, asyncio.Lock()):
             image_id = await self._id(engine, name)
@@ -98,7 +98,7 @@ class Images:
         result = await self.host.run([engine.name, "image", "inspect", "--format", "{{.Id}}", name])
         return result.text.strip() or None if result.code == 0 else None
 
-    async def _pull(self, engine: Engine, name: str, report: Report) -> None:
+    async def _pull(self, engine: Engine, name: str, report: LineCallback) -> None:
         """Pull the image. Raises `Missing` if that fails."""
         report(f"{engine.name} pull {name}")
         last_line = [""]
@@ -110,14 +110,14 @@ class Images:
                 f"the image {name} could not be had: {last_line[0]}", "correct docker.image, or pull it yourself"
             )
 
-    async def _build(self, engine: Engine, name: str, container: Container, report: Report) -> None:
+    async def _build(self, engine: Engine, name: str, container: Container, report: LineCallback) -> None:
         """Build the image from the project's Dockerfile or the default one. Raises `Missing` if that fails."""
         file = container.dockerfile
         report(f"building the image {name} from {file or 'the shipped Dockerfile'}; this is done once")
         last_line = [""]
         argv = [engine.name, "build", "--tag", name]
         if file is None:
-            argv += ["--build-arg", f"INSTALL={INSTALL.get(container.agent, 'true')}", "-"]
+            argv += ["--build-arg", f"INSTALL={INSTALL_COMMANDS.get(container.agent, 'true')}", "-"]
             dockerfile = DEFAULT_DOCKERFILE.read_bytes()
         else:
             argv += ["-"]
@@ -153,17 +153,17 @@ def _tag(container: Container) -> str:
                 f"the Dockerfile {container.dockerfile} cannot be read: {error.strerror or error}",
                 "correct docker.dockerfile",
             ) from None
-        return f"{NAME}/project:{hashlib.sha256(content).hexdigest()[:12]}"
+        return f"{IMAGE_NAME_PREFIX}/project:{hashlib.sha256(content).hexdigest()[:12]}"
     agent = container.agent
-    if agent not in INSTALL and agent not in AGENTS_WITHOUT_INSTALL:
+    if agent not in INSTALL_COMMANDS and agent not in AGENTS_WITHOUT_INSTALL:
         raise Missing(
             f"the shipped image cannot get the program of agent {agent}", "name an image that has it: docker.image"
         )
-    ingredients = json.dumps([DEFAULT_DOCKERFILE.read_text(), INSTALL.get(agent, "")])
-    return f"{NAME}/{agent}:{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}"
+    ingredients = json.dumps([DEFAULT_DOCKERFILE.read_text(), INSTALL_COMMANDS.get(agent, "")])
+    return f"{IMAGE_NAME_PREFIX}/{agent}:{hashlib.sha256(ingredients.encode()).hexdigest()[:12]}"
 
 
-def _keeping_last_line(report: Report, last_line: list[str]) -> Report:
+def _keeping_last_line(report: LineCallback, last_line: list[str]) -> LineCallback:
     """Return a report function that also stores the last line in `last`."""
 
     def handle_line(text: str) -> None:

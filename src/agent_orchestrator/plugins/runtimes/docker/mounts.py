@@ -17,7 +17,7 @@ from agent_orchestrator.base.git.refs import Layout, find_layout
 from agent_orchestrator.protocols import Mount
 
 HOOKS = "hooks"
-_READ_ONLY = ("config", "config.worktree", "HEAD", "index", "info", HOOKS, "modules", "objects/info")
+_READ_ONLY_PATHS = ("config", "config.worktree", "HEAD", "index", "info", HOOKS, "modules", "objects/info")
 """Read-only paths of the repository that a worktree belongs to; HEAD and index are those of the main checkout."""
 
 
@@ -47,7 +47,7 @@ def _worktree_mounts(workspace: Path, layout: Layout) -> Iterator[Mount]:
     (common / "modules").mkdir(exist_ok=True)
     if _has_worktree_config(common):
         touch(worktree_git_dir / "config.worktree")
-    yield from (_read_only(common / name) for name in _READ_ONLY if (common / name).exists())
+    yield from (_read_only(common / name) for name in _READ_ONLY_PATHS if (common / name).exists())
     yield _read_only(worktree_git_dir.parent)
     yield _writable(worktree_git_dir)
     yield from (

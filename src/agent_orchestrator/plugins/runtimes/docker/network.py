@@ -34,7 +34,7 @@ class NetworkSetup:
     """Options for the engine."""
     mounts: tuple[Mount, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
-    before: tuple[str, ...] = ()
+    script_lines: tuple[str, ...] = ()
     """Lines of its script."""
     rules: tuple[str, ...] = ()
     """The lines of the proxy's rules file; empty if there is no proxy."""

@@ -20,9 +20,9 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 PORTS = (80, 443)
-LONGEST_HEAD = 65536
-HEAD_WITHIN = 30.0
-CONNECT_WITHIN = 20.0
+MAX_HEAD_BYTES = 65536
+HEAD_TIMEOUT = 30.0
+CONNECT_TIMEOUT = 20.0
 MAX_LOG_BYTES = 1_000_000
 
 Reader: TypeAlias = asyncio.StreamReader
@@ -47,10 +47,10 @@ class Proxy:
             is_match = name.endswith(pattern[1:]) if pattern.startswith("*.") else name == pattern
             if is_match and (port == allowed_port if allowed_port else port in PORTS):
                 return
-        self.note(f"{host}:{port}")
+        self.log_refusal(f"{host}:{port}")
         raise HostRefused(f"{host}:{port}")
 
-    def note(self, what: str) -> None:
+    def log_refusal(self, what: str) -> None:
         """Append a refused host to the log, up to `NOTED` bytes."""
         try:
             if not os.path.exists(self.log) or os.path.getsize(self.log) < MAX_LOG_BYTES:
@@ -62,7 +62,7 @@ class Proxy:
     async def serve(self, reader: Reader, writer: Writer) -> None:
         """Serve one connection of the container."""
         try:
-            async with asyncio.timeout(HEAD_WITHIN):
+            async with asyncio.timeout(HEAD_TIMEOUT):
                 head = await reader.readuntil(b"\r\n\r\n")
             line, _, header_lines = head.partition(b"\r\n")
             method, target, version = line.decode("latin-1").split(" ")
@@ -91,7 +91,7 @@ class Proxy:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             await copy_both_ways((reader, writer), upstream)
 
-    async def to_daemon(self, reader: Reader, writer: Writer) -> None:
+    async def forward_to_daemon(self, reader: Reader, writer: Writer) -> None:
         """Forward a connection to the daemon, which checks the session's token itself."""
         host, port = split_host_port(self.daemon)
         try:
@@ -121,7 +121,7 @@ def closing_headers(headers: bytes) -> bytes:
 async def connect(host: str, port: int) -> tuple[Reader, Writer]:
     """Connect to a host. Raises `OSError` if it does not answer in time."""
     try:
-        async with asyncio.timeout(CONNECT_WITHIN):
+        async with asyncio.timeout(CONNECT_TIMEOUT):
             return await asyncio.open_connection(host, port)
     except TimeoutError:
         raise OSError(f"{host}:{port} does not answer") from None
@@ -161,12 +161,12 @@ async def main(sockets: str, log: str, daemon: str, *allowed: str) -> None:
     """Serve until the parent process has ended."""
     os.umask(0o077)
     proxy = Proxy(log, daemon, list(allowed))
-    handlers = {"proxy.sock": proxy.serve, **({"daemon.sock": proxy.to_daemon} if daemon != "-" else {})}
+    handlers = {"proxy.sock": proxy.serve, **({"daemon.sock": proxy.forward_to_daemon} if daemon != "-" else {})}
     for name, handler in handlers.items():
         path = os.path.join(sockets, name)
         if os.path.lexists(path):
             os.unlink(path)
-        await asyncio.start_unix_server(handler, path, limit=LONGEST_HEAD)
+        await asyncio.start_unix_server(handler, path, limit=MAX_HEAD_BYTES)
     ended = asyncio.Event()
     parent = os.pidfd_open(os.getppid())
     asyncio.get_running_loop().add_reader(parent, ended.set)

@@ -38,18 +38,18 @@ from agent_orchestrator.plugins.runtimes.docker.network import network_setup
 from agent_orchestrator.plugins.runtimes.docker.script import script
 from agent_orchestrator.plugins.runtimes.process import (
     TERM,
-    Process,
+    ProcessRuntime,
     launch_file,
     launch_from_handle,
     read_text,
     write_private,
 )
 from agent_orchestrator.plugins.runtimes.screen_text import text_of_log
-from agent_orchestrator.protocols import Container, Exit, Gone, Handle, LaunchSpec, Mount, Report
+from agent_orchestrator.protocols import Container, Exit, Gone, Handle, LaunchSpec, LineCallback, Mount
 from agent_orchestrator.protocols.host import Host, ProcessId
 
 LABEL = "agent-orchestrator"
-PIDS = 4096
+MAX_PROCESSES = 4096
 START_TIMEOUT = 60.0
 """Seconds that the engine gets to start a container."""
 KILL_TIMEOUT = 10.0
@@ -68,11 +68,11 @@ _GONE_ERRORS = (
 _STATE_FORMAT = "{{.State.ExitCode}} {{.State.OOMKilled}}"
 
 
-class Docker(Process):
+class DockerRuntime(ProcessRuntime):
     """Agents in containers."""
 
     name = "docker"
-    sockets = "box"
+    socket_prefix = "box"
 
     def __init__(self, config: Mapping[str, Any], host: Host) -> None:
         super().__init__(config, host)
@@ -86,7 +86,7 @@ class Docker(Process):
             self._engines[configured_name] = await engines.find_engine(self._host, configured_name)
         return self._engines[configured_name]
 
-    async def prepare_image(self, container: Container, report: Report) -> None:
+    async def prepare_image(self, container: Container, report: LineCallback) -> None:
         """Get or build the image."""
         await self._images.get(await self._engine(container.engine), container, report)
 
@@ -110,7 +110,7 @@ class Docker(Process):
 
     def _name(self, launch: Mapping[str, str]) -> str:
         """Return the container's name."""
-        return f"ao-{self._home_hash()}-{Path(launch['socket']).stem.removeprefix(f'{self.sockets}-')}"
+        return f"ao-{self._home_hash()}-{Path(launch['socket']).stem.removeprefix(f'{self.socket_prefix}-')}"
 
     def _home_hash(self) -> str:
         """Return a hash that identifies this home in labels and names."""
@@ -139,7 +139,7 @@ class Docker(Process):
             started=_started_file(launch),
             size=(spec.columns, spec.rows),
             stdin=spec.stdin,
-            before=network.before,
+            before=network.script_lines,
         )
         write_private(_script_file(launch), content.encode(errors="surrogateescape"))
         if network.rules:
@@ -148,7 +148,7 @@ class Docker(Process):
             *_FIXED_OPTIONS,
             *_limit_options(container),
             *network.options,
-            *engine.owner(),
+            *engine.user_options(),
             *_mount_options(mounts),
         ]
         labels = {"home": self._home_hash(), "session": spec.session, "generation": str(spec.generation)}
@@ -288,14 +288,14 @@ class Docker(Process):
     async def _kill(self, handle: Handle, name: str) -> None:
         """Send a signal to the container; a container that is gone is no error."""
         argv = [handle.address["engine"] or "docker", "kill", "--signal", name, handle.address["container"]]
-        await engines.call(self._host, argv, ok=_GONE_ERRORS)
+        await engines.run_engine(self._host, argv, ok=_GONE_ERRORS)
 
     async def discard(self, handle: Handle) -> None:
         """Remove terminal and container; a container that the engine cannot remove now is found again by its labels."""
         await super().discard(handle)
         with contextlib.suppress(AoError):
             argv = [handle.address["engine"] or "docker", "rm", "--force", "--volumes", handle.address["container"]]
-            await engines.call(self._host, argv, ok=_GONE_ERRORS)
+            await engines.run_engine(self._host, argv, ok=_GONE_ERRORS)
         for file in (_script_file(launch_from_handle(handle)), _rules_file(launch_from_handle(handle))):
             file.unlink(missing_ok=True)
         shutil.rmtree(Path(handle.address["socket"]).with_suffix(".net"), ignore_errors=True)
@@ -320,7 +320,7 @@ class Docker(Process):
     async def _labelled_launches(self, engine: Engine) -> dict[str, dict[str, str]]:
         """Return the engine's containers of this home: the launch by container id."""
         list_command = [engine.name, "ps", "--all", "--quiet", "--filter", f"label={LABEL}.home={self._home_hash()}"]
-        ids = (await engines.call(self._host, list_command)).text.split()
+        ids = (await engines.run_engine(self._host, list_command)).text.split()
         if not ids:
             return {}
         inspect_command = [engine.name, "container", "inspect", "--format", "{{.Id}} {{json .Config.Labels}}", *ids]
@@ -336,7 +336,7 @@ class Docker(Process):
 
 
 _FIXED_OPTIONS = (
-    *("--init", "--pull", "never", "--log-driver", "none", "--pids-limit", str(PIDS)),
+    *("--init", "--pull", "never", "--log-driver", "none", "--pids-limit", str(MAX_PROCESSES)),
     *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
     *(("--security-opt", "label=disable") if Path("/sys/fs/selinux/enforce").exists() else ()),
 )

@@ -14,7 +14,7 @@ import sys
 import termios
 import tty
 
-DETACH = b"\x1d"
+DETACH_KEY = b"\x1d"
 # Switches off what the program may have switched on: alternate screen, mouse, bracketed paste, focus, application keys, colours.
 RESET_MODES = (
     b"\x1b[?1049l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[?1004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
@@ -34,11 +34,11 @@ class OutputFilter:
     """Filters an agent's output: removes what must not reach a person's terminal. tmux does the same with its panes."""
 
     def __init__(self) -> None:
-        self._held = b""
+        self._unfinished = b""
 
     def __call__(self, output: bytes) -> bytes:
         """Return the part of the output, and of what was held back before, that may be shown now."""
-        data, self._held = self._held + output, b""
+        data, self._unfinished = self._unfinished + output, b""
         parts = []
         while begin := _STRING_BEGIN.search(data):
             start, end = begin.start(), _STRING_END.search(data, begin.end())
@@ -46,17 +46,17 @@ class OutputFilter:
             if end is None:
                 # A string that is too long is dropped: its beginning is kept with a mark that never matches as harmless.
                 is_short = len(data) - start <= _MAX_STRING
-                self._held = data[start:] if is_short else begin[0] + b"!" + data[-1:]
+                self._unfinished = data[start:] if is_short else begin[0] + b"!" + data[-1:]
                 return b"".join(parts)
             if _HARMLESS_STRING.match(data, start):
                 parts.append(data[start : end.end()])
             data = data[end.end() :]
         if _PARTIAL_BEGIN.search(data):
-            data, self._held = data[:-1], data[-1:]
+            data, self._unfinished = data[:-1], data[-1:]
         return b"".join((*parts, data))
 
 
-class Detached(Exception):
+class DetachRequested(Exception):
     """Raised when the person pressed the detach key, or the terminal is closing."""
 
 
@@ -76,7 +76,7 @@ def main(path: str, name: str, watch: bool) -> int:
         tty.setraw(0)  # this drops what was typed before the prompt
         os.write(1, f"[{name}: Ctrl-] detaches]\r\n".encode())
         relay(holder, watch)
-    except Detached:
+    except DetachRequested:
         reason = "detached"
     finally:
         os.write(1, RESET_MODES)
@@ -112,7 +112,7 @@ def relay(holder: socket.socket, watch: bool) -> None:
         ready, _, _ = select.select([0, holder.fileno(), wakeup_read], [], [])
         if wakeup_read in ready:
             if set(os.read(wakeup_read, 512)) - {signal.SIGWINCH}:
-                raise Detached
+                raise DetachRequested
             send(holder, b"R", size())
         if holder.fileno() in ready:
             try:
@@ -124,11 +124,11 @@ def relay(holder: socket.socket, watch: bool) -> None:
             write_all(screen(output))
         if 0 in ready:
             keys = os.read(0, 65536)
-            typed, detach, _ = keys.partition(DETACH)
+            typed, detach, _ = keys.partition(DETACH_KEY)
             if typed and not watch:
                 send(holder, b"K", typed)
             if detach or not keys:
-                raise Detached
+                raise DetachRequested
 
 
 def send(holder: socket.socket, kind: bytes, body: bytes) -> None:

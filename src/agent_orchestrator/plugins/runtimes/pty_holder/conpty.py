@@ -17,8 +17,14 @@ from shutil import which
 from socket import AF_INET, socket, socketpair
 from typing import Protocol, cast
 
-from .holder import LINGER, POLLIN, POLLOUT, Client, Holder
-from .spec import Spec, lines, write_atomically
+from .holder import (
+    LAST_OUTPUT_TIMEOUT,
+    POLLIN,
+    POLLOUT,
+    Holder,
+    HolderConnection,
+)
+from .spec import HolderSpec, lines, write_atomically
 
 LOOPBACK = "127.0.0.1"
 _REPORT_NOT_FOUND = "import sys; sys.stderr.write(sys.argv[1] + ': not found\\n'); sys.exit(127)"
@@ -93,10 +99,10 @@ class SocketPoll:
 class ConsoleHolder(Holder):
     """The loop around one pseudo console."""
 
-    def __init__(self, spec: Spec, console: Console, listener: socket, log: int, token: bytes) -> None:
+    def __init__(self, spec: HolderSpec, console: Console, listener: socket, log: int, token: bytes) -> None:
         self.set_initial_state(spec, console.pid, listener, log)
         self.console, self.token = console, token
-        self.authenticated: set[Client] = set()
+        self.authenticated: set[HolderConnection] = set()
         self.output: deque[bytes] = deque()
         self.receiver, self.waker = socketpair()
         self.receiver.setblocking(False)
@@ -127,7 +133,7 @@ class ConsoleHolder(Holder):
         """Handle what the reading thread has queued."""
         signals = self.receiver.recv(65536)
         while self.output:
-            self.keep(self.output.popleft())
+            self.handle_output(self.output.popleft())
         if b"e" in signals:
             self.reap_children()
 
@@ -135,9 +141,9 @@ class ConsoleHolder(Holder):
         """Record the program's end, after all its output."""
         if self.ended or (self.reader.is_alive() and self.console.isalive()):
             return
-        self.reader.join(LINGER)
+        self.reader.join(LAST_OUTPUT_TIMEOUT)
         while self.output:
-            self.keep(self.output.popleft())
+            self.handle_output(self.output.popleft())
         self.ended = True
         code = self.console.get_exitstatus()
         self.note_end(1 if code is None else code)
@@ -162,10 +168,10 @@ class ConsoleHolder(Holder):
         except OSError:
             return
         connection.setblocking(False)
-        self.clients[connection.fileno()] = Client(connection)
+        self.clients[connection.fileno()] = HolderConnection(connection)
         self.poll.register(connection.fileno(), POLLIN)
 
-    def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
+    def on_frame(self, client: HolderConnection, kind: bytes, body: bytes) -> None:
         """Handle one frame; a connection that has not sent the token is closed."""
         if client in self.authenticated:
             super().on_frame(client, kind, body)
@@ -174,13 +180,13 @@ class ConsoleHolder(Holder):
         else:
             client.closing = True
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: HolderConnection) -> None:
         """Close a connection."""
         self.authenticated.discard(client)
         super().drop(client)
 
 
-def spawn(spec: Spec, console: Console) -> None:
+def spawn(spec: HolderSpec, console: Console) -> None:
     """Start the agent's program. Exits with an error if that fails, or if it needs standard input from a file."""
     if spec.stdin is not None:
         raise SystemExit(
@@ -201,7 +207,7 @@ def spawn(spec: Spec, console: Console) -> None:
 
 def main(spec_file: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
-    spec = Spec(spec_file)
+    spec = HolderSpec(spec_file)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not try_lock(lock) or lines(spec.file("holder") + ".json"):
         return

@@ -10,7 +10,15 @@ import sys
 import time
 
 from .lease import kill_descendants
-from .spec import Spec, append, lines, start_agent, uint16, unlink, write_atomically
+from .spec import (
+    HolderSpec,
+    append,
+    lines,
+    start_agent,
+    uint16,
+    unlink,
+    write_atomically,
+)
 from .terminal import ANSWERS, Modes, Scrollback, without_answers
 
 if sys.platform != "win32":
@@ -19,31 +27,31 @@ if sys.platform != "win32":
 
 POLLIN, POLLOUT = getattr(select, "POLLIN", 1), getattr(select, "POLLOUT", 4)
 
-BACKLOG = 1048576
+MAX_UNSENT_BYTES = 1048576
 # Seconds that keystrokes without Enter hold a message back.
 TYPING_HOLD_SECONDS = 30.0
 # Seconds between a message and its Enter: programs with bracketed paste drop an Enter that comes at once.
-ENTER_AFTER = 0.05
-ENTER_AFTER_PASTE = 0.6
+ENTER_DELAY = 0.05
+PASTE_ENTER_DELAY = 0.6
 # Seconds for attachments to take the last output, and milliseconds of silence that make it the last.
-LINGER = 2.0
-LAST_OUTPUT = 30
-REQUEST_LIMIT = 16777216
-LEASE_OVER = (
+LAST_OUTPUT_TIMEOUT = 2.0
+LAST_OUTPUT_SILENCE_MS = 30
+MAX_FRAME_BYTES = 16777216
+LEASE_OVER_NOTICE = (
     b"\r\n[the daemon was not heard of for too long: this agent is ended, and goes on where it is heard of]\r\n"
 )
 
 
-class Client:
+class HolderConnection:
     """A connection to the holder."""
 
     def __init__(self, connection: _socket.socket) -> None:
         self.connection = connection
         self.attached = False
-        self.watches = False
+        self.is_watching = False
         self.inbox = b""
         self.outbox = bytearray()
-        self.behind = False
+        self.is_behind = False
         self.closing = False
 
     def fileno(self) -> int:
@@ -55,7 +63,7 @@ class Client:
         complete_frames = []
         while len(self.inbox) >= 5:
             end = 5 + int.from_bytes(self.inbox[1:5], "big")
-            if end > REQUEST_LIMIT:
+            if end > MAX_FRAME_BYTES:
                 raise ValueError("frame too long")
             if len(self.inbox) < end:
                 break
@@ -70,7 +78,7 @@ class Holder:
     wakeup: int
     poll: select.poll
 
-    def __init__(self, spec: Spec, ends: tuple[int, int], agent: int, listener: _socket.socket, log: int) -> None:
+    def __init__(self, spec: HolderSpec, ends: tuple[int, int], agent: int, listener: _socket.socket, log: int) -> None:
         self.set_initial_state(spec, agent, listener, log)
         # The program's end is kept open here: otherwise the terminal would count as hung up whenever no process has it open.
         self.master, self.slave = ends
@@ -86,11 +94,11 @@ class Holder:
         if spec.lease is not None and spec.lease.timer is not None:
             self.poll.register(spec.lease.timer, POLLIN)
 
-    def set_initial_state(self, spec: Spec, agent: int, listener: _socket.socket, log: int) -> None:
+    def set_initial_state(self, spec: HolderSpec, agent: int, listener: _socket.socket, log: int) -> None:
         """Set the initial state."""
         self.spec, self.agent, self.listener, self.log = spec, agent, listener, log
-        self.clients: dict[int, Client] = {}
-        self.leader: Client | None = None
+        self.clients: dict[int, HolderConnection] = {}
+        self.leader: HolderConnection | None = None
         self.modes = Modes()
         self.scrollback = Scrollback()
         self.output_tail = b""
@@ -98,9 +106,9 @@ class Holder:
         self.enter_at: float | None = None
         self.enter_pause: float | None = None
         self.typed_at: float | None = None
-        self.delivered = set(lines(spec.file("delivered")))
+        self.delivered_ids = set(lines(spec.file("delivered")))
         self.ended = False
-        self.give_up_at: float | None = None
+        self.close_deadline: float | None = None
         self.reason = ""
         self.master = -1
 
@@ -113,7 +121,7 @@ class Holder:
     def run(self) -> None:
         """Run until the agent has ended and all attachments have received its last output."""
         self.reap_children()
-        while not self.finished():
+        while not self.is_finished():
             for end, event in self.poll.poll(self.timeout()):
                 if end == self.wakeup:
                     self.wake()
@@ -134,28 +142,28 @@ class Holder:
     def timeout(self) -> float | None:
         """Return the milliseconds until something is due, or None if nothing is."""
         now = time.monotonic()
-        delays = [due_at - now for due_at in (self.enter_at, self.give_up_at) if due_at is not None]
+        delays = [due_at - now for due_at in (self.enter_at, self.close_deadline) if due_at is not None]
         if self.spec.lease is not None and self.spec.lease.timer is None and not self.ended:
-            delays.append(self.spec.lease.left())
+            delays.append(self.spec.lease.seconds_left())
         return max(0, min(delays) * 1000 + 1) if delays else None
 
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Return whether the loop may end: all attachments have the last output, or the time for that is over."""
-        if self.give_up_at is None:
+        if self.close_deadline is None:
             return False
-        return time.monotonic() >= self.give_up_at or not any(client.outbox for client in self.clients.values())
+        return time.monotonic() >= self.close_deadline or not any(client.outbox for client in self.clients.values())
 
     # -- the agent
 
     def reap_children(self) -> None:
         """Record the agent's end, after all its output; other ended children are orphans of the agent and only reaped."""
-        pid, status = _next_ended()
+        pid, status = _reap_child()
         while pid and pid != self.agent:
-            pid, status = _next_ended()
+            pid, status = _reap_child()
         if not pid:
             return
         self.ended = True
-        self.read_the_rest()
+        self.read_last_output()
         self.poll.unregister(self.master)
         self.note_end(os.waitstatus_to_exitcode(status))
 
@@ -170,7 +178,7 @@ class Holder:
         except OSError:
             # The disk is full: the end is still noticed, only the exit status is lost.
             pass
-        self.give_up_at = time.monotonic() + LINGER
+        self.close_deadline = time.monotonic() + LAST_OUTPUT_TIMEOUT
         self.poll.unregister(self.listener.fileno())
         self.listener.close()
         unlink(self.spec.socket)
@@ -180,24 +188,24 @@ class Holder:
         if self.spec.lease is None or self.ended or not self.spec.lease.is_over():
             return
         if not self.reason:
-            self.keep(LEASE_OVER)
+            self.handle_output(LEASE_OVER_NOTICE)
         self.reason = "lease"
         kill_descendants(self.agent)
         self.reap_children()
         # Killed but not gone: it hangs in the kernel, and ends as soon as it leaves that.
         self.spec.lease.recheck_soon()
 
-    def read_the_rest(self) -> None:
+    def read_last_output(self) -> None:
         """Read the last output, without waiting for a child that still has the terminal open."""
         os.close(self.slave)
         poller = select.poll()
         poller.register(self.master, POLLIN)
-        deadline = time.monotonic() + LINGER
-        while poller.poll(LAST_OUTPUT) and time.monotonic() < deadline:
+        deadline = time.monotonic() + LAST_OUTPUT_TIMEOUT
+        while poller.poll(LAST_OUTPUT_SILENCE_MS) and time.monotonic() < deadline:
             output = _read(self.master)
             if not output:
                 return
-            self.keep(output)
+            self.handle_output(output)
 
     def on_terminal(self, event: int) -> None:
         """Read output and write pending input."""
@@ -205,9 +213,9 @@ class Holder:
             self.write_pending()
         output = _read(self.master) if event & POLLIN else None
         if output:
-            self.keep(output)
+            self.handle_output(output)
 
-    def keep(self, output: bytes) -> None:
+    def handle_output(self, output: bytes) -> None:
         """Log output, add it to the scrollback, send it to attachments, and answer the terminal queries in it."""
         try:
             os.write(self.log, output)
@@ -278,10 +286,10 @@ class Holder:
             if int.from_bytes(peer[4:8], sys.byteorder) != os.getuid():
                 connection.close()
                 return
-        self.clients[descriptor] = Client(connection)
+        self.clients[descriptor] = HolderConnection(connection)
         self.poll.register(descriptor, POLLIN)
 
-    def on_client(self, client: Client, event: int) -> None:
+    def on_client(self, client: HolderConnection, event: int) -> None:
         """Read from and write to one connection."""
         if event & POLLOUT:
             self.flush(client)
@@ -303,28 +311,28 @@ class Holder:
         if client.closing and not client.outbox:
             self.drop(client)
 
-    def drop(self, client: Client) -> None:
+    def drop(self, client: HolderConnection) -> None:
         """Close a connection."""
         if self.clients.pop(client.fileno(), None) is not None:
             self.poll.unregister(client.fileno())
             client.connection.close()
         if client is self.leader:
-            others = (other for other in self.clients.values() if other.attached and not other.watches)
+            others = (other for other in self.clients.values() if other.attached and not other.is_watching)
             self.leader = next(others, None)
 
-    def on_frame(self, client: Client, kind: bytes, body: bytes) -> None:
+    def on_frame(self, client: HolderConnection, kind: bytes, body: bytes) -> None:
         """Handle one frame."""
         if kind == b"Q":
             self.send(client, self.answer(body.split(b"\0", 3)))
         elif kind in b"AWR" and len(body) == 4:
             if kind != b"R":
-                client.attached, client.watches = True, kind == b"W"
+                client.attached, client.is_watching = True, kind == b"W"
                 self.show(client, self.scrollback.replay())
-            if not client.watches:
+            if not client.is_watching:
                 self.leader = client
             if self.leader in (None, client):
                 self.resize(max(1, int.from_bytes(body[:2], "big")), max(1, int.from_bytes(body[2:], "big")))
-        elif kind == b"K" and client.attached and not client.watches:
+        elif kind == b"K" and client.attached and not client.is_watching:
             keys = without_answers(body)
             self.note_typing(keys)
             self.type(body if client is self.leader else keys)
@@ -348,7 +356,7 @@ class Holder:
 
     def deliver(self, message: str, enter: bool, text: bytes) -> list[bytes]:
         """Write a message, once for each id; return the answer's fields."""
-        if message in self.delivered:
+        if message in self.delivered_ids:
             return [b"delivered"]
         if self.ended:
             return [b"ended"]
@@ -356,24 +364,24 @@ class Holder:
             return [b"due"]
         if self.typed_at is not None and time.monotonic() - self.typed_at < TYPING_HOLD_SECONDS:
             return [b"held", b"somebody is typing"]
-        paste = b"2004" in self.modes.on
+        paste = b"2004" in self.modes.active
         text = text.replace(b"\n", b"\r")
         if enter:
-            self.enter_pause = ENTER_AFTER_PASTE if paste else ENTER_AFTER
+            self.enter_pause = PASTE_ENTER_DELAY if paste else ENTER_DELAY
         self.type(b"\x1b[200~" + text + b"\x1b[201~" if paste and text else text)
         self.remember(message)
         return [b"delivered"]
 
     def press(self, keys: bytes, once: str) -> None:
         """Type keys; those with an id only once."""
-        if once not in self.delivered:
+        if once not in self.delivered_ids:
             self.type(keys)
             if once:
                 self.remember(once)
 
     def remember(self, written: str) -> None:
         """Store the id of what was written, so that it is not written again."""
-        self.delivered.add(written)
+        self.delivered_ids.add(written)
         append(self.spec.file("delivered"), written + "\n")
 
     def note_typing(self, keys: bytes) -> None:
@@ -384,32 +392,32 @@ class Holder:
         if keys[sent + 1 :]:
             self.typed_at = time.monotonic()
 
-    def show(self, client: Client, output: bytes) -> None:
+    def show(self, client: HolderConnection, output: bytes) -> None:
         """Send output to an attachment; one that is too far behind gets the scrollback later instead."""
-        if client.behind:
+        if client.is_behind:
             return
-        if len(client.outbox) + len(output) > BACKLOG:
-            client.behind = True
+        if len(client.outbox) + len(output) > MAX_UNSENT_BYTES:
+            client.is_behind = True
             client.outbox.clear()
             client.outbox += b"\x18"
         else:
             client.outbox += output
         self.flush(client)
 
-    def send(self, client: Client, fields: list[bytes]) -> None:
+    def send(self, client: HolderConnection, fields: list[bytes]) -> None:
         """Send the answer to a request; the connection is closed after it."""
         body = b"\0".join(fields)
         client.outbox += b"Q" + len(body).to_bytes(4, "big") + body
         client.closing = True
         self.flush(client)
 
-    def flush(self, client: Client) -> None:
+    def flush(self, client: HolderConnection) -> None:
         """Send what the connection accepts now."""
         try:
             while client.outbox:
                 del client.outbox[: client.connection.send(client.outbox[:65536])]
-            if client.behind:
-                client.behind = False
+            if client.is_behind:
+                client.is_behind = False
                 client.outbox += b"\x1b[H\x1b[2J" + self.scrollback.replay()
         except BlockingIOError:
             pass
@@ -422,7 +430,7 @@ class Holder:
 
 def main(spec_file: str) -> None:
     """Become the holder, unless there is or was one for this generation."""
-    spec = Spec(spec_file)
+    spec = HolderSpec(spec_file)
     lock = os.open(spec.file("holder") + ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     if not try_lock(lock) or lines(spec.file("holder") + ".json"):
         return
@@ -458,7 +466,7 @@ def try_lock(lock: int) -> bool:
     return False
 
 
-def _next_ended() -> tuple[int, int]:
+def _reap_child() -> tuple[int, int]:
     """Return the pid and status of a child that has ended, or pid 0."""
     try:
         return os.waitpid(-1, os.WNOHANG)

@@ -37,7 +37,7 @@ class Lease:
         self._set(_read(self.path))
         return _now() >= self.deadline
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds until the file is to be read again."""
         return (self.deadline - _now()) / 1e9
 

@@ -17,7 +17,7 @@ if sys.platform != "win32":
     import termios
 
 
-class Spec:
+class HolderSpec:
     """The specification of what to hold, read from a file that is removed then."""
 
     def __init__(self, path: str) -> None:
@@ -48,7 +48,7 @@ class Spec:
         return f"{self.private}/{name}.{self.generation}"
 
 
-def start_agent(spec: Spec, slave: int) -> int:
+def start_agent(spec: HolderSpec, slave: int) -> int:
     """Fork the agent, write the holder's file, then let the agent's program start; return its pid."""
     (child_waits, go), (parent_waits, ready) = os.pipe(), os.pipe()
     agent = os.fork()
@@ -57,7 +57,7 @@ def start_agent(spec: Spec, slave: int) -> int:
             os.close(go)
             if spec.lease is not None:
                 spec.lease.die_with_holder()
-            take_terminal(spec, slave)
+            acquire_terminal(spec, slave)
             os.write(ready, b"1")
             if os.read(child_waits, 1):
                 become_agent(spec)
@@ -75,7 +75,7 @@ def start_agent(spec: Spec, slave: int) -> int:
     return agent
 
 
-def take_terminal(spec: Spec, slave: int) -> None:
+def acquire_terminal(spec: HolderSpec, slave: int) -> None:
     """Make the terminal the controlling one of a new session, and reset signals. Runs in the child."""
     for number in (_signal.SIGHUP, _signal.SIGINT, _signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
@@ -87,7 +87,7 @@ def take_terminal(spec: Spec, slave: int) -> None:
     os.umask(spec.umask)
 
 
-def become_agent(spec: Spec) -> None:
+def become_agent(spec: HolderSpec) -> None:
     """Execute the agent's program. Runs in the child."""
     try:
         os.chdir(spec.cwd)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SCROLLBACK = 262144
+MAX_SCROLLBACK_BYTES = 262144
 
 # Programs query the terminal and wait for its answer: the holder answers while nothing is attached, otherwise the terminal
 # that was attached or resized last. Queries in the scrollback are old: an answer to one would be a stray keystroke.
@@ -29,7 +29,7 @@ class Modes:
     """The private modes (bracketed paste, alternate screen …) that a program has switched on, according to its output."""
 
     def __init__(self) -> None:
-        self.on: dict[bytes, bool] = {}
+        self.active: dict[bytes, bool] = {}
         self._unfinished = b""
 
     def feed(self, output: bytes) -> None:
@@ -47,36 +47,36 @@ class Modes:
                     return
             elif output.startswith(b"\x1b[?", position) and output[end] in b"hl":
                 for mode in output[position + 3 : end].split(b";"):
-                    self.on.pop(mode, None)
+                    self.active.pop(mode, None)
                     if output[end] == 104:
-                        self.on[mode] = True
+                        self.active[mode] = True
             position = output.find(b"\x1b", position + 1)
 
     def sequence(self) -> bytes:
         """Return the sequence that switches a fresh terminal to these modes."""
-        return b"".join(b"\x1b[?%sh" % mode for mode in self.on)
+        return b"".join(b"\x1b[?%sh" % mode for mode in self.active)
 
 
 class Scrollback:
     """The end of the output, and the modes that a fresh terminal needs before it."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self._output = bytearray()
         self._modes_before = Modes()
 
     def add(self, output: bytes) -> None:
         """Append output and drop the oldest, up to the end of a line if there is one."""
-        self._kept += output
-        surplus = len(self._kept) - SCROLLBACK
+        self._output += output
+        surplus = len(self._output) - MAX_SCROLLBACK_BYTES
         if surplus > 65536:
-            line = self._kept.find(b"\n", surplus, surplus + 16384)
+            line = self._output.find(b"\n", surplus, surplus + 16384)
             cut = surplus if line < 0 else line + 1
-            self._modes_before.feed(bytes(self._kept[:cut]))
-            del self._kept[:cut]
+            self._modes_before.feed(bytes(self._output[:cut]))
+            del self._output[:cut]
 
     def replay(self) -> bytes:
         """Return the bytes that bring a fresh terminal to the current state, without terminal queries."""
-        output = self._modes_before.sequence() + bytes(self._kept)
+        output = self._modes_before.sequence() + bytes(self._output)
         for question in (*(question for question, _ in ANSWERS), *OTHER_QUERIES):
             output = output.replace(question, b"")
         return output

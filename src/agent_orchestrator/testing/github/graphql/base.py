@@ -6,23 +6,23 @@ import base64
 from dataclasses import dataclass
 from typing import Any
 
-from agent_orchestrator.testing.forge import bare
+from agent_orchestrator.testing.forge import bare_repository
 from agent_orchestrator.testing.github.shapes import Json
 from agent_orchestrator.testing.github.shapes_ci import CiShapes
-from agent_orchestrator.testing.github.state import Limit, Repo, User
-from agent_orchestrator.testing.github.world import Refused, World
+from agent_orchestrator.testing.github.state import GitHubRateLimit, GitHubUser, Repo
+from agent_orchestrator.testing.github.world import GitHubRefused, GitHubWorld
 
 
 @dataclass
-class Context:
+class GitHubQueryContext:
     """The viewer and cost of a query."""
 
-    world: World
+    world: GitHubWorld
     show: CiShapes
-    viewer: User
+    viewer: GitHubUser
     points: int
     nodes: int
-    limit: Limit
+    limit: GitHubRateLimit
     broken: str = ""
 
 
@@ -32,8 +32,8 @@ class CommitNode:
     sha: str
 
     @property
-    def data(self) -> bare.Commit:
-        return bare.commit(self.repo.path, self.sha)
+    def data(self) -> bare_repository.BareCommit:
+        return bare_repository.commit(self.repo.path, self.sha)
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,10 @@ def connection(items: list[Any], args: Json, **more: Any) -> Json:
     size = first if first is not None else last
     if size is None:
         words = "You must provide a `first` or `last` value to properly paginate the connection."
-        refused = Refused(422, words, kind="MISSING_PAGINATION_BOUNDARIES")
+        refused = GitHubRefused(422, words, kind="MISSING_PAGINATION_BOUNDARIES")
         return {"nodes": refused, "edges": refused, "pageInfo": refused, "totalCount": len(items), **more}
     if not 0 <= size <= 100:
-        raise Refused(
+        raise GitHubRefused(
             422,
             f"Requesting {size} records on the connection exceeds the limit of 100 records.",
             kind="EXCESSIVE_PAGINATION",
@@ -89,6 +89,6 @@ def _position(cursor: str) -> int:
     try:
         return int(base64.b64decode(cursor).decode().split(":")[2])
     except (ValueError, IndexError):
-        raise Refused(
+        raise GitHubRefused(
             422, f"`{cursor}` does not appear to be a valid cursor.", kind="INVALID_CURSOR_ARGUMENTS"
         ) from None

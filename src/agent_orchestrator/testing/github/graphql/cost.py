@@ -24,14 +24,14 @@ def cost_of(document: Any, variables: dict[str, Any], name: str | None) -> tuple
         for variable_definition in chosen.variable_definitions or ()
         if variable_definition.default_value
     }
-    count = _Count(fragments, {**defaults, **variables})
+    count = _CostCounter(fragments, {**defaults, **variables})
     count.walk(chosen.selection_set, 1)
     if chosen.operation is OperationType.MUTATION:
         return max(1, round(count.requests / 100)), count.nodes
     return max(1, (count.requests + 50) // 100), count.nodes
 
 
-class _Count:
+class _CostCounter:
     def __init__(self, fragments: dict[str, Any], variables: dict[str, Any]) -> None:
         self.fragments, self.variables = fragments, variables
         self.requests = self.nodes = 0

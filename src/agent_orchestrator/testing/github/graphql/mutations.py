@@ -6,29 +6,39 @@ from collections.abc import Callable
 from typing import Any
 
 from agent_orchestrator.testing.github import issues, merges, pulls, reviews, rules
-from agent_orchestrator.testing.github.graphql.base import Context
+from agent_orchestrator.testing.github.graphql.base import GitHubQueryContext
 from agent_orchestrator.testing.github.shapes import Json
-from agent_orchestrator.testing.github.state import Issue, Label, Pull, Repo, Review, Thread, User
-from agent_orchestrator.testing.github.world import Refused
+from agent_orchestrator.testing.github.state import (
+    GitHubIssue,
+    GitHubLabel,
+    GitHubPullRequest,
+    GitHubReview,
+    GitHubThread,
+    GitHubUser,
+    Repo,
+)
+from agent_orchestrator.testing.github.world import GitHubRefused
 
-Mutation = Callable[[Context, Json], Json]
+Mutation = Callable[[GitHubQueryContext, Json], Json]
 
 
-def _pull(context: Context, arguments: Json) -> Pull:
-    pull: Pull = context.world.node(arguments["pullRequestId"], Pull)
+def _pull(context: GitHubQueryContext, arguments: Json) -> GitHubPullRequest:
+    pull: GitHubPullRequest = context.world.node(arguments["pullRequestId"], GitHubPullRequest)
     return pull
 
 
-def _owned(context: Context, arguments: Json) -> Pull:
-    """Return a pull request that the viewer opened or may push to; raise `Refused` otherwise."""
+def _owned(context: GitHubQueryContext, arguments: Json) -> GitHubPullRequest:
+    """Return a pull request that the viewer opened or may push to; raise `GitHubRefused` otherwise."""
     pull = _pull(context, arguments)
     if context.viewer is not pull.user and not rules.may_push(pull.repo, context.viewer):
-        raise Refused(403, f"{context.viewer.graphql_login} does not have the correct permissions", kind="FORBIDDEN")
+        raise GitHubRefused(
+            403, f"{context.viewer.graphql_login} does not have the correct permissions", kind="FORBIDDEN"
+        )
     return pull
 
 
 def _draft(draft: bool) -> Mutation:
-    def change(context: Context, arguments: Json) -> Json:
+    def change(context: GitHubQueryContext, arguments: Json) -> Json:
         pull = _owned(context, arguments)
         pulls.set_draft(context.world, pull, context.viewer, draft)
         return {"pullRequest": pull}
@@ -37,7 +47,7 @@ def _draft(draft: bool) -> Mutation:
 
 
 def _state(state: str) -> Mutation:
-    def change(context: Context, arguments: Json) -> Json:
+    def change(context: GitHubQueryContext, arguments: Json) -> Json:
         pull = _owned(context, arguments)
         pulls.set_state(context.world, pull, context.viewer, state)
         return {"pullRequest": pull}
@@ -46,8 +56,8 @@ def _state(state: str) -> Mutation:
 
 
 def _issue_state(state: str) -> Mutation:
-    def change(context: Context, arguments: Json) -> Json:
-        issue = context.world.node(arguments["issueId"], Issue)
+    def change(context: GitHubQueryContext, arguments: Json) -> Json:
+        issue = context.world.node(arguments["issueId"], GitHubIssue)
         issues.set_state(
             context.world, issue, context.viewer, state, (arguments.get("stateReason") or "").lower() or None
         )
@@ -56,7 +66,7 @@ def _issue_state(state: str) -> Mutation:
     return change
 
 
-def _create_pull(context: Context, arguments: Json) -> Json:
+def _create_pull(context: GitHubQueryContext, arguments: Json) -> Json:
     world = context.world
     repo, source = world.node(arguments["repositoryId"], Repo), arguments.get("headRepositoryId")
     created = pulls.open_pull(
@@ -66,10 +76,10 @@ def _create_pull(context: Context, arguments: Json) -> Json:
     return {"pullRequest": created}
 
 
-def _create_issue(context: Context, arguments: Json) -> Json:
+def _create_issue(context: GitHubQueryContext, arguments: Json) -> Json:
     world = context.world
-    labels = [world.node(node_id, Label).name for node_id in arguments.get("labelIds") or []]
-    people = [world.node(node_id, User).login for node_id in arguments.get("assigneeIds") or []]
+    labels = [world.node(node_id, GitHubLabel).name for node_id in arguments.get("labelIds") or []]
+    people = [world.node(node_id, GitHubUser).login for node_id in arguments.get("assigneeIds") or []]
     repo = world.node(arguments["repositoryId"], Repo)
     return {
         "issue": issues.open_issue(
@@ -78,7 +88,7 @@ def _create_issue(context: Context, arguments: Json) -> Json:
     }
 
 
-def _update_pull(context: Context, arguments: Json) -> Json:
+def _update_pull(context: GitHubQueryContext, arguments: Json) -> Json:
     pull = _owned(context, arguments)
     pulls.edit(
         context.world, pull, context.viewer, arguments.get("title"), arguments.get("body"), arguments.get("baseRefName")
@@ -86,7 +96,7 @@ def _update_pull(context: Context, arguments: Json) -> Json:
     return {"pullRequest": pull}
 
 
-def _merge(context: Context, arguments: Json) -> Json:
+def _merge(context: GitHubQueryContext, arguments: Json) -> Json:
     pull, method = _pull(context, arguments), arguments.get("mergeMethod") or "MERGE"
     merges.merge(
         context.world, pull, context.viewer, method.lower(), arguments.get("expectedHeadOid"), arguments.get("commitHeadline"),
@@ -95,11 +105,11 @@ def _merge(context: Context, arguments: Json) -> Json:
     return {"pullRequest": pull, "actor": context.viewer}
 
 
-def _auto_merge(context: Context, arguments: Json) -> Json:
+def _auto_merge(context: GitHubQueryContext, arguments: Json) -> Json:
     pull, method = _pull(context, arguments), arguments.get("mergeMethod") or "MERGE"
     expected = arguments.get("expectedHeadOid")
     if expected and expected != pull.head_sha:
-        raise Refused(422, "The head of the pull request is not at the expected commit")
+        raise GitHubRefused(422, "The head of the pull request is not at the expected commit")
     merges.enable_auto_merge(
         context.world,
         pull,
@@ -111,13 +121,13 @@ def _auto_merge(context: Context, arguments: Json) -> Json:
     return {"pullRequest": pull, "actor": context.viewer}
 
 
-def _no_auto_merge(context: Context, arguments: Json) -> Json:
+def _no_auto_merge(context: GitHubQueryContext, arguments: Json) -> Json:
     pull = _owned(context, arguments)
     merges.disable_auto_merge(context.world, pull, context.viewer)
     return {"pullRequest": pull, "actor": context.viewer}
 
 
-def _enqueue(context: Context, arguments: Json) -> Json:
+def _enqueue(context: GitHubQueryContext, arguments: Json) -> Json:
     return {
         "mergeQueueEntry": merges.enqueue(
             context.world, _pull(context, arguments), context.viewer, arguments.get("expectedHeadOid")
@@ -125,14 +135,14 @@ def _enqueue(context: Context, arguments: Json) -> Json:
     }
 
 
-def _dequeue(context: Context, arguments: Json) -> Json:
-    pull = context.world.node(arguments["id"], Pull)
+def _dequeue(context: GitHubQueryContext, arguments: Json) -> Json:
+    pull = context.world.node(arguments["id"], GitHubPullRequest)
     entry = pull.queue
     merges.dequeue(context.world, pull, context.viewer)
     return {"mergeQueueEntry": entry}
 
 
-def _add_review(context: Context, arguments: Json) -> Json:
+def _add_review(context: GitHubQueryContext, arguments: Json) -> Json:
     comments = [*(arguments.get("threads") or []), *(arguments.get("comments") or [])]
     created = reviews.review(
         context.world, _pull(context, arguments), context.viewer, arguments.get("event"), arguments.get("body") or "", comments,
@@ -141,15 +151,17 @@ def _add_review(context: Context, arguments: Json) -> Json:
     return {"pullRequestReview": created}
 
 
-def _submit_review(context: Context, arguments: Json) -> Json:
-    review = context.world.node(arguments["pullRequestReviewId"], Review)
+def _submit_review(context: GitHubQueryContext, arguments: Json) -> Json:
+    review = context.world.node(arguments["pullRequestReviewId"], GitHubReview)
     reviews.submit(context.world, review, arguments["event"], arguments.get("body"))
     return {"pullRequestReview": review}
 
 
-def _add_thread(context: Context, arguments: Json) -> Json:
+def _add_thread(context: GitHubQueryContext, arguments: Json) -> Json:
     into = (
-        context.world.node(arguments["pullRequestReviewId"], Review) if arguments.get("pullRequestReviewId") else None
+        context.world.node(arguments["pullRequestReviewId"], GitHubReview)
+        if arguments.get("pullRequestReviewId")
+        else None
     )
     pull = into.pull if into else _pull(context, arguments)
     thread = reviews.start_thread(
@@ -166,32 +178,34 @@ def _add_thread(context: Context, arguments: Json) -> Json:
     return {"thread": thread}
 
 
-def _add_reply(context: Context, arguments: Json) -> Json:
-    thread = context.world.node(arguments["pullRequestReviewThreadId"], Thread)
+def _add_reply(context: GitHubQueryContext, arguments: Json) -> Json:
+    thread = context.world.node(arguments["pullRequestReviewThreadId"], GitHubThread)
     into = (
-        context.world.node(arguments["pullRequestReviewId"], Review) if arguments.get("pullRequestReviewId") else None
+        context.world.node(arguments["pullRequestReviewId"], GitHubReview)
+        if arguments.get("pullRequestReviewId")
+        else None
     )
     return {"comment": reviews.reply(context.world, thread, context.viewer, arguments["body"], into=into)}
 
 
 def _resolve(done: bool) -> Mutation:
-    def change(context: Context, arguments: Json) -> Json:
-        thread = context.world.node(arguments["threadId"], Thread)
+    def change(context: GitHubQueryContext, arguments: Json) -> Json:
+        thread = context.world.node(arguments["threadId"], GitHubThread)
         reviews.resolve(context.world, thread, context.viewer, done)
         return {"thread": thread}
 
     return change
 
 
-def _add_comment(context: Context, arguments: Json) -> Json:
-    issue = context.world.node(arguments["subjectId"], Issue)
+def _add_comment(context: GitHubQueryContext, arguments: Json) -> Json:
+    issue = context.world.node(arguments["subjectId"], GitHubIssue)
     created = issues.comment(context.world, issue, context.viewer, arguments["body"])
     return {"commentEdge": {"node": created, "cursor": created.node_id}, "subject": issue}
 
 
-def _request(context: Context, arguments: Json) -> Json:
+def _request(context: GitHubQueryContext, arguments: Json) -> Json:
     pull = _owned(context, arguments)
-    logins = [context.world.node(node_id, User).login for node_id in arguments.get("userIds") or []]
+    logins = [context.world.node(node_id, GitHubUser).login for node_id in arguments.get("userIds") or []]
     if not arguments.get("union"):
         removed_logins = [user.login for user in pull.requested if user.login not in logins]
         reviews.request(context.world, pull, context.viewer, removed_logins, remove=True)
@@ -200,10 +214,10 @@ def _request(context: Context, arguments: Json) -> Json:
 
 
 def _label(remove: bool) -> Mutation:
-    def change(context: Context, arguments: Json) -> Json:
-        issue = context.world.node(arguments["labelableId"], Issue)
-        context.world.need_triage(issue.repo, context.viewer)
-        names = [context.world.node(node_id, Label).name for node_id in arguments["labelIds"]]
+    def change(context: GitHubQueryContext, arguments: Json) -> Json:
+        issue = context.world.node(arguments["labelableId"], GitHubIssue)
+        context.world.require_triage(issue.repo, context.viewer)
+        names = [context.world.node(node_id, GitHubLabel).name for node_id in arguments["labelIds"]]
         for name in names if remove else ():
             issues.remove_label(context.world, issue, context.viewer, name)
         if not remove:
@@ -213,9 +227,9 @@ def _label(remove: bool) -> Mutation:
     return change
 
 
-def _assign(context: Context, arguments: Json) -> Json:
-    issue: Any = context.world.node(arguments["assignableId"], Issue)
-    people = [context.world.node(node_id, User).login for node_id in arguments["assigneeIds"]]
+def _assign(context: GitHubQueryContext, arguments: Json) -> Json:
+    issue: Any = context.world.node(arguments["assignableId"], GitHubIssue)
+    people = [context.world.node(node_id, GitHubUser).login for node_id in arguments["assigneeIds"]]
     issues.assign(context.world, issue, context.viewer, people)
     return {"assignable": issue}
 

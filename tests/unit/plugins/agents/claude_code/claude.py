@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent_orchestrator.plugins.agents.claude_code.listener import Listener, projects_folder
+from agent_orchestrator.plugins.agents.claude_code.listener import ClaudeListener, projects_folder
 from agent_orchestrator.protocols import ReportBatch, RunningLaunch
 from agent_orchestrator.protocols.reports import Report
 
@@ -118,7 +118,7 @@ RETRYING = """\
 """
 
 
-class Changes:
+class ClaudeFileChanges:
     """Changes that are reported when the test requests it."""
 
     def __init__(self, ended: asyncio.Event) -> None:
@@ -138,7 +138,7 @@ class Changes:
         return not self._ended.is_set()
 
 
-class Claude:
+class SimulatedClaude:
     """A simulated Claude Code: it writes files as a test demands, and collects the reports about them."""
 
     def __init__(self, folder: Path, *, memo: Mapping[str, str] | None = None, now: float = BEGIN) -> None:
@@ -169,7 +169,7 @@ class Claude:
 
     def _begin(self) -> None:
         ended = asyncio.Event()
-        self.changes = Changes(ended)
+        self.changes = ClaudeFileChanges(ended)
 
         async def screen() -> str:
             return self.visible
@@ -190,7 +190,9 @@ class Claude:
             ended=ended,
         )
         self.changes.changed.set()
-        self._heard: AsyncGenerator[ReportBatch, None] = Listener(self.run, self.folder, lambda: self.now).listen()
+        self._heard: AsyncGenerator[ReportBatch, None] = ClaudeListener(
+            self.run, self.folder, lambda: self.now
+        ).listen()
         self._next: asyncio.Task[ReportBatch] | None = None
 
     def iso(self) -> str:
@@ -243,12 +245,12 @@ class Claude:
 
     # -- what is heard -------------------------------------------------------------------------------------------------
 
-    async def hear(self, seconds: float = 0.0) -> list[Report]:
+    async def read_reports(self, seconds: float = 0.0) -> list[Report]:
         """Return all reports that are available now, or after some time."""
         self.now += seconds
-        return [report for heard in await self.heard() for report in heard.reports]
+        return [report for heard in await self.read_batches() for report in heard.reports]
 
-    async def heard(self) -> list[ReportBatch]:
+    async def read_batches(self) -> list[ReportBatch]:
         batches: list[ReportBatch] = []
         self.changes.quiet.clear()
         self.changes.changed.set()
@@ -270,7 +272,7 @@ class Claude:
     async def end(self) -> list[Report]:
         """End its process, and return the remaining reports."""
         self.run.ended.set()
-        return await self.hear()
+        return await self.read_reports()
 
 
 def assistant(content: list[Any], identity: str, stop: str | None, **more: Any) -> dict[str, Any]:

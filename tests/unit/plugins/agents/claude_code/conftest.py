@@ -10,7 +10,7 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
 from agent_orchestrator.protocols import AgentContext
-from tests.unit.plugins.agents.claude_code.claude import Claude
+from tests.unit.plugins.agents.claude_code.claude import SimulatedClaude
 from tests.unit.plugins.agents.claude_code.launch_files import KEY
 
 
@@ -43,8 +43,8 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 @pytest.fixture
-async def run(tmp_path: Path) -> AsyncIterator[Claude]:
-    claude = Claude(tmp_path)
-    assert await claude.hear() == []
+async def run(tmp_path: Path) -> AsyncIterator[SimulatedClaude]:
+    claude = SimulatedClaude(tmp_path)
+    assert await claude.read_reports() == []
     yield claude
     await claude.close()

@@ -11,71 +11,71 @@ from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode
 from agent_orchestrator.protocols import Activity, Permission, ReadyToType
 from agent_orchestrator.protocols import reports as r
 from tests.unit.plugins.agents.claude_code import claude
-from tests.unit.plugins.agents.claude_code.claude import Claude
+from tests.unit.plugins.agents.claude_code.claude import SimulatedClaude
 from tests.unit.plugins.agents.claude_code.launch_files import ACTIVE
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_permission_request_has_command_and_reason(run: Claude) -> None:
+async def test_a_permission_request_has_command_and_reason(run: SimulatedClaude) -> None:
     run.record("busy")
     arguments = {"command": "curl http://x", "description": "Fetch x"}
     run.write(run.user("one"), run.called("Bash", arguments))
     run.hook("PermissionRequest", tool_name="Bash", tool_input=arguments)
-    await run.hear()
+    await run.read_reports()
     run.record("waiting", "permission prompt")
-    (request,) = await run.hear()
+    (request,) = await run.read_reports()
     assert isinstance(request, r.PermissionReport)
     assert (request.tool, request.command, request.reason) == ("Bash", "curl http://x", "Fetch x") and request.request
-    assert await run.hear(20) == []
+    assert await run.read_reports(20) == []
     run.record("busy")
-    assert await run.hear() == [ACTIVE]
+    assert await run.read_reports() == [ACTIVE]
     run.hook("PermissionRequest", tool_name="Bash", tool_input=arguments)
     run.record("waiting", "permission prompt")
-    (again,) = await run.hear()
+    (again,) = await run.read_reports()
     assert isinstance(again, r.PermissionReport) and again.request != request.request
 
 
-async def test_an_old_request_is_not_taken_for_another_dialog(run: Claude) -> None:
+async def test_an_old_request_is_not_taken_for_another_dialog(run: SimulatedClaude) -> None:
     run.record("busy")
     run.write(run.user("one"), run.called("Bash", {"command": "make"}, "t1"), run.result("t1"))
     run.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "make"})
-    await run.hear()
+    await run.read_reports()
     run.now += 60
     run.write(run.called("Write", {"file_path": "/n.txt"}, "t2"))
     run.record("waiting", "permission prompt")
-    await run.hear()
-    (request,) = await run.hear(1)
+    await run.read_reports()
+    (request,) = await run.read_reports(1)
     assert isinstance(request, r.PermissionReport) and request.command == "/n.txt"
 
 
-async def test_an_answered_request_is_over(run: Claude) -> None:
+async def test_an_answered_request_is_over(run: SimulatedClaude) -> None:
     run.record("busy")
     run.write(run.user("one"), run.called("Bash", {"command": "make"}, "t1"))
     run.hook("PermissionRequest", tool_name="Bash", tool_input={"command": "make"})
     run.record("waiting", "permission prompt")
-    assert isinstance((await run.hear())[-1], r.PermissionReport)
+    assert isinstance((await run.read_reports())[-1], r.PermissionReport)
     run.record("busy")
     run.write(run.result("t1"), run.called("Write", {"file_path": "/n.txt"}, "t2"))
-    await run.hear()
+    await run.read_reports()
     run.record("waiting", "permission prompt")
-    await run.hear()
-    (request,) = await run.hear(1)
+    await run.read_reports()
+    (request,) = await run.read_reports(1)
     assert isinstance(request, r.PermissionReport) and request.command == "/n.txt"
 
 
-async def test_a_permission_without_a_hook_is_derived_from_the_open_call(run: Claude) -> None:
+async def test_a_permission_without_a_hook_is_derived_from_the_open_call(run: SimulatedClaude) -> None:
     run.record("busy")
     path = str(run.workspace / "docs" / "n.txt")
     run.write(run.user("one"), run.called("Write", {"file_path": path, "content": "x"}))
-    await run.hear()
+    await run.read_reports()
     run.record("waiting", "permission prompt")
-    assert await run.hear() == []
-    (request,) = await run.hear(1)
+    assert await run.read_reports() == []
+    (request,) = await run.read_reports(1)
     assert isinstance(request, r.PermissionReport) and (request.tool, request.command) == ("Write", "docs/n.txt")
 
 
-async def test_a_question_with_choices_is_answered_with_text(run: Claude) -> None:
+async def test_a_question_with_choices_is_answered_with_text(run: SimulatedClaude) -> None:
     run.record("busy")
     question = {
         "question": "Which database?",
@@ -85,35 +85,35 @@ async def test_a_question_with_choices_is_answered_with_text(run: Claude) -> Non
     run.write(run.user("one"), run.called("AskUserQuestion", {"questions": [question]}))
     run.hook("PermissionRequest", tool_name="AskUserQuestion", tool_input={"questions": [question]})
     run.record("waiting", "input needed")
-    request = (await run.hear())[-1]
+    request = (await run.read_reports())[-1]
     assert request == r.AskReport("Which database?\n- PostgreSQL: big\n- SQLite")
     run.write(run.result(outcome={"answers": {"Which database?": "use mysql"}}))
-    (taken_report,) = await run.hear()
+    (taken_report,) = await run.read_reports()
     assert isinstance(taken_report, r.MessageTakenReport) and taken_report.text == "use mysql"
 
 
-async def test_several_questions_at_once_must_be_answered_in_the_dialog(run: Claude) -> None:
+async def test_several_questions_at_once_must_be_answered_in_the_dialog(run: SimulatedClaude) -> None:
     run.record("busy")
     question = {"question": "Which colours?", "multiSelect": True, "options": []}
     run.hook("PermissionRequest", tool_name="AskUserQuestion", tool_input={"questions": [question]})
     run.record("waiting", "input needed")
-    request = (await run.hear())[-1]
+    request = (await run.read_reports())[-1]
     assert isinstance(request, r.PermissionReport) and "deny with the answers" in request.reason
 
 
-async def test_another_kind_of_dialog_blocks_too(run: Claude) -> None:
+async def test_another_kind_of_dialog_blocks_too(run: SimulatedClaude) -> None:
     run.record("idle")
-    await run.hear()
+    await run.read_reports()
     run.visible = claude.PLAN_DIALOG
     run.record("waiting", "dialog open")
-    assert await run.hear() == []
-    assert await run.hear(1) == [r.ActivityReport(Activity.BLOCKED, "Exit plan mode?")]
+    assert await run.read_reports() == []
+    assert await run.read_reports(1) == [r.ActivityReport(Activity.BLOCKED, "Exit plan mode?")]
 
 
-async def test_the_screen_of_a_silent_start_is_read(run: Claude) -> None:
+async def test_the_screen_of_a_silent_start_is_read(run: SimulatedClaude) -> None:
     run.visible = "Select login method:\n\n ❯ 1. Claude account with subscription\n   2. Anthropic Console account\n"
-    assert await run.hear() == []
-    assert await run.hear(6) == [r.ActivityReport(Activity.BLOCKED, "Select login method:")]
+    assert await run.read_reports() == []
+    assert await run.read_reports(6) == [r.ActivityReport(Activity.BLOCKED, "Select login method:")]
 
 
 @pytest.mark.parametrize(
@@ -131,17 +131,17 @@ async def test_the_screen_of_a_silent_start_is_read(run: Claude) -> None:
     ],
 )
 async def test_answers_are_the_keys_of_the_visible_dialog(
-    agent: ClaudeCode, run: Claude, screen: str, command: str, decision: str, keys: tuple[str, ...] | None
+    agent: ClaudeCode, run: SimulatedClaude, screen: str, command: str, decision: str, keys: tuple[str, ...] | None
 ) -> None:
     run.visible = screen
-    dialog = dialogs.read(screen)
+    dialog = dialogs.parse_dialog(screen)
     assert dialog is not None
     assert dialogs.key_for(dialog, command, decision) == keys
     if keys:
         assert await agent.answer(run.run, Permission("Bash", command), decision, "") == keys
 
 
-async def test_a_dialog_is_answered_once_it_is_stable(agent: ClaudeCode, run: Claude) -> None:
+async def test_a_dialog_is_answered_once_it_is_stable(agent: ClaudeCode, run: SimulatedClaude) -> None:
     reads = []
 
     async def screen() -> str:
@@ -153,14 +153,14 @@ async def test_a_dialog_is_answered_once_it_is_stable(agent: ClaudeCode, run: Cl
 
 
 async def test_no_key_is_pressed_without_a_dialog(
-    agent: ClaudeCode, run: Claude, monkeypatch: pytest.MonkeyPatch
+    agent: ClaudeCode, run: SimulatedClaude, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent_orchestrator.plugins.agents.claude_code.plugin.DIALOG_WITHIN", 0.2)
-    assert dialogs.read(claude.PROMPT) is None
+    monkeypatch.setattr("agent_orchestrator.plugins.agents.claude_code.plugin.DIALOG_TIMEOUT", 0.2)
+    assert dialogs.parse_dialog(claude.PROMPT) is None
     assert await agent.answer(run.run, Permission("Bash", "x"), "allow", "") is None
 
 
-async def test_text_restored_by_escape_is_removed_before_a_message(agent: ClaudeCode, run: Claude) -> None:
+async def test_text_restored_by_escape_is_removed_before_a_message(agent: ClaudeCode, run: SimulatedClaude) -> None:
     async def delivered(prompt_text: str, *, interrupt: bool = False) -> ReadyToType | None:
         run.visible = claude.PROMPT.replace("1. this is being typed", prompt_text)
         return await agent.deliver(run.run, "m-1", "next", interrupt=interrupt)

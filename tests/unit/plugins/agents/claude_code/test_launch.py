@@ -10,7 +10,7 @@ import pytest
 from agent_orchestrator.base.host import LocalHost
 from agent_orchestrator.errors import UsageError
 from agent_orchestrator.plugins.agents.claude_code.listener import projects_folder
-from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode, rules
+from agent_orchestrator.plugins.agents.claude_code.plugin import ClaudeCode, permission_rules
 from agent_orchestrator.protocols import AgentContext, Permission
 from tests.unit.plugins.agents.claude_code.claude import SESSION
 from tests.unit.plugins.agents.claude_code.launch_files import settings, write_transcript
@@ -43,11 +43,11 @@ async def test_permissions_become_its_modes(
 
 
 def test_auto_edit_allows_exactly_the_projects_commands(context: AgentContext) -> None:
-    allowed_rules = rules(replace(context, commands=("npm ci && npm test", "rm *.pyc")))
+    allowed_rules = permission_rules(replace(context, commands=("npm ci && npm test", "rm *.pyc")))
     assert allowed_rules[1:] == ["Bash(npm ci && npm test)"], (
         "a pattern would allow more; such a command is asked for, and allowed by our rule"
     )
-    assert not any(rule.startswith("Bash") for rule in rules(replace(context, permissions="default")))
+    assert not any(rule.startswith("Bash") for rule in permission_rules(replace(context, permissions="default")))
 
 
 def test_a_persons_rule_allows_exactly_that_request(context: AgentContext) -> None:
@@ -59,7 +59,7 @@ def test_a_persons_rule_allows_exactly_that_request(context: AgentContext) -> No
         Permission("Bash", "rm *.pyc"),
         Permission("Bash", "git commit:*"),
     )
-    allowed_rules = rules(replace(context, permissions="default", allowed=allowed))
+    allowed_rules = permission_rules(replace(context, permissions="default", allowed=allowed))
     assert allowed_rules[1:] == [
         "Bash(echo \\(a\\))",
         "WebSearch",
@@ -88,7 +88,7 @@ async def test_a_very_long_task_is_read_from_a_file_and_a_message_pasted(
 ) -> None:
     long = "x" * 150_000
     first = await agent.launch(replace(context, task=long, prompt=long))
-    assert str(context.task_file) in first.argv[-1] and f"Read(/{context.task_file})" in rules(context)
+    assert str(context.task_file) in first.argv[-1] and f"Read(/{context.task_file})" in permission_rules(context)
     write_transcript(context, SESSION)
     later = await agent.launch(replace(context, resume=SESSION, message=long, prompt=long))
     assert later.paste == long and "--" not in later.argv

@@ -166,7 +166,7 @@ def complete(text: str | None, **more: Any) -> dict[str, Any]:
     return event("task_complete", turn_id="t", last_agent_message=text, **more)
 
 
-class Changes:
+class CodexFileChanges:
     """Changes that are reported when the test requests it."""
 
     def __init__(self, ended: asyncio.Event) -> None:
@@ -187,7 +187,7 @@ class Changes:
         return not self._ended.is_set()
 
 
-class World:
+class CodexWorld:
     """A session's folders, Codex's home, and a scripted terminal."""
 
     def __init__(self, folder: Path) -> None:
@@ -198,7 +198,7 @@ class World:
         self.log.touch()
         self.visible = IDLE
         self.screen_reads = 0
-        self.heard: list[ReportBatch] = []
+        self.batches: list[ReportBatch] = []
         self.cursors: dict[str, int] = {}
         self._second = 0
         remember_start(self.private, self.home, None, BEGIN)
@@ -248,28 +248,28 @@ class World:
             conversation=None,
             plugin_data={"home": str(self.home), "log": "0", "waits": ""},
             cursors=dict(self.cursors),
-            changes=Changes(ended),
+            changes=CodexFileChanges(ended),
             screen=screen,
             ended=ended,
         )
         return replace(run, **changes)
 
     def reports(self, since: int = 0) -> list[Report]:
-        return [report for heard in self.heard[since:] for report in heard.reports]
+        return [report for heard in self.batches[since:] for report in heard.reports]
 
 
-class Listening:
+class BackgroundListener:
     """A listener in the background; `step` makes it process changes."""
 
-    def __init__(self, world: World, run: RunningLaunch) -> None:
+    def __init__(self, world: CodexWorld, run: RunningLaunch) -> None:
         self.world, self.run = world, run
-        assert isinstance(run.changes, Changes)
+        assert isinstance(run.changes, CodexFileChanges)
         self.changes = run.changes
         self.task = asyncio.get_running_loop().create_task(self._listen())
 
     async def _listen(self) -> None:
         async for heard in Codex({}, LocalHost()).listen(self.run):
-            self.world.heard.append(heard)
+            self.world.batches.append(heard)
             if heard.source_id:
                 place = heard.source_id
                 self.world.cursors[place] = max(self.world.cursors.get(place, 0), heard.end)
@@ -280,14 +280,14 @@ class Listening:
 
     async def step(self) -> list[Report]:
         """Return the reports made after a change."""
-        before = len(self.world.heard)
+        before = len(self.world.batches)
         self.changes.quiet.clear()
         self.changes.changed.set()
         await asyncio.wait_for(self.changes.quiet.wait(), 60)
         return self.world.reports(before)
 
     async def end(self) -> list[Report]:
-        before = len(self.world.heard)
+        before = len(self.world.batches)
         self.run.ended.set()
         self.changes.changed.set()
         await asyncio.wait_for(self.task, 60)

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> c.World:
-    return c.World(tmp_path)
+def world(tmp_path: Path) -> c.CodexWorld:
+    return c.CodexWorld(tmp_path)
 
 
 def kinds(reports: list[r.Report]) -> list[str]:
@@ -40,7 +40,7 @@ def states(reports: list[r.Report]) -> list[tuple[str, str]]:
 # -- rollouts ----------------------------------------------------------------------------------------------------------
 
 
-async def test_calls_of_a_forges_command_line_are_counted(world: c.World) -> None:
+async def test_calls_of_a_forges_command_line_are_counted(world: c.CodexWorld) -> None:
     lines = [
         c.started(),
         c.context(),
@@ -48,25 +48,25 @@ async def test_calls_of_a_forges_command_line_are_counted(world: c.World) -> Non
         c.called("1", "exec_command", cmd="gh pr view 3 | head"),
     ]
     world.rollout([*lines, c.answered("1"), c.complete("All done.")])
-    heard_reports = await c.Listening(world, world.run()).settle()
+    heard_reports = await c.BackgroundListener(world, world.run()).settle()
     assert [(usage.model, usage.forge) for usage in heard_reports if isinstance(usage, r.UsageReport)] == [
         ("gpt-5.5", 1)
     ]
 
 
 @pytest.mark.parametrize("name", ["*", "*/**/*", "?" * 36, "[0-9a-f]*", "x/../*"])
-async def test_a_conversation_is_a_name_and_no_pattern(world: c.World, name: str) -> None:
+async def test_a_conversation_is_a_name_and_no_pattern(world: c.CodexWorld, name: str) -> None:
     path = world.rollout([c.started()])
     (path.parent / "rollout-1-x").mkdir()
-    assert rollouts.find(world.home, name) is None
-    assert rollouts.find(world.home, path.stem[-36:]) == path
+    assert rollouts.find_rollout(world.home, name) is None
+    assert rollouts.find_rollout(world.home, path.stem[-36:]) == path
 
 
-async def test_a_turn_is_reported_from_its_rollout(world: c.World) -> None:
+async def test_a_turn_is_reported_from_its_rollout(world: c.CodexWorld) -> None:
     plan = [{"step": "look", "status": "completed"}, {"step": "mend", "status": "in_progress"}, {"step": "test"}]
     lines = [c.started(), c.context(), c.user_message("Fix it"), c.called("1", "update_plan", plan=plan), c.used()]
     world.rollout([*lines, c.answered("1"), c.used(), c.complete("All done.")])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     heard_reports = await listening.settle()
     assert kinds(heard_reports) == ["Conversation", "Activity", "MessageTaken", "Progress", "Usage", "Usage", "Turn"]
     assert heard_reports[0] == r.ConversationReport(c.thread_id(1))
@@ -82,7 +82,7 @@ async def test_a_turn_is_reported_from_its_rollout(world: c.World) -> None:
     assert kinds(await listening.end()) == ["Turn"]
 
 
-async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path: Path) -> None:
+async def test_only_its_own_conversations_are_followed(world: c.CodexWorld, tmp_path: Path) -> None:
     turn = [c.started(), c.context(), c.user_message("other"), c.used(), c.complete("other")]
     world.rollout(turn, c.thread_id(2), cwd=str(tmp_path / "elsewhere"))
     world.rollout(turn, c.thread_id(3, c.BEGIN - 3600))
@@ -91,7 +91,7 @@ async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path:
     parent = {"subagent": {"thread_spawn": {"parent_thread_id": c.thread_id(5), "depth": 1}}}
     plan = c.called("1", "update_plan", plan=[{"step": "its own", "status": "completed"}])
     world.rollout([plan, *turn], c.thread_id(6), session_id=c.thread_id(5), source=parent, thread_source="subagent")
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     heard_reports = await listening.settle()
     assert kinds(heard_reports) == ["Conversation", "Activity", "MessageTaken", "Usage"], (
         "an agent's agent only counts what it used"
@@ -101,11 +101,11 @@ async def test_only_its_own_conversations_are_followed(world: c.World, tmp_path:
     await listening.end()
 
 
-async def test_an_incomplete_rollout_is_read_again(world: c.World) -> None:
+async def test_an_incomplete_rollout_is_read_again(world: c.CodexWorld) -> None:
     path = world.rollout([c.started()])
     whole = path.read_bytes()
     path.write_bytes(whole[:40])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     assert await listening.settle() == []
     path.write_bytes(whole)
     assert kinds(await listening.step()) == ["Conversation", "Activity"]
@@ -123,27 +123,27 @@ async def test_an_incomplete_rollout_is_read_again(world: c.World) -> None:
     ],
 )
 async def test_an_interrupted_or_failed_turn_is_not_finished(
-    world: c.World, ended: Mapping[str, Any], heard_reports: str
+    world: c.CodexWorld, ended: Mapping[str, Any], heard_reports: str
 ) -> None:
     world.rollout([c.started(), ended])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     assert states(await listening.settle()) == [("active", ""), ("interrupted", heard_reports)]
     await listening.end()
 
 
-async def test_a_replaced_turn_is_not_interrupted(world: c.World) -> None:
+async def test_a_replaced_turn_is_not_interrupted(world: c.CodexWorld) -> None:
     world.rollout([c.started(), c.event("turn_aborted", reason="replaced"), c.started()])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     assert states(await listening.settle()) == [("active", ""), ("active", "")]
     await listening.end()
 
 
-async def test_a_usage_limit_is_reported_with_its_reset_time(world: c.World) -> None:
+async def test_a_usage_limit_is_reported_with_its_reset_time(world: c.CodexWorld) -> None:
     limit_text = "You’ve hit your usage limit. Visit https://x to purchase more credits or try again at 11:59 PM."
     world.rollout(
         [c.started(), c.complete(None, error={"message": limit_text, "codex_error_info": "usage_limit_exceeded"})]
     )
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     limit = (await listening.settle())[-1]
     assert isinstance(limit, r.LimitReport) and limit.resets_at is not None and limit.time is not None
     assert (limit.resets_at.hour, limit.resets_at.minute) == (23, 59)
@@ -161,16 +161,16 @@ def test_a_reset_time_is_parsed_in_local_time() -> None:
     assert rollouts.resets_at("limit. Try later.", now) is None
 
 
-async def test_nothing_is_read_twice_and_the_model_is_remembered(world: c.World) -> None:
+async def test_nothing_is_read_twice_and_the_model_is_remembered(world: c.CodexWorld) -> None:
     world.rollout(
         [c.started(), c.context("gpt-6"), c.user_message("go"), c.called("1", "exec_command", cmd="make"), c.used()]
     )
-    first = c.Listening(world, world.run())
+    first = c.BackgroundListener(world, world.run())
     await first.settle()
     await first.end()
     world.rollout([c.used(), c.complete("Done.")])
-    before = len(world.heard)
-    again = c.Listening(world, world.run(conversation=c.thread_id(1)))
+    before = len(world.batches)
+    again = c.BackgroundListener(world, world.run(conversation=c.thread_id(1)))
     await again.settle()
     heard_reports = world.reports(before)
     assert kinds(heard_reports) == ["Usage", "Turn"]
@@ -178,13 +178,13 @@ async def test_nothing_is_read_twice_and_the_model_is_remembered(world: c.World)
     await again.end()
 
 
-async def test_an_earlier_part_of_a_conversation_is_not_reported(world: c.World) -> None:
+async def test_an_earlier_part_of_a_conversation_is_not_reported(world: c.CodexWorld) -> None:
     world.rollout([c.started(), c.user_message("by hand"), c.used(), c.complete("ok")], cwd="/elsewhere", source="exec")
     (world.private / "codex.json").unlink()
     rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 60)
     world.rollout([c.started(), c.user_message("taken over"), c.complete("I see.")])
     rollouts.remember_start(world.private, world.home, c.thread_id(1), c.BEGIN + 90)  # a launch may be tried twice
-    listening = c.Listening(world, world.run(conversation=c.thread_id(1)))
+    listening = c.BackgroundListener(world, world.run(conversation=c.thread_id(1)))
     assert kinds(await listening.settle()) == ["Activity", "MessageTaken", "Turn"]
     await listening.end()
 
@@ -192,9 +192,9 @@ async def test_an_earlier_part_of_a_conversation_is_not_reported(world: c.World)
 # -- terminal ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_dialog_is_reported_with_the_command_of_its_call(world: c.World) -> None:
+async def test_a_dialog_is_reported_with_the_command_of_its_call(world: c.CodexWorld) -> None:
     world.rollout([c.started(), c.called("call-1", "exec_command", cmd="touch /etc/x && echo one\ntwo"), c.used()])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     world.prints(c.status("working") + c.status("blocked"), c.COMMAND_DIALOG)
     request = (await listening.step())[-1]
@@ -222,10 +222,10 @@ def dialog(command: str, more: str = "") -> str:
     return c.COMMAND_DIALOG.replace("  $ touch /etc/x && echo one\n  two", command_text + more)
 
 
-async def report_dialog(world: c.World, screen_text: str, *calls: dict[str, Any]) -> r.PermissionReport:
+async def report_dialog(world: c.CodexWorld, screen_text: str, *calls: dict[str, Any]) -> r.PermissionReport:
     """Return the report about a dialog while these calls are open."""
     world.rollout([c.started(), {"type": "turn_context", "payload": {"cwd": str(world.workspace)}}, *calls])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     world.prints(c.status("blocked"), screen_text)
     heard_reports = (await listening.step())[-1]
@@ -234,7 +234,7 @@ async def report_dialog(world: c.World, screen_text: str, *calls: dict[str, Any]
     return heard_reports
 
 
-async def test_folder_and_shell_hidden_by_a_dialog_are_reported(world: c.World) -> None:
+async def test_folder_and_shell_hidden_by_a_dialog_are_reported(world: c.CodexWorld) -> None:
     inside = c.called("1", "exec_command", cmd="git status", workdir=str(world.workspace / "sub"))
     assert (await report_dialog(world, dialog("git status"), inside)).command == "git status"
 
@@ -248,14 +248,14 @@ async def test_folder_and_shell_hidden_by_a_dialog_are_reported(world: c.World) 
     ],
 )
 async def test_a_command_in_another_folder_is_another_command(
-    world: c.World, more: dict[str, str], heard_reports: str
+    world: c.CodexWorld, more: dict[str, str], heard_reports: str
 ) -> None:
     assert (
         await report_dialog(world, dialog("git status"), c.called("1", "exec_command", cmd="git status", **more))
     ).command == heard_reports
 
 
-async def test_a_command_cut_by_the_screen_is_reported_completely(world: c.World) -> None:
+async def test_a_command_cut_by_the_screen_is_reported_completely(world: c.CodexWorld) -> None:
     command = "cat > x <<'E'\nis this it?\n\n  Would you like to run the following command?\n  $ echo\nE\nrm -rf y"
     heard_reports = await report_dialog(world, dialog(command), c.called("1", "exec_command", cmd=command))
     assert (heard_reports.tool, heard_reports.command, heard_reports.request) == ("shell", command, "1")
@@ -265,7 +265,7 @@ async def test_a_command_cut_by_the_screen_is_reported_completely(world: c.World
     assert (cut.command, cut.request) == ("make\na\nb", "2")
 
 
-async def test_a_command_known_only_from_the_screen_is_reported_as_shown(world: c.World) -> None:
+async def test_a_command_known_only_from_the_screen_is_reported_as_shown(world: c.CodexWorld) -> None:
     request = await report_dialog(world, dialog("git status\nrm -rf x"))
     assert request.command == "$ git status\nrm -rf x", "a line break may be a real one"
     calls = [c.called(text, "exec_command", cmd=text) for text in ("git status\nrm -rf x", "git status rm -rf x")]
@@ -274,22 +274,22 @@ async def test_a_command_known_only_from_the_screen_is_reported_as_shown(world: 
     )
 
 
-async def test_a_partly_visible_command_is_never_repeated(world: c.World) -> None:
+async def test_a_partly_visible_command_is_never_repeated(world: c.CodexWorld) -> None:
     cut = dialog("make\na", "\n  [… 92 lines] ^a view all")
     first, second = await report_dialog(world, cut), await report_dialog(world, cut)
     assert first.command.startswith("$ make\na …") and first.command != second.command
 
 
-async def test_an_edit_is_reported_with_all_its_files(world: c.World) -> None:
+async def test_an_edit_is_reported_with_all_its_files(world: c.CodexWorld) -> None:
     patch = "*** Begin Patch\n*** Update File: /work/app/new.txt\n+x\n*** Delete File: /etc/y\n*** End Patch"
     call = {"type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "1"}
     heard_reports = await report_dialog(world, c.EDIT_DIALOG, {"type": "response_item", "payload": call})
     assert (heard_reports.tool, heard_reports.command) == ("edit", "/work/app/new.txt, /etc/y")
 
 
-async def test_a_dialog_drawn_late_is_awaited(world: c.World) -> None:
+async def test_a_dialog_drawn_late_is_awaited(world: c.CodexWorld) -> None:
     world.rollout([c.started()])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     world.prints(c.status("blocked"))
     assert await listening.step() == []
@@ -299,9 +299,9 @@ async def test_a_dialog_drawn_late_is_awaited(world: c.World) -> None:
     await listening.end()
 
 
-async def test_retries_and_their_end_are_reported(world: c.World) -> None:
+async def test_retries_and_their_end_are_reported(world: c.CodexWorld) -> None:
     world.rollout([c.started()])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     world.prints(b"\x1b[33;3HReconnecting... 1/5\x1b[33;23H(3s", c.RETRYING)
     detail = "Unexpected status 529 <unknown status code>: overloaded"
@@ -311,9 +311,9 @@ async def test_retries_and_their_end_are_reported(world: c.World) -> None:
     await listening.end()
 
 
-async def test_text_in_a_dialog_is_not_interpreted(world: c.World) -> None:
+async def test_text_in_a_dialog_is_not_interpreted(world: c.CodexWorld) -> None:
     world.rollout([c.started()])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     world.prints(c.status("working") + c.status("blocked") + b"$ echo Working; echo Reconnecting...", c.COMMAND_DIALOG)
     assert kinds(await listening.step()) == ["Permission"]
@@ -322,9 +322,9 @@ async def test_text_in_a_dialog_is_not_interpreted(world: c.World) -> None:
     await listening.end()
 
 
-async def test_text_about_reconnecting_is_no_retry(world: c.World) -> None:
+async def test_text_about_reconnecting_is_no_retry(world: c.CodexWorld) -> None:
     world.rollout([c.started()])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     output = "• Reconnecting... is what it says (3s)"
     world.prints(output.encode(), c.IDLE.replace("• hi there", output))
@@ -332,23 +332,23 @@ async def test_text_about_reconnecting_is_no_retry(world: c.World) -> None:
     await listening.end()
 
 
-async def test_the_agent_is_idle_while_it_waits_for_its_first_message(world: c.World) -> None:
+async def test_the_agent_is_idle_while_it_waits_for_its_first_message(world: c.CodexWorld) -> None:
     waits = {"home": str(world.home), "log": "0", "waits": "1"}
     world.prints(c.status("idle"))
-    listening = c.Listening(world, world.run(plugin_data=waits))
+    listening = c.BackgroundListener(world, world.run(plugin_data=waits))
     assert states(await listening.settle()) == [("idle", "")]
     await listening.end()
     world.prints(c.status("working") + c.status("idle"))
-    before = len(world.heard)
-    again = c.Listening(world, world.run(plugin_data=waits))
+    before = len(world.batches)
+    again = c.BackgroundListener(world, world.run(plugin_data=waits))
     await again.settle()
     assert world.reports(before) == [], "a question that was asked since must stay"
     await again.end()
 
 
-async def test_the_agent_is_not_idle_before_its_task_began(world: c.World) -> None:
+async def test_the_agent_is_not_idle_before_its_task_began(world: c.CodexWorld) -> None:
     world.prints(c.status("idle"))
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     assert await listening.settle() == []
     await listening.end()
 
@@ -360,8 +360,10 @@ async def test_the_agent_is_not_idle_before_its_task_began(world: c.World) -> No
         (c.MODEL_QUESTION, r.PermissionReport("a question of its own", "Meet GPT-6 Sol")),
     ],
 )
-async def test_questions_at_its_start_are_reported(world: c.World, screen_text: str, heard_reports: r.Report) -> None:
-    listening = c.Listening(world, world.run())
+async def test_questions_at_its_start_are_reported(
+    world: c.CodexWorld, screen_text: str, heard_reports: r.Report
+) -> None:
+    listening = c.BackgroundListener(world, world.run())
     await listening.settle()
     world.prints(b"something", screen_text)
     (heard,) = await listening.step()
@@ -374,27 +376,27 @@ async def test_questions_at_its_start_are_reported(world: c.World, screen_text: 
 
 
 def test_dialogs_are_read_from_the_screen() -> None:
-    command = screen.read(c.COMMAND_DIALOG)
+    command = screen.parse_dialog(c.COMMAND_DIALOG)
     assert command is not None and (command.tool, command.command) == ("shell", "touch /etc/x && echo one\ntwo")
     assert command.reason == "Need to write outside. OK?"
     assert [option.key for option in command.options] == ["y", "p", "esc"]
     assert command.keys("allow") == command.keys("always") == ("y",)
     assert command.keys("deny") == ("Escape",)
-    menu = screen.read(c.MENU)
+    menu = screen.parse_dialog(c.MENU)
     assert menu is not None and menu.keys("allow") is None
-    question = screen.read(c.MODEL_QUESTION)
+    question = screen.parse_dialog(c.MODEL_QUESTION)
     assert question is not None and question.keys("deny") is None, "Esc would choose the new model"
-    assert screen.read(c.IDLE) is None
-    assert screen.read(c.RETRYING) is None
+    assert screen.parse_dialog(c.IDLE) is None
+    assert screen.parse_dialog(c.RETRYING) is None
 
 
 def test_a_list_in_the_conversation_is_no_dialog() -> None:
     screen_text = c.IDLE.replace("› hello", "› 1. Yes, proceed (y)\n  2. or enter").replace("• hi there", "• esc")
-    assert screen.read(screen_text) is None
-    assert screen.read("› 1. Yes, proceed (y)\n\n› Ask Codex to do anything\n\n  enter send") is None
+    assert screen.parse_dialog(screen_text) is None
+    assert screen.parse_dialog("› 1. Yes, proceed (y)\n\n› Ask Codex to do anything\n\n  enter send") is None
 
 
-async def test_an_answer_goes_only_to_the_dialog_of_its_request(world: c.World) -> None:
+async def test_an_answer_goes_only_to_the_dialog_of_its_request(world: c.CodexWorld) -> None:
     codex, request = Codex({}, LocalHost()), Permission("shell", "touch /etc/x &&  echo one\ntwo")
     world.visible = c.COMMAND_DIALOG
     assert await codex.answer(world.run(), request, "allow", "") == ("y",)
@@ -405,7 +407,7 @@ async def test_an_answer_goes_only_to_the_dialog_of_its_request(world: c.World) 
     assert await codex.answer(world.run(), request, "allow", "") is None
 
 
-async def test_no_text_is_typed_into_a_menu(world: c.World) -> None:
+async def test_no_text_is_typed_into_a_menu(world: c.CodexWorld) -> None:
     codex = Codex({}, LocalHost())
     world.visible = c.MENU
     assert isinstance(await codex.deliver(world.run(), "m", "hello", interrupt=False), NotReady)
@@ -425,10 +427,10 @@ async def test_no_text_is_typed_into_a_menu(world: c.World) -> None:
         ("mail a@b.c now", "mail a@b.c now"),
     ],
 )
-async def test_a_message_is_escaped_so_that_it_is_no_command(world: c.World, text: str, typed: str) -> None:
+async def test_a_message_is_escaped_so_that_it_is_no_command(world: c.CodexWorld, text: str, typed: str) -> None:
     assert Codex({}, LocalHost()).escape_input(text) == typed
     world.rollout([c.user_message(typed.strip())])
-    listening = c.Listening(world, world.run())
+    listening = c.BackgroundListener(world, world.run())
     taken_report = (await listening.settle())[-1]
     assert isinstance(taken_report, r.MessageTakenReport) and taken_report.text.strip() == text.strip()
     await listening.end()
@@ -438,7 +440,7 @@ async def test_a_message_is_escaped_so_that_it_is_no_command(world: c.World, tex
 
 
 @pytest.fixture
-def session(tmp_path: Path, world: c.World) -> AgentContext:
+def session(tmp_path: Path, world: c.CodexWorld) -> AgentContext:
     program = tmp_path / "bin" / "codex"
     program.parent.mkdir()
     models = json.dumps({"models": [{"slug": "old", "upgrade": {"model": "new"}}, {"slug": "new", "upgrade": None}]})
@@ -458,7 +460,7 @@ def settings(argv: tuple[str, ...]) -> dict[str, Any]:
     return {key: tomllib.loads(f"x={value}")["x"] for key, _, value in (each.partition("=") for each in flags)}
 
 
-async def test_settings_are_flags_and_no_file_is_written(session: AgentContext, world: c.World) -> None:
+async def test_settings_are_flags_and_no_file_is_written(session: AgentContext, world: c.CodexWorld) -> None:
     launch = await Codex({}, LocalHost()).launch(replace(session, system='Say "hi"\n\\ and ünï', model="m"))
     flags = settings(launch.argv)
     assert launch.argv[1:4] == ("--no-daemon", "--model", "m")
@@ -491,7 +493,7 @@ async def test_permissions_become_a_sandbox_and_an_approval_policy(
     assert roots == ([str(session.workspace / ".git")] if permissions == "auto-edit" else None)
 
 
-async def test_the_users_own_settings_stay_effective(session: AgentContext, world: c.World) -> None:
+async def test_the_users_own_settings_stay_effective(session: AgentContext, world: c.CodexWorld) -> None:
     (session.workspace / ".git").mkdir()
     (world.home / "config.toml").write_text(
         'developer_instructions = "Mine."\n[sandbox_workspace_write]\nwritable_roots = ["/mine"]\n'
@@ -538,7 +540,7 @@ def lines(codex: Codex, *events: Mapping[str, Any]) -> tuple[str, list[r.Report]
     ]
 
 
-async def test_a_turn_without_a_terminal(session: AgentContext, world: c.World) -> None:
+async def test_a_turn_without_a_terminal(session: AgentContext, world: c.CodexWorld) -> None:
     codex = Codex({}, LocalHost())
     turn = codex.turn(session, "-do it", None)
     assert turn.argv[1:3] == ("exec", "--json") and turn.argv[-1] == "-" and turn.stdin == "-do it"
@@ -576,7 +578,9 @@ async def test_a_turn_whose_last_words_must_have_a_shape(session: AgentContext) 
     assert "--output-schema" not in codex.turn(session, "plan", None).argv
 
 
-async def test_usage_after_a_restart_begins_where_the_conversation_was(session: AgentContext, world: c.World) -> None:
+async def test_usage_after_a_restart_begins_where_the_conversation_was(
+    session: AgentContext, world: c.CodexWorld
+) -> None:
     world.rollout([c.context(), c.used(1500, 300, 50)])
     codex = Codex({}, LocalHost())
     codex.turn(session, "more", c.thread_id(1))

@@ -12,7 +12,7 @@ from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.protocols import (
     AgentContext,
 )
-from tests.unit.plugins.agents.opencode.server import Server, serving
+from tests.unit.plugins.agents.opencode.server import SimulatedOpenCode, run_server
 
 
 @pytest.fixture
@@ -44,6 +44,6 @@ def context(tmp_path: Path) -> AgentContext:
 
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with serving() as standing_in:
+async def server() -> AsyncIterator[SimulatedOpenCode]:
+    async with run_server() as standing_in:
         yield standing_in

@@ -16,9 +16,9 @@ from tests.unit.plugins.agents.opencode.server import recorded
 ACTIVE, IDLE = r.ActivityReport(Activity.ACTIVE), r.ActivityReport(Activity.IDLE)
 
 
-def heard_in(section: str, ears: ConversationReader | None = None) -> list[ReportBatch]:
+def batches_of_section(section: str, ears: ConversationReader | None = None) -> list[ReportBatch]:
     ears = ears or ConversationReader(None, 0, {})
-    return [heard for event in recorded(section) for heard in ears.hear(event)]
+    return [heard for event in recorded(section) for heard in ears.read_event(event)]
 
 
 def recorded_reports(heard: Iterable[ReportBatch]) -> list[r.Report]:

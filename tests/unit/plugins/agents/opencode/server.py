@@ -47,7 +47,7 @@ def record(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @dataclass
-class Server:
+class SimulatedOpenCode:
     """A server that responds as OpenCode does to the plugin's requests."""
 
     port: int = 0
@@ -66,7 +66,7 @@ class Server:
     password: str = "secret"
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.tasks.add(asyncio.get_running_loop().create_task(self.serve(reader, writer)))
 
     def paths(self, method: str = "POST") -> list[str]:
@@ -148,10 +148,10 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Server]:
+async def run_server() -> AsyncIterator[SimulatedOpenCode]:
     """Run a server on a free port."""
-    server = Server()
-    listening = await asyncio.start_server(server.take, "127.0.0.1", 0)
+    server = SimulatedOpenCode()
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
     try:
         yield server
@@ -162,7 +162,7 @@ async def serving() -> AsyncIterator[Server]:
         await asyncio.gather(*server.tasks, return_exceptions=True)
 
 
-class Changes:
+class EndOnlyChanges:
     """Changes without events; the agent ends when the test requests it."""
 
     def __init__(self, ended: asyncio.Event) -> None:
@@ -177,8 +177,8 @@ class Changes:
         return not self._ended.is_set()
 
 
-def a_run(
-    private: Path, server: Server, conversation: str | None = SESSION, screen: str = "busy", **more: Any
+def make_launch(
+    private: Path, server: SimulatedOpenCode, conversation: str | None = SESSION, screen: str = "busy", **more: Any
 ) -> RunningLaunch:
     """Return a live launch that uses this server."""
     plugin_data = private / "opencode.json"
@@ -201,7 +201,7 @@ def a_run(
         conversation=conversation,
         plugin_data=memo,
         cursors=more.pop("cursors", {}),
-        changes=Changes(ended),
+        changes=EndOnlyChanges(ended),
         screen=read_screen,
         ended=ended,
     )

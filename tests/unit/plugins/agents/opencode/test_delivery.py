@@ -10,19 +10,21 @@ import pytest
 from agent_orchestrator.errors import Temporary
 from agent_orchestrator.plugins.agents.opencode import connection, server_calls
 from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
-from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
+from agent_orchestrator.plugins.agents.shared.loopback_client import LoopbackClient
 from agent_orchestrator.protocols import (
     Delivered,
     NotReady,
     Permission,
 )
-from tests.unit.plugins.agents.opencode.server import HOME_PAGE, SESSION, Server, a_run
+from tests.unit.plugins.agents.opencode.server import HOME_PAGE, SESSION, SimulatedOpenCode, make_launch
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_message_delivered_repeatedly_is_one_message(agent: OpenCode, server: Server, tmp_path: Path) -> None:
-    run = a_run(tmp_path, server)
+async def test_a_message_delivered_repeatedly_is_one_message(
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path
+) -> None:
+    run = make_launch(tmp_path, server)
     for _ in range(3):
         assert await agent.deliver(run, "m-1", "--help\n/init 日本", interrupt=False) == Delivered()
     assert [message["parts"][0]["text"] for message in server.messages] == ["--help\n/init 日本"]
@@ -34,10 +36,10 @@ async def test_a_message_delivered_repeatedly_is_one_message(agent: OpenCode, se
 
 
 async def test_a_lost_message_is_delivered_again_under_its_id(
-    agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_calls, "STORED_WITHIN", 0.1)
-    run, server.forgets = a_run(tmp_path, server), 1
+    monkeypatch.setattr(server_calls, "STORE_TIMEOUT", 0.1)
+    run, server.forgets = make_launch(tmp_path, server), 1
     assert isinstance(await agent.deliver(run, "m-1", "text", interrupt=False), NotReady)
     assert await agent.deliver(run, "m-1", "text", interrupt=False) == Delivered()
     ids = {body["messageID"] for _, path, body in server.requests if path.endswith("prompt_async")}
@@ -45,12 +47,12 @@ async def test_a_lost_message_is_delivered_again_under_its_id(
 
 
 async def test_the_first_message_begins_one_conversation_and_shows_it(
-    agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_calls, "SHOWN_TRIES", 1)
-    blank = a_run(tmp_path, server, None, "\n \n")
+    monkeypatch.setattr(server_calls, "MAX_SHOW_ATTEMPTS", 1)
+    blank = make_launch(tmp_path, server, None, "\n \n")
     assert isinstance(await agent.deliver(blank, "m-1", "text", interrupt=False), NotReady), "nothing is shown yet"
-    run = a_run(tmp_path, server, None, HOME_PAGE, memo={"model": "openai/gpt-5", "agent": "plan"})
+    run = make_launch(tmp_path, server, None, HOME_PAGE, memo={"model": "openai/gpt-5", "agent": "plan"})
     for message in ("m-1", "m-2"):
         assert await agent.deliver(run, message, "text", interrupt=False) == Delivered()
     assert server.paths().count("/session") == 1
@@ -60,17 +62,19 @@ async def test_the_first_message_begins_one_conversation_and_shows_it(
 
 
 async def test_a_conversation_selected_by_a_person_stays_selected(
-    agent: OpenCode, server: Server, tmp_path: Path
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path
 ) -> None:
     server.session = {"id": SESSION, "agent": "build", "model": {"id": "other", "providerID": "p"}}
-    run = a_run(tmp_path, server, memo={"model": "openai/gpt-5", "agent": "plan"})
+    run = make_launch(tmp_path, server, memo={"model": "openai/gpt-5", "agent": "plan"})
     await agent.deliver(run, "m-1", "text", interrupt=False)
     body = next(body for _, path, body in server.requests if path.endswith("prompt_async"))
     assert body["agent"] == "build" and "model" not in body
 
 
-async def test_an_interrupting_message_stops_the_turn_first(agent: OpenCode, server: Server, tmp_path: Path) -> None:
-    run = a_run(tmp_path, server)
+async def test_an_interrupting_message_stops_the_turn_first(
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path
+) -> None:
+    run = make_launch(tmp_path, server)
     await agent.deliver(run, "m-1", "instead", interrupt=True)
     assert server.paths() == [f"/session/{SESSION}/abort", f"/session/{SESSION}/prompt_async"]
     assert not connection.load_connection(tmp_path).interrupting
@@ -85,9 +89,9 @@ async def test_an_interrupting_message_stops_the_turn_first(agent: OpenCode, ser
     ],
 )
 async def test_a_question_is_answered_once(
-    agent: OpenCode, server: Server, tmp_path: Path, count: int, text: str, answers: list[list[str]]
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path, count: int, text: str, answers: list[list[str]]
 ) -> None:
-    run = a_run(tmp_path, server)
+    run = make_launch(tmp_path, server)
     server.questions = [{"id": "que_1", "sessionID": SESSION, "questions": [{"question": "?"}] * count}]
     for _ in range(2):
         assert await agent.deliver(run, "m-1", text, interrupt=False) == Delivered()
@@ -98,20 +102,20 @@ async def test_a_question_is_answered_once(
 
 
 async def test_a_message_is_held_while_the_server_does_not_answer(
-    agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = NotReady("opencode does not answer yet")
-    no_server = a_run(tmp_path, server, memo={"port": "1"})
+    no_server = make_launch(tmp_path, server, memo={"port": "1"})
     assert await agent.deliver(no_server, "m-1", "text", interrupt=False) == held
     server.password = "another"
-    assert await agent.deliver(a_run(tmp_path, server), "m-1", "text", interrupt=False) == held
+    assert await agent.deliver(make_launch(tmp_path, server), "m-1", "text", interrupt=False) == held
 
 
 @pytest.mark.parametrize(("decision", "reply"), [("allow", "once"), ("always", "once"), ("deny", "reject")])
 async def test_a_permission_is_answered_by_its_id(
-    agent: OpenCode, server: Server, tmp_path: Path, decision: str, reply: str
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path, decision: str, reply: str
 ) -> None:
-    run = a_run(tmp_path, server)
+    run = make_launch(tmp_path, server)
     server.permissions = [{"id": "per_1"}]
     assert await agent.answer(run, Permission("bash", "rm x", request="per_1"), decision, "why") == ()
     expected = {"reply": reply, "message": "why"} if decision == "deny" else {"reply": reply}
@@ -119,14 +123,14 @@ async def test_a_permission_is_answered_by_its_id(
 
 
 async def test_a_permission_that_was_answered_in_the_terminal_is_answered(
-    agent: OpenCode, server: Server, tmp_path: Path
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path
 ) -> None:
-    run = a_run(tmp_path, server)
+    run = make_launch(tmp_path, server)
     assert await agent.answer(run, Permission("bash", "rm x", request="per_9"), "allow", "") == ()
     assert await agent.answer(run, Permission("bash", "rm x"), "allow", "") is None
 
 
-async def test_a_silent_server_is_not_awaited(server: Server) -> None:
+async def test_a_silent_server_is_not_awaited(server: SimulatedOpenCode) -> None:
     door, server.silent = LoopbackClient(server.port, "opencode", server.password), {"/session/status", "/event"}
     with pytest.raises(Temporary):
         await door.call("GET", "/session/status", within=0.05)

@@ -19,7 +19,7 @@ from agent_orchestrator.protocols import (
     NotReady,
     Permission,
 )
-from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run
+from tests.unit.plugins.agents.opencode.server import SESSION, SimulatedOpenCode, make_launch
 
 pytestmark = pytest.mark.anyio
 
@@ -63,7 +63,7 @@ async def test_a_conversation_is_continued_with_the_message_it_is_started_for(
 
 
 async def test_a_conversation_of_another_folder_is_continued_in_a_copy(
-    agent: OpenCode, context: AgentContext, server: Server
+    agent: OpenCode, context: AgentContext, server: SimulatedOpenCode
 ) -> None:
     launch = await agent.launch(replace(context, resume="ses_hand", message="go on"))
     assert (
@@ -71,7 +71,7 @@ async def test_a_conversation_of_another_folder_is_continued_in_a_copy(
     )
     stored = json.loads((context.private / "opencode.json").read_text())
     server.password, server.session = stored["password"], {"id": SESSION, "directory": "/elsewhere"}
-    run = replace(a_run(context.private, server, "ses_hand"), workspace=context.workspace)
+    run = replace(make_launch(context.private, server, "ses_hand"), workspace=context.workspace)
     assert isinstance(await agent.deliver(run, "m-1", "go on", interrupt=False), NotReady), "it would work elsewhere"
     assert not server.messages
     server.session = {"id": SESSION, "directory": str(context.workspace)}
@@ -84,11 +84,11 @@ async def test_a_conversation_of_another_folder_is_continued_in_a_copy(
 
 
 async def test_a_launch_that_ended_early_continues_its_conversation(
-    agent: OpenCode, context: AgentContext, server: Server
+    agent: OpenCode, context: AgentContext, server: SimulatedOpenCode
 ) -> None:
     await agent.launch(context)
     run = replace(
-        a_run(context.private, server, None), plugin_data={"port": str(server.port), "model": "", "agent": ""}
+        make_launch(context.private, server, None), plugin_data={"port": str(server.port), "model": "", "agent": ""}
     )
     server.password = json.loads((context.private / "opencode.json").read_text())["password"]
     assert await agent.deliver(run, "m-1", "Fix it", interrupt=False) == Delivered()

@@ -13,21 +13,28 @@ import pytest
 from agent_orchestrator.plugins.agents.opencode import plugin, server_calls
 from agent_orchestrator.plugins.agents.opencode.plugin import OpenCode
 from agent_orchestrator.plugins.agents.opencode.server_events import ConversationReader
-from agent_orchestrator.plugins.agents.shared.http import LoopbackClient
+from agent_orchestrator.plugins.agents.shared.loopback_client import LoopbackClient
 from agent_orchestrator.protocols import (
     Delivered,
     ReportBatch,
     RunningLaunch,
 )
 from agent_orchestrator.protocols import reports as r
-from tests.unit.plugins.agents.opencode.reports import ACTIVE, IDLE, heard_in, recorded_reports, reports_of, states
-from tests.unit.plugins.agents.opencode.server import SESSION, Server, a_run, record, recorded
+from tests.unit.plugins.agents.opencode.reports import (
+    ACTIVE,
+    IDLE,
+    batches_of_section,
+    recorded_reports,
+    reports_of,
+    states,
+)
+from tests.unit.plugins.agents.opencode.server import SESSION, SimulatedOpenCode, make_launch, record, recorded
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("section", ["turn", "permission", "denied", "subagent"])
-async def test_missed_reports_have_the_same_keys(server: Server, tmp_path: Path, section: str) -> None:
+async def test_missed_reports_have_the_same_keys(server: SimulatedOpenCode, tmp_path: Path, section: str) -> None:
     events = recorded(section)
     server.messages = record(events)
     server.children = [
@@ -35,13 +42,17 @@ async def test_missed_reports_have_the_same_keys(server: Server, tmp_path: Path,
         for event in events
         if event["type"] == "session.created" and "parentID" in event["properties"]["info"]
     ]
-    live = {(batch.source_id, batch.start, batch.end): batch.reports for batch in heard_in(section) if batch.source_id}
+    live = {
+        (batch.source_id, batch.start, batch.end): batch.reports
+        for batch in batches_of_section(section)
+        if batch.source_id
+    }
     missed = [batch async for batch in _missed(server, tmp_path)]
     assert {(batch.source_id, batch.start, batch.end): batch.reports for batch in missed if batch.source_id} == live
 
 
-async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[ReportBatch]:
-    run = a_run(private, server, **more)
+async def _missed(server: SimulatedOpenCode, private: Path, **more: Any) -> AsyncIterator[ReportBatch]:
+    run = make_launch(private, server, **more)
     ears = ConversationReader(
         run.conversation, float(run.plugin_data["since"]), run.cursors, awaits=not run.plugin_data["told"]
     )
@@ -49,14 +60,16 @@ async def _missed(server: Server, private: Path, **more: Any) -> AsyncIterator[R
         yield heard
 
 
-async def test_earlier_reports_are_not_repeated(server: Server, tmp_path: Path) -> None:
+async def test_earlier_reports_are_not_repeated(server: SimulatedOpenCode, tmp_path: Path) -> None:
     server.messages = record(recorded("turn"))
     before = [batch async for batch in _missed(server, tmp_path)]
     cursors = {batch.source_id: batch.end + 1 for batch in before if batch.source_id}
     assert [batch async for batch in _missed(server, tmp_path, cursors=cursors)] == []
 
 
-async def test_a_resumed_agent_is_idle_and_earlier_usage_is_not_counted(server: Server, tmp_path: Path) -> None:
+async def test_a_resumed_agent_is_idle_and_earlier_usage_is_not_counted(
+    server: SimulatedOpenCode, tmp_path: Path
+) -> None:
     server.messages = record(recorded("interrupted"))
     later = {"since": str(datetime(2027, 1, 1, tzinfo=UTC).timestamp())}
     assert recorded_reports([batch async for batch in _missed(server, tmp_path, memo=later)]) == [IDLE]
@@ -64,7 +77,7 @@ async def test_a_resumed_agent_is_idle_and_earlier_usage_is_not_counted(server: 
     assert [batch async for batch in _missed(server, tmp_path, memo=expecting)] == []
 
 
-async def test_a_dialog_opened_while_the_daemon_was_down_is_reported(server: Server, tmp_path: Path) -> None:
+async def test_a_dialog_opened_while_the_daemon_was_down_is_reported(server: SimulatedOpenCode, tmp_path: Path) -> None:
     server.status = {SESSION: {"type": "busy"}}
     server.permissions = [
         {"id": "per_1", "sessionID": SESSION, "permission": "edit", "patterns": ["a.py"], "metadata": {}}
@@ -75,10 +88,10 @@ async def test_a_dialog_opened_while_the_daemon_was_down_is_reported(server: Ser
 
 
 async def test_listening_lasts_until_the_agent_has_ended(
-    agent: OpenCode, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin, "STARTING_PAUSE", 0.01)
-    run = a_run(tmp_path, server, None)
+    monkeypatch.setattr(plugin, "RECONNECT_SECONDS", 0.01)
+    run = make_launch(tmp_path, server, None)
     events = recorded("turn")
     heard: list[ReportBatch] = []
     task = asyncio.create_task(_listen(agent, run, heard))
@@ -104,9 +117,9 @@ async def _until(holds: Callable[[], bool]) -> None:
 
 
 async def test_a_message_that_a_stopped_turn_left_behind_is_given_again(
-    agent: OpenCode, server: Server, tmp_path: Path
+    agent: OpenCode, server: SimulatedOpenCode, tmp_path: Path
 ) -> None:
-    run = a_run(tmp_path, server)
+    run = make_launch(tmp_path, server)
     assert await agent.deliver(run, "m-1", "meanwhile", interrupt=False) == Delivered()
     typed = {"id": "msg_typed", "sessionID": SESSION, "role": "user", "time": {"created": 2}}
     server.messages.append({"info": typed, "parts": []})

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent_orchestrator.plugins.agents.shared.journals import LINES_PER_STEP, Journal
-from agent_orchestrator.plugins.agents.shared.spool import MAX_READ
+from agent_orchestrator.plugins.agents.shared.spool import MAX_READ_BYTES
 from tests.unit.plugins.agents.stepped_run import make_run
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +42,6 @@ async def test_other_tasks_run_between_many_short_lines(tmp_path: Path) -> None:
 async def test_other_tasks_run_while_an_endless_line_is_read(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text("{}\n")
-    os.truncate(path, MAX_READ * 21)
+    os.truncate(path, MAX_READ_BYTES * 21)
     lines, turns = await turns_while_read(path)
     assert lines == 1 and turns >= 20

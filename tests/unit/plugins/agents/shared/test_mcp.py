@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agent_orchestrator.base.host import LocalHost
-from agent_orchestrator.config.projects.plugin_registry import Registry
+from agent_orchestrator.config.projects.plugin_registry import PluginRegistry
 from agent_orchestrator.protocols import Agent, AgentContext, AgentLaunch
 
 URL = "http://127.0.0.1:3000/mcp"
@@ -44,7 +44,7 @@ def launched(agent: str, program: str, folder: Path, **more: Any) -> AgentLaunch
         env=env,
         **more,
     )
-    plugin = Registry().make("agent", agent, {}, LocalHost())
+    plugin = PluginRegistry().create("agent", agent, {}, LocalHost())
     assert isinstance(plugin, Agent)
     return asyncio.run(plugin.launch(context))
 

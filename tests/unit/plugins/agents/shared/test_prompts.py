@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, relative_to_workspace
+from agent_orchestrator.plugins.agents.shared.input_prompts import PromptLog, resolve_in_workspace
 
 OPENS, CLOSES = "\x1b[?2004h", "\x1b[?2004l"
 
@@ -41,8 +41,8 @@ def test_a_prompt_is_open_between_its_two_switches(log: Path) -> None:
 def test_a_prompt_that_came_and_went_between_two_looks_is_closed(log: Path) -> None:
     prompts = PromptLog(log, 0)
     show(log, f"{OPENS}> quick\r\n{CLOSES}working")
-    assert prompts.current() is None and prompts.began
-    assert (prompts.last, prompts.tail()) == (0, "working")
+    assert prompts.current() is None and prompts.has_prompted
+    assert (prompts.last_prompt_start, prompts.tail()) == (0, "working")
 
 
 @pytest.mark.parametrize("cut", range(1, 8))
@@ -71,7 +71,7 @@ def test_output_of_an_earlier_launch_does_not_count(log: Path) -> None:
     show(log, f"{OPENS}> killed at its prompt")
     size = log.stat().st_size
     prompts = PromptLog(log, size)
-    assert prompts.current() is None and not prompts.began
+    assert prompts.current() is None and not prompts.has_prompted
     show(log, f"starting{OPENS}> ")
     prompt = prompts.current()
     assert prompt is not None and prompt.start == size + len("starting")
@@ -83,11 +83,13 @@ def test_a_turn_is_over_at_a_later_prompt_or_when_the_log_had_time_to_tell(log: 
     prompt = prompts.current()
     assert prompt is not None
     turn = prompts.turn(has_caught_up=True)
-    assert not turn.over(prompt, turn.until - 0.1) and turn.doubtful(prompt, turn.until - 0.1)
-    assert turn.over(prompt, turn.until)
+    assert not turn.is_ended_by(prompt, turn.undecided_until - 0.1) and turn.is_undecided(
+        prompt, turn.undecided_until - 0.1
+    )
+    assert turn.is_ended_by(prompt, turn.undecided_until)
     show(log, f"text{CLOSES}work{OPENS}> ")
     later = prompts.current()
-    assert later is not None and turn.over(later, turn.until - 0.1)
+    assert later is not None and turn.is_ended_by(later, turn.undecided_until - 0.1)
 
 
 @pytest.mark.parametrize(
@@ -107,4 +109,4 @@ def test_a_path_is_relative_only_inside_the_workspace(tmp_path: Path, path: str,
     (tmp_path / "elsewhere").mkdir()
     (workspace / "link").symlink_to(tmp_path / "elsewhere")
     parent = str(tmp_path.resolve())
-    assert relative_to_workspace(workspace, path.format(workspace=workspace)) == expected.format(parent=parent)
+    assert resolve_in_workspace(workspace, path.format(workspace=workspace)) == expected.format(parent=parent)

@@ -91,7 +91,7 @@ def test_each_kind_of_line(line: str, report: Report) -> None:
         (b'{"event": "limit", "resets_at": "0001-01-01T00:00:00+23:00"}', "`resets_at` is not a time"),
         (b'{"event": "x", "a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "is nested too deeply"),
         (b'{"event": "x", "a": ' + b"[" * 20 + b"]" * 20 + b"}", "is nested too deeply"),
-        (b'{"event": "done", "summary": "' + b"x" * spool.MAX_LINE + b'"}', "longer than"),
+        (b'{"event": "done", "summary": "' + b"x" * spool.MAX_LINE_BYTES + b'"}', "longer than"),
     ],
 )
 def test_an_unusable_line_is_reported_with_its_problem(line: bytes, reason: str) -> None:
@@ -104,7 +104,7 @@ def test_an_unusable_line_is_reported_with_its_problem(line: bytes, reason: str)
 def test_long_text_is_cut() -> None:
     report = parse(json.dumps({"event": "ask", "question": "x" * 50_000}).encode())
     assert isinstance(report, AskReport)
-    assert len(report.question) == spool.MAX_TEXT and report.question.endswith("…")
+    assert len(report.question) == spool.MAX_TEXT_LENGTH and report.question.endswith("…")
 
 
 calmly = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -225,16 +225,16 @@ def test_a_truncated_file_is_reported_and_nothing_is_read_twice(tmp_path: Path, 
 
 
 def test_an_endless_line_is_passed_over_in_bounded_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "MAX_READ", 64 * 1024)
+    monkeypatch.setattr(spool, "MAX_READ_BYTES", 64 * 1024)
     path = tmp_path / "spool"
-    path.write_bytes(b"x" * (spool.MAX_LINE + 100_000) + b'\n{"event": "done"}\n')
+    path.write_bytes(b"x" * (spool.MAX_LINE_BYTES + 100_000) + b'\n{"event": "done"}\n')
     reader = SpoolReader(path)
     reads = [reader.read()]
-    while reader.more:
+    while reader.has_more:
         reads.append(reader.read())
     (_, long), (offset, done) = [line for lines in reads for line in lines]
-    assert isinstance(parse(long), InvalidReport) and len(long) == spool.MAX_LINE + 1
-    assert offset == spool.MAX_LINE + 100_001 and parse(done) == DoneReport()
+    assert isinstance(parse(long), InvalidReport) and len(long) == spool.MAX_LINE_BYTES + 1
+    assert offset == spool.MAX_LINE_BYTES + 100_001 and parse(done) == DoneReport()
     assert len(reads) > 5
 
 
@@ -244,7 +244,7 @@ def test_many_short_lines_are_read_some_at_a_time(tmp_path: Path, end: str) -> N
     path.write_text("\n".join(str(number) for number in range(2 * spool.MAX_LINES)) + end)
     reader = SpoolReader(path)
     reads = [reader.read(final=True)]
-    while reader.more:
+    while reader.has_more:
         reads.append(reader.read(final=True))
     assert max(map(len, reads)) == spool.MAX_LINES and len(reads) == 2
     assert [int(line) for lines in reads for _, line in lines] == list(range(2 * spool.MAX_LINES))
@@ -265,7 +265,7 @@ def test_a_file_with_nothing_in_it_but_a_size_is_one_line_that_is_too_long(tmp_p
     os.truncate(path, 1 << 40)
     ((start, line),) = reader.read()
     assert (start, parse(line)) == (18, InvalidReport("longer than 262144 bytes", ""))
-    assert reader.offset == 1 << 40 and not reader.more and reader.take_problems()
+    assert reader.offset == 1 << 40 and not reader.has_more and reader.take_problems()
     with path.open("ab") as file:
         file.write(b'{"event": "ack"}\n')
     assert reader.read() == [(1 << 40, b'{"event": "ack"}')]

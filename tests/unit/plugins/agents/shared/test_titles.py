@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from agent_orchestrator.plugins.agents.shared.window_titles import Titles
+from agent_orchestrator.plugins.agents.shared.window_titles import WindowTitleReader
 from agent_orchestrator.protocols import RunningLaunch
-from tests.unit.plugins.agents.played_launch import Nudges
+from tests.unit.plugins.agents.played_launch import NudgedChanges
 
 pytestmark = pytest.mark.anyio
 
 
-def titles(log: Path, cursors: Mapping[str, int] | None = None, begin: int = 0) -> Titles:
+def titles(log: Path, cursors: Mapping[str, int] | None = None, begin: int = 0) -> WindowTitleReader:
     async def screen() -> str:
         return ""
 
     ended = asyncio.Event()
     run = RunningLaunch(
-        "s", 1, 1, "1", log.parent, log.parent, log, None, {}, cursors or {}, Nudges(ended), screen, ended
+        "s", 1, 1, "1", log.parent, log.parent, log, None, {}, cursors or {}, NudgedChanges(ended), screen, ended
     )
-    return Titles(run, begin)
+    return WindowTitleReader(run, begin)
 
 
 async def test_titles_are_read_once_also_when_cut_in_two(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ async def test_titles_are_read_once_also_when_cut_in_two(tmp_path: Path) -> None
     with log.open("ab") as file:
         file.write(b"]0;four\x07")
     (fourth,) = reader.read()
-    heard = reader.heard(fourth)
+    heard = reader.make_batch(fourth)
     assert (heard.source_id, heard.end) == ("title", log.stat().st_size)
     assert list(reader.read()) == []
     assert [title.text for title in titles(log, {"title": third.end}).read()] == ["four"]
