@@ -23,7 +23,7 @@ spool) printf '{{"event": "progress", "done": 1, "total": 2, "step": "with %s an
        printf '{{"event": "report", "name": "own", "data": "%s"}}\\n' "$spool" >> "$AO_SPOOL"
        printf '{{"event": "ask", "question": "is %s right?"}}\\n' "$spool" >> "$AO_SPOOL" ;;
 commit) printf 'key = %s\\npassword = %s\\n' "$commit" "$APP_PASSWORD" > settings.txt
-        git add -A; git commit -qm "Keep $commit and $APP_PASSWORD" ;;
+        git add -A; printf "Keep %s and %s" "$commit" "$APP_PASSWORD" | git commit -qF - ;;
 done) printf '{{"event": "done", "summary": "made with %s and %s"}}\\n' "$spool" "$APP_PASSWORD" >> "$AO_SPOOL" ;;
 check) until test -e {seen}; do sleep 0.1; done
        echo "FAILED with $check and $APP_PASSWORD"; echo "$FORGE_TOKEN $DAEMON_SECRET $LOGIN_API_KEY $GREETING"; exit 1 ;;
