@@ -181,3 +181,30 @@ def test_a_class_name_has_one_meaning() -> None:
                 places.setdefault(node.name.strip("_"), []).append(f"{relative}:{node.lineno}")
     repeated = {name: where for name, where in places.items() if len(where) > 1}
     assert not repeated, f"class names with several meanings: {repeated}"
+
+
+def test_constants_named_in_docstrings_exist() -> None:
+    trees = {path: ast.parse(path.read_bytes()) for path in sorted((ROOT / "src").rglob("*.py"))}
+    docstring_nodes = {
+        id(node.value)
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    names: set[str] = {"TIOCSTI"}
+    for tree in trees.values():
+        for node in ast.walk(tree):
+            match node:
+                case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name):
+                    names.add(name)
+                case ast.Constant(value=str(text)) if id(node) not in docstring_nodes:
+                    names |= set(re.findall(r"\w+", text))
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        for name in re.findall(r"`(_?[A-Z][A-Z_]{2,})`", str(node.value.value))
+        if name not in names
+    ]
+    assert not missing, f"docstrings name constants that are not there: {missing}"

@@ -1,8 +1,8 @@
 """Detects what blocks the daemon's event loop: nothing in the daemon may delay everything else.
 
-The loop is busy from the moment its selector returns until it waits again. Iterations that take longer than `LIMIT`
+The loop is busy from the moment its selector returns until it waits again. Iterations that take longer than `STALL_SECONDS`
 are counted, and a second thread notes meanwhile what is running. An iteration wakes that thread, which then checks
-every `LIMIT`; once the loop has waited for that long, so does the thread: an idle daemon wakes up no timer.
+every `STALL_SECONDS`; once the loop has waited for that long, so does the thread: an idle daemon wakes up no timer.
 
 Work of the loop's own thread (its CPU time) is counted separately from waiting: for a core, for another thread, for
 the disk.
@@ -177,7 +177,7 @@ class Watchdog:
         self._is_parked = False
 
     def _log_stall(self, stall: Stall) -> None:
-        """Log a stall, at most once per `QUIET` for one place in the code."""
+        """Log a stall, at most once per `LOG_INTERVAL_SECONDS` for one place in the code."""
         location = stall.stack[0] if stall.stack else ""
         logged_at, suppressed = self._last_logged.get(location, (-LOG_INTERVAL_SECONDS, 0))
         now = self._clock()

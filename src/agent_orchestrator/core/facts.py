@@ -403,7 +403,7 @@ class SessionFacts:
         return self.limited_at is not None and self.activity.state in ("limited", "exited")
 
     def losses_after_another(self, now: float) -> int:
-        """Return the number of nodes lost in a row if another is lost now; a launch longer than `STEADY` starts a new count."""
+        """Return the number of nodes lost in a row if another is lost now; a launch longer than `STEADY_SECONDS` starts a new count."""
         is_steady = self.launch is not None and now - self.launch.at >= STEADY_SECONDS
         return 1 if is_steady else self.losses + 1
 

@@ -103,7 +103,7 @@ class Daemon:
         self._background = Tasks()
 
     async def run(self, host: str | None, port: int | None, tls_settings: tls.TlsSettings | None = None) -> None:
-        """Serve until asked to end; raise `deposed` if another daemon has become active on the same database."""
+        """Serve until asked to end; raise `end_reason` if another daemon has become active on the same database."""
         asyncio.get_running_loop().set_exception_handler(_UnhandledErrors())
         base, listeners = self.foundation, None
         if base.shared_store is not None and base.preloaded_settings is not None:

@@ -130,7 +130,7 @@ class SessionViews(Part):
 
 
 def _conflicts_by_session(sessions: Collection[SessionFacts]) -> dict[str, dict[str, PredictedConflict]]:
-    """Return the conflicts of each of these sessions, in the order of `Views.conflicts_of`."""
+    """Return the conflicts of each of these sessions, in the order of `SessionViews.conflicts_of`."""
     conflicts = {facts.id: dict(facts.predicted_conflicts) for facts in sessions}
     for facts in sessions:
         for other, conflict in facts.predicted_conflicts.items():

@@ -1,7 +1,7 @@
 """The timeline of a session: what was seen, decided, sent and acknowledged, what its agent said and what people did. Pure.
 
 `Story` takes events one by one and keeps an entry for each that matters to a person; `state_sentence` says in one sentence
-what the state is. Events without an entry are in `LEFT_OUT`.
+what the state is. Events without an entry are in `TYPES_WITHOUT_ENTRY`.
 """
 
 from __future__ import annotations

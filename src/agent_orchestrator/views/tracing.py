@@ -63,7 +63,7 @@ class Tracing:
         flow.listeners.on_signal(EffectAttempted, self._on_attempt)
 
     async def close(self) -> None:
-        """Send the remaining spans, within PATIENCE seconds."""
+        """Send the remaining spans, within `SHUTDOWN_SECONDS`."""
         shutdown = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         shutdown.start()
         await asyncio.to_thread(shutdown.join, SHUTDOWN_SECONDS)

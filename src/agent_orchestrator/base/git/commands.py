@@ -109,7 +109,7 @@ class Git:
     ) -> ProgramResult:
         """Run one Git command and return its result; retry for a few seconds while another process holds a lock.
 
-        Without `timeout`, the limit is `LONG`. With `most`, the command is ended once it has printed that many
+        Without `timeout`, the limit is `LONG_TIMEOUT`. With `most`, the command is ended once it has printed that many
         bytes. Raises `GitFailed` if the exit code is not in `ok`, and `Temporary` if a lock stays held.
         """
         command, environment = self._build_argv(argv, config), self._build_environment(env)
@@ -248,7 +248,7 @@ class Git:
         return int(await self.text("rev-list", "--count", "--end-of-options", *revisions, "--"))
 
     async def update_ref(self, ref: str, new: str, old: str | None = None, reason: str = "ao") -> None:
-        """Move a ref, only if it still has the old value (`ABSENT`: only if it does not exist)."""
+        """Move a ref, only if it still has the old value (`REF_ABSENT`: only if it does not exist)."""
         if ref != "HEAD" and not ref.startswith("refs/"):  # Git would create a file of that name in its folder
             raise AoError(f"{ref!r} is not the name of a ref", "give its whole name: refs/heads/…")
         expected = () if old is None else (old,)

@@ -59,7 +59,7 @@ class Edit:
     lines: tuple[str, ...]
 
     def is_near(self, other: Edit) -> bool:
-        """Return whether both changes are at the same place or closer than `NEAR` lines."""
+        """Return whether both changes are at the same place or closer than `MIN_DISTANCE` lines."""
         return self.start < other.end + MIN_DISTANCE and other.start < self.end + MIN_DISTANCE
 
 

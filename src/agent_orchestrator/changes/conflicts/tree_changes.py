@@ -1,7 +1,7 @@
 """Find out from the paths that two sides changed whether they can conflict at all. Pure functions.
 
-If `meets` is False, a merge cannot fail: a conflict needs a path that both sides changed, a file where the other side has a folder, or a
-folder that one side moved away and the other side added something to.
+If `can_conflict_with` is False, a merge cannot fail: a conflict needs a path that both sides changed, a file where the other side has a
+folder, or a folder that one side moved away and the other side added something to.
 """
 
 from __future__ import annotations

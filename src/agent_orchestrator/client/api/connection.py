@@ -140,7 +140,7 @@ class DaemonConnection:
     def _read(
         self, path: str, after: int, enqueue: Callable[[Json | AoError | None], None], stop: threading.Event
     ) -> None:
-        """Read the stream of events in a thread, reconnecting until `stop` is set or the daemon is away for longer than `PATIENCE`."""
+        """Read the stream of events in a thread, reconnecting until `stop` is set or the daemon is away for `DAEMON_TIMEOUT`."""
         last, last_contact = after, time.monotonic()
         while not stop.is_set():
             try:

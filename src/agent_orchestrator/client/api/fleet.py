@@ -362,7 +362,7 @@ class SessionTracker:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _unfinished(self, until: str, now: float) -> list[_TrackedSession]:
-        """Return the sessions that are not over, or not `idle`: quiet for `SETTLES` seconds, without a waiting message."""
+        """Return the sessions that are not over, or not `idle`: quiet for `SETTLE_SECONDS`, without a waiting message."""
         unfinished = []
         for tracked in self._tracked.values():
             settled = tracked.quiet_since is not None and now - tracked.quiet_since >= SETTLE_SECONDS

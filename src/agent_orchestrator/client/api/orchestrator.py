@@ -362,7 +362,7 @@ class Orchestrator:
         return session.pr or to_record(PullRequest, await self._link.get(f"{path}/review"))
 
     async def _wait_until_pr_opened(self, session: Session) -> None:
-        """Wait until a session has a pull request; raise Conflict if it has no commit, or none is opened within `PR_PATIENCE`."""
+        """Wait until a session has a pull request; raise Conflict if it has no commit, or none is opened within `PR_TIMEOUT`."""
         for attempt in range(int(PR_TIMEOUT / 0.1)):
             if (await session.refresh()).pr is not None:
                 return

@@ -210,7 +210,7 @@ class Session(SessionData):
         return self
 
     async def _refresh_until(self, until: str, stream: AsyncIterator[Json | None]) -> None:
-        """Refresh the session with every event until it is over, or has stayed quiet for `SETTLES` seconds without a waiting message."""
+        """Refresh the session with every event until it is over, or has stayed quiet for `SETTLE_SECONDS` without a waiting message."""
         async for item in stream:
             waited = 0.0
             while item is None or item["type"] != "agent-output":

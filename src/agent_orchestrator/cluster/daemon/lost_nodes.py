@@ -89,7 +89,7 @@ class LostNodes(Part):
     # -- lost nodes ----------------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        """Check unreachable nodes every `LOOK_EVERY` seconds until each is connected again or dealt with."""
+        """Check unreachable nodes every `CHECK_INTERVAL` seconds until each is connected again or dealt with."""
         while True:
             unreachable = [node for node in self.nodes.nodes.values() if not node.remote.connected]
             pending = [node for node in unreachable if not await self._check_node(node)]
@@ -143,7 +143,7 @@ class LostNodes(Part):
         return True
 
     async def _displace(self, facts: SessionFacts, reason: str) -> None:
-        """Record that a session has left its lost node; restart it, or notify a person after `MOST_LOSSES` losses."""
+        """Record that a session has left its lost node; restart it, or notify a person after `MAX_LOSSES` losses."""
         node, handle = facts.node or "", handle_of(facts)
         if facts.live and handle is not None:
             await self.observer.record_end(facts.id, handle, Exit(), lost=reason)

@@ -30,7 +30,7 @@ class RequestSlots:
 
     @asynccontextmanager
     async def hold_slot(self, rights: Rights) -> AsyncIterator[None]:
-        """Hold one request's slot, once there is room. Raises `Temporary` if that takes more than `WITHIN` seconds."""
+        """Hold one request's slot, once there is room. Raises `Temporary` if that takes more than `WAIT_TIMEOUT` seconds."""
         client = (rights.session, rights.is_node)
         try:
             async with asyncio.timeout(WAIT_TIMEOUT):

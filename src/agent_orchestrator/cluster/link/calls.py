@@ -207,7 +207,7 @@ def to_json(hint: Any, value: Any) -> Any:
 
 
 def from_json(hint: Any, data: Any) -> Any:
-    """Return the value that `dump` encoded, as the type of the hint. Raises one of `UNFIT` if the data does not fit."""
+    """Return the value that `dump` encoded, as the type of the hint. Raises one of `DATA_ERRORS` if the data does not fit."""
     if hint is Any or hint is type(None):
         return data if hint is Any else None
     origin, inner = typing.get_origin(hint), typing.get_args(hint)

@@ -1,8 +1,8 @@
 """Our process on a node of a Ray cluster: the Worker of `cluster/node/worker.py`, which outlives the process that started it.
 
-The actor starts it, and sends it the setup (`placer.Setup` and the node's name) as one line on its standard input, so that no secret is
-in its arguments or environment. It then detaches itself, because Ray kills the children of Ray's processes. It continues while the
-actor, Ray on this node or Ray's head is gone; it ends by a signal, or when it has had no link to the daemon for `ALONE_FOR` seconds.
+The actor starts it, and sends it the setup (`placer.WorkerSetup` and the node's name) as one line on its standard input, so that no
+secret is in its arguments or environment. It then detaches itself, because Ray kills the children of Ray's processes. It continues while
+the actor, Ray on this node or Ray's head is gone; it ends by a signal, or when it has had no link to the daemon for `MAX_UNLINKED_SECONDS`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def run(setup: dict[str, Any]) -> None:
 
 
 async def stop_when_unlinked(worker: Worker, task: asyncio.Future[None]) -> None:
-    """Cancel the Worker's task when it has had no link to the daemon for `ALONE_FOR` seconds."""
+    """Cancel the Worker's task when it has had no link to the daemon for `MAX_UNLINKED_SECONDS`."""
     last_linked = time.monotonic()
     while time.monotonic() - last_linked < MAX_UNLINKED_SECONDS:
         await asyncio.sleep(5.0)

@@ -235,7 +235,7 @@ class Postgres(Database):
         return (collate(schema.outbox.c.key, "C"),)
 
     def _read(self, query: Callable[[Connection], R]) -> R:
-        """Run a query, and retry it for `READING` seconds while the server is not reachable."""
+        """Run a query, and retry it for `READ_TIMEOUT` seconds while the server is not reachable."""
         end, pause = time.monotonic() + READ_TIMEOUT, 0.05
         while True:
             try:
@@ -311,7 +311,7 @@ class Postgres(Database):
     def _was_committed(self, mark: str) -> bool:
         """Return whether the transaction with this mark was committed although its connection broke.
 
-        Raises `LeadershipLost` if another daemon is active, or if this cannot be determined within `KNOWING` seconds.
+        Raises `LeadershipLost` if another daemon is active, or if this cannot be determined within `COMMIT_CHECK_TIMEOUT` seconds.
         """
         end = time.monotonic() + COMMIT_CHECK_TIMEOUT
         while time.monotonic() < end:

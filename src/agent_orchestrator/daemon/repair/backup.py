@@ -64,7 +64,7 @@ class Repair:
         shutil.copy2(path, self._backup_path(path), follow_symlinks=False)
 
     def back_up_limited(self, path: Path) -> None:
-        """Copy a file or folder that an agent may have filled, up to `ROOM` bytes and `NAMES` files; report what is left out."""
+        """Copy a file or folder that an agent may have filled, up to `MAX_KEPT_BYTES` and `MAX_KEPT_FILES`; report what is left out."""
         if left_out := copy_tree_limited(path, self._backup_path(path), MAX_KEPT_BYTES, MAX_KEPT_FILES):
             sample = ", ".join(str(omitted) for omitted in left_out[:_MAX_SHOWN]) + (
                 " …" if len(left_out) > _MAX_SHOWN else ""

@@ -246,7 +246,7 @@ _configs: dict[Path, tuple[float, tuple[tuple[int, int], ...], GitConfig]] = {}
 async def effective_config(git: Git, layout: Layout) -> GitConfig:
     """Return the effective configuration.
 
-    It is read again when one of its files changed, or after `CONFIG_FRESH_FOR` seconds (files may include others).
+    It is read again when one of its files changed, or after `CONFIG_CACHE_SECONDS` (files may include others).
     """
     home = Path(os.environ.get("HOME") or "/")
     files = (

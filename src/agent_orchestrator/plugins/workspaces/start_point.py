@@ -58,7 +58,7 @@ async def fetch_branch(git: Git, layout: Layout, remote: str, branch: str, confi
 
 
 async def _fetch(git: Git, key: tuple[str, str, str], config: GitConfig, timeout: float) -> str:
-    """Fetch one branch, store the outcome for `FRESH_FOR` seconds and return it: the error text, or ""."""
+    """Fetch one branch, store the outcome for `FETCH_CACHE_SECONDS` and return it: the error text, or ""."""
     _, remote, branch = key
     outcome = ""
     try:

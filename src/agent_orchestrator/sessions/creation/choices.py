@@ -354,7 +354,7 @@ def _title_and_prompt(
 
 
 def _cut_to_limit(text: str, issue: Issue) -> str:
-    """Return an issue's task text, cut to `LONGEST_PROMPT`."""
+    """Return an issue's task text, cut to `MAX_PROMPT_BYTES`."""
     content = text.encode()
     if len(content) <= MAX_PROMPT_BYTES:
         return text

@@ -248,7 +248,7 @@ def _is_index(name: str) -> bool:
 
 
 def _size_of(path: Path) -> int:
-    """Return the bytes that must be read to save a path; counting stops above `LARGEST`."""
+    """Return the bytes that must be read to save a path; counting stops above `MAX_FILE_SIZE`."""
     try:
         status = path.lstat()
         if not stat.S_ISDIR(status.st_mode):

@@ -242,7 +242,7 @@ class Aider(Agent):
         return NotReady("aider takes messages between its turns")
 
     def _interrupt(self, run: RunningLaunch, message: str) -> None:
-        """Interrupt the turn, once per message and not twice within `ENDS_IT` seconds, which would end aider."""
+        """Interrupt the turn, once per message and not twice within `DOUBLE_INTERRUPT_SECONDS`, which would end aider."""
         mark = _files(run.private).interrupting_message
         if mark.exists() and (
             mark.read_text() == message or time.time() - mark.stat().st_mtime < DOUBLE_INTERRUPT_SECONDS

@@ -299,7 +299,7 @@ def _time(info: Data, key: str) -> int:
 
 
 def _retry_report(status: Data) -> r.Report:
-    """Return a usage limit if the retry is more than `PATIENT` seconds away or its message names a limit, otherwise a retry."""
+    """Return a usage limit if the retry is more than `MAX_RETRY_WAIT` seconds away or its message names a limit, otherwise a retry."""
     message, due = str(status.get("message") or "the provider failed"), status.get("next")
     retry_at = datetime.fromtimestamp(due / 1000, UTC) if isinstance(due, int | float) and due else None
     is_far = retry_at is not None and (retry_at - datetime.now(UTC)).total_seconds() > MAX_RETRY_WAIT

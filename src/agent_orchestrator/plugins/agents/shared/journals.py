@@ -71,7 +71,7 @@ class Journal:
 
 
 def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Yield the lines between two offsets of a journal, only the last `MOST_PAST` bytes; raise `UnsafePath` or `OSError` if it
+    """Yield the lines between two offsets of a journal, only the last `MAX_REREAD` bytes; raise `UnsafePath` or `OSError` if it
     cannot be read.
     """
     with open_regular_file(path) as file:
@@ -83,7 +83,7 @@ def past_lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[b
 
 
 def journals_in(folder: Path, previous: Collection[Path] = ()) -> list[Path]:
-    """Return the journals of a folder by name, the known ones included, at most `MOST_BESIDE`: an agent could create any number."""
+    """Return the journals of a folder by name, the known ones included, at most `MAX_JOURNALS`: an agent could create any number."""
     journals = {path for path in entries_in(folder) if path.name.endswith(".jsonl")}
     new = sorted(journals.difference(previous))[: max(0, MAX_JOURNALS - len(previous))]
     return sorted((*previous, *new))
@@ -104,7 +104,7 @@ def _list_entries(folder: Path) -> Iterator[Path]:
 
 
 def recent_journals(paths: Iterable[Path]) -> list[Path]:
-    """Return the `MOST_BESIDE` journals that changed last, the latest at the end."""
+    """Return the `MAX_JOURNALS` journals that changed last, the latest at the end."""
     return sorted(paths, key=_modified_at)[-MAX_JOURNALS:]
 
 

@@ -42,7 +42,7 @@ MAX_RESPONSE_BYTES = 64 * 1024 * 1024
 PAGE_SIZE, SMALL_PAGE_SIZE = 100, 5
 """Items per page, and items per page of a listing of which one page is too large: a single text may have a million characters."""
 LISTING_SIZE_FACTOR = 8
-"""The largest size of all pages of a listing together, in multiples of `LARGEST`."""
+"""The largest size of all pages of a listing together, in multiples of `MAX_RESPONSE_BYTES`."""
 MAX_ATTEMPTS = 3
 """How often a request is sent at most."""
 MAX_REDIRECTS = 5
@@ -159,7 +159,7 @@ class ForgeHttpClient:
         return ForgeResponse(raw.status, raw.headers, data, size=len(raw.body))
 
     def _remember(self, cache_key: tuple[str, str, str], answer: _CachedResponse) -> None:
-        """Cache an answer and evict the oldest ones beyond `REMEMBERED` answers or `ROOM` bytes."""
+        """Cache an answer and evict the oldest ones beyond `MAX_CACHED_RESPONSES` or `MAX_CACHED_BYTES`."""
         replaced = self._cache.pop(cache_key, None)
         self._cached_bytes += answer.size - (replaced.size if replaced else 0)
         self._cache[cache_key] = answer
@@ -397,7 +397,7 @@ class ForgeHttpClient:
 
 
 class ResponseTooLarge(Temporary):
-    """The error for an answer that is larger than `LARGEST`."""
+    """The error for an answer that is larger than `MAX_RESPONSE_BYTES`."""
 
     def __init__(self) -> None:
         super().__init__(f"an answer is larger than {MAX_RESPONSE_BYTES >> 20} MB", "ask for less at a time")

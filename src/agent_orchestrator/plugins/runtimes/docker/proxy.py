@@ -51,7 +51,7 @@ class Proxy:
         raise HostRefused(f"{host}:{port}")
 
     def log_refusal(self, what: str) -> None:
-        """Append a refused host to the log, up to `NOTED` bytes."""
+        """Append a refused host to the log, up to `MAX_LOG_BYTES`."""
         try:
             if not os.path.exists(self.log) or os.path.getsize(self.log) < MAX_LOG_BYTES:
                 with open(self.log, "a", encoding="utf-8", errors="replace") as log:

@@ -42,7 +42,7 @@ class Lease:
         return (self.deadline - _now()) / 1e9
 
     def recheck_soon(self) -> None:
-        """Schedule another reading of the file after `AGAIN` seconds."""
+        """Schedule another reading of the file after `RECHECK_SECONDS`."""
         self._set(_now() + RECHECK_SECONDS * 1000000000)
 
     def watch(self) -> None:
